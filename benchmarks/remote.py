@@ -38,7 +38,7 @@ from benchmarks.memory import prewarm
 from obstore.store import HTTPStore, LocalStore  # noqa: TID253
 
 import ztensor
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import source_of
 from ztensor.numpy import load_file, save_file
 
 ROOT = Path(__file__).resolve().parents[1]

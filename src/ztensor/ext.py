@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.paths import path_text
     from ztensor.io.source.removal import OpenFolder, remove
     from ztensor.io.source.sink import FileSink, Place
-    from ztensor.io.source.stores import SCHEMES, Store, is_remote
-    from ztensor.io.source.table import source_of
+    from ztensor.io.source.stores import SCHEMES, Store, is_remote, source_of
     from ztensor.locks import Lock, cached_property
     from ztensor.registry import Registry
     from ztensor.spec.container import EMITTERS
@@ -99,8 +98,7 @@ _HOMES = {
     "ztensor.io.source.paths": "path_text",
     "ztensor.io.source.removal": "OpenFolder remove",
     "ztensor.io.source.sink": "FileSink Place",
-    "ztensor.io.source.stores": "SCHEMES Store is_remote",
-    "ztensor.io.source.table": "source_of",
+    "ztensor.io.source.stores": "SCHEMES Store is_remote source_of",
     "ztensor.locks": "Lock cached_property",
     "ztensor.registry": "Registry",
     "ztensor.spec.container": "EMITTERS",

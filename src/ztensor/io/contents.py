@@ -26,7 +26,7 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.manifests import component_extents, manifest_in
 from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import source_of
 from ztensor.limits import DEFAULT_LIMITS, Limits, caps_of
 from ztensor.spec.container.framing import (
     FOOTER_2_BYTES,

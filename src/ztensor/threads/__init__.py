@@ -12,7 +12,7 @@ import functools
 import itertools
 from typing import TYPE_CHECKING
 
-from ztensor.threads.sharing import WINDOWS
+from ztensor.threads.sharing import ends_alone
 
 if TYPE_CHECKING:
     import concurrent.futures
@@ -23,7 +23,7 @@ _AHEAD = 4
 
 
 def _do_whole(job: Callable[[], None]) -> None:
-    with WINDOWS.whole():
+    with ends_alone():
         job()
 
 

@@ -36,16 +36,14 @@ class _FailingAtExit:
     done at exit is done.
     """
 
+    closed = False
+
     def __init__(self, stream: Any, error: BaseException) -> None:
         self._stream = stream
         self._error = error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-    @property
-    def closed(self) -> bool:
-        return False
 
     def flush(self) -> None:
         if self._stream is not None and not self._stream.closed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, describe
 from ztensor.locks import Lock
@@ -15,18 +15,26 @@ if TYPE_CHECKING:
 
 # More than four readers of one file gain nothing on any disk measured, and cost other processes.
 _MOST = 4
+# Bytes that are worth another thread: to start one takes as long as to hash a few hundred KiB.
+_SHARE_BYTES = 1 << 20
+# What a thread says of itself: `most`, `is_whole` and `has_window`, see below.
 _own = threading.local()
+_window = Lock()
 
 
 @contextlib.contextmanager
-def at_most(count: int) -> Iterator[None]:
-    """Have what this thread does within it share its work out to so many threads by default."""
-    before = getattr(_own, "most", None)
-    _own.most = count
+def _saying(name: str, value: object) -> Iterator[None]:
+    before = getattr(_own, name, None)
+    setattr(_own, name, value)
     try:
         yield
     finally:
-        _own.most = before
+        setattr(_own, name, before)
+
+
+def at_most(count: int) -> contextlib.AbstractContextManager[None]:
+    """Have what this thread does within it share its work out to so many threads by default."""
+    return _saying("most", count)
 
 
 def work_alone() -> None:
@@ -48,34 +56,21 @@ def thread_count(
     Raises:
         ArgumentValueError: the number, or the variable's text, is no positive integer.
     """
-    count = _count(threads, processes)
+    name, count = "threads", getattr(_own, "most", None) if threads is None else threads
+    if count is None:
+        name, count = "ZTENSOR_NUM_THREADS", _by_default(processes)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ArgumentValueError(f"{name} must be a positive integer", found=describe(count, 40))
     return count if lengths is None else worth(count, lengths)
 
 
-def _count(threads: int | None, processes: int) -> int:
-    if threads is not None:
-        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
-            raise ArgumentValueError(
-                "threads must be a positive integer", found=describe(threads, 40)
-            )
-        return threads
-    most: int | None = getattr(_own, "most", None)
-    if most is not None:
-        return most
+def _by_default(processes: int) -> Any:
     text = os.environ.get("ZTENSOR_NUM_THREADS")
     if text:
-        if not text.isascii() or not text.isdigit() or int(text) < 1:
-            raise ArgumentValueError(
-                "ZTENSOR_NUM_THREADS must be a positive integer", found=describe(text, 40)
-            )
-        return int(text)
+        return int(text) if text.isascii() and text.isdigit() else text
     has_affinity = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     return max(1, min(_MOST, cores // processes))
-
-
-# Bytes that are worth another thread: to start one takes as long as to hash a few hundred KiB.
-_SHARE_BYTES = 1 << 20
 
 
 def worth(workers: int, lengths: Iterable[int]) -> int:
@@ -88,46 +83,28 @@ def worth(workers: int, lengths: Iterable[int]) -> int:
     return max(1, min(workers, total // _SHARE_BYTES))
 
 
-class Turns:
-    """Memory for a large window: one thread at a time has it, and others wait until it is done.
+# --- Memory for a large window --------------------------------------------------------------
+#
+# One thread at a time has it, and others wait until it is done. Only those take part that are sure
+# to end by themselves. A thread that decodes piece by piece may be left alone between two pieces,
+# and others would wait for ever: it counts only inside of `ends_alone()`.
 
-    Only those take part that are sure to end by themselves. A thread that decodes piece by piece
-    may be left alone between two pieces, and others would wait for ever: it counts only inside of
-    `whole()`.
+
+def ends_alone() -> contextlib.AbstractContextManager[None]:
+    """Say that this thread ends inside of it whatever it begins to decode."""
+    return _saying("is_whole", True)  # noqa: FBT003
+
+
+@contextlib.contextmanager
+def large_window(*, is_whole: bool = False) -> Iterator[None]:
+    """Wait for the memory of a large window; a thread that has it waits for no more.
+
+    Args:
+        is_whole: whether this is ended without waiting for anybody, as inside of `ends_alone()`.
     """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._own = threading.local()
-
-    @contextlib.contextmanager
-    def whole(self) -> Iterator[None]:
-        """Say that this thread ends inside of it whatever it begins to decode."""
-        before = getattr(self._own, "is_whole", False)
-        self._own.is_whole = True
-        try:
-            yield
-        finally:
-            self._own.is_whole = before
-
-    @contextlib.contextmanager
-    def lent(self, *, is_whole: bool = False) -> Iterator[None]:
-        """Wait for the memory; a thread that has some waits for no more.
-
-        Args:
-            is_whole: whether this is ended without waiting for anybody, as inside of `whole()`.
-        """
-        own = self._own
-        takes_part = is_whole or getattr(own, "is_whole", False)
-        if not takes_part or getattr(own, "has_some", False):
-            yield
-            return
-        with self._lock:
-            own.has_some = True
-            try:
-                yield
-            finally:
-                own.has_some = False
-
-
-WINDOWS = Turns()
+    takes_part = is_whole or getattr(_own, "is_whole", False)
+    if not takes_part or getattr(_own, "has_window", False):
+        yield
+        return
+    with _window, _saying("has_window", True):  # noqa: FBT003
+        yield

@@ -23,7 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import FileObjectSource, MemorySource
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import source_of
 from ztensor.numpy import save
 from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.builder_2 import footer

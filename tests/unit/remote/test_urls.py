@@ -136,7 +136,7 @@ def test_no_cache_is_told_from_one_in_the_working_folder(
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"storage": {}}, "storage= says how"), ({"cache": "kept"}, "cache= keeps what")],
+    [({"storage": {}}, "storage= and cache="), ({"cache": "kept"}, "storage= and cache=")],
 )
 def test_what_is_no_url_takes_neither(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentValueError, match=says):

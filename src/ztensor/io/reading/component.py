@@ -330,9 +330,9 @@ class StoredComponent:
             UnsupportedError: the encoding is unknown.
             LimitError: a safety cap is exceeded.
         """
-        from ztensor.threads.sharing import WINDOWS
+        from ztensor.threads.sharing import ends_alone
 
-        with WINDOWS.whole():
+        with ends_alone():
             chunks = self.encoding().decode_chunks(
                 stored or self.stored(), None, self._shared.limits
             )

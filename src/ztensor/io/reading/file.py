@@ -16,7 +16,7 @@ from ztensor.io.reading.manifests import frame_in, manifest_in, may_be_ours
 from ztensor.io.reading.values import Values
 from ztensor.io.source.base import Range, Source
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.table import opened_by
+from ztensor.io.source.stores import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.locks import cached_property
 from ztensor.spec.container.framing import Frame

@@ -10,7 +10,7 @@ import numpy as np
 from ztensor.errors import MOST_PROBLEMS, Problem
 from ztensor.guard import foreign_bytes
 from ztensor.io.source.base import Source
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.limits import Budget, Limits
 from ztensor.spec.container import SCHEMAS

@@ -22,7 +22,7 @@ from ztensor.io.reading.file import FileObjects
 from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.joined import JoinedSource
-from ztensor.io.source.table import open_url
+from ztensor.io.source.stores import open_url
 from ztensor.limits import Limits
 from ztensor.spec.container.framing import Container
 from ztensor.spec.digest import parse_digest

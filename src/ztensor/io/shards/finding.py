@@ -29,8 +29,7 @@ from ztensor.io.shards.index import FileSet, read_index, shown_name, some_of
 from ztensor.io.source.beneath import Beneath, names_in
 from ztensor.io.source.folders import folder_of, listed
 from ztensor.io.source.paths import absolute_path, path_of_file_url, path_text
-from ztensor.io.source.stores import Store, is_remote
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import Store, is_remote, source_of
 from ztensor.io.source.urls import Remote, is_option_store
 from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.spec.container.framing import MAGIC_1, MAGIC_2

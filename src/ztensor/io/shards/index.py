@@ -20,7 +20,7 @@ from ztensor.errors import (
 from ztensor.guard import foreign_bytes
 from ztensor.io.source.base import Source
 from ztensor.io.source.beneath import Beneath
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.showing import counted

@@ -28,7 +28,7 @@ from ztensor.io.shards.finding import finder_of
 from ztensor.io.shards.index import FileSet, broken_index, some_of
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.limits import caps_of
 from ztensor.locks import Lock

@@ -30,7 +30,7 @@ from ztensor.io.source.paths import is_path
 from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import source_of
 from ztensor.io.source.targets import Nowhere
 from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.saving import save_all, save_as

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ztensor.errors import FormatError, LimitError, UnsupportedError, ZTensorError
 from ztensor.io.reading.verify import VerifyReport, fault_of_whole
 from ztensor.io.source.base import Range
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import source_of
 from ztensor.options import shifted
 
 if TYPE_CHECKING:

@@ -52,21 +52,18 @@ class JoinedSource(Source):
         Raises:
             SourceError: the bytes could not be read, or a file is shorter than it was.
         """
-        number = bisect.bisect_right(self.starts, offset) - 1
-        done = 0
-        while done < destination.nbytes:
-            start, source = self._parts[number]
-            number += 1
-            is_last = number == len(self._parts)
-            piece = (
-                destination[done:] if is_last else destination[done : self.starts[number] - offset]
-            )
-            within = offset + done - start
-            held = piece.nbytes if is_last else max(0, min(piece.nbytes, source.size - within))
+        while destination.nbytes:
+            source, within = self.place(offset)
+            count = destination.nbytes
+            if source is self._parts[-1][1]:
+                held = count  # what is behind all of them is an error of the last
+            else:
+                count = min(count, self.starts[bisect.bisect_right(self.starts, offset)] - offset)
+                held = max(0, min(count, source.size - within))
             if held:
-                source.read_into(within, piece[:held])
-            piece[held:] = bytes(piece.nbytes - held)
-            done += piece.nbytes
+                source.read_into(within, destination[:held])
+            destination[held:count] = bytes(count - held)
+            offset, destination = offset + count, destination[count:]
 
     def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
         """Fill several pieces of memory: those in one source by one call of its own.

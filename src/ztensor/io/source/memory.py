@@ -5,11 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, BinaryIO
 
-from ztensor.errors import (
-    ArgumentTypeError,
-    Reason,
-    SourceError,
-)
+from ztensor.errors import ArgumentTypeError, Reason, SourceError
 from ztensor.io.source.base import Source
 from ztensor.locks import Lock
 
@@ -82,23 +78,19 @@ class FileObjectSource(Source):
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Seek and read under the lock."""
-        done = 0
-        wanted = destination.nbytes
-        with self._lock:
-            try:
+        done, wanted = 0, destination.nbytes
+        try:
+            with self._lock:
                 self._file.seek(offset)
-                while done < wanted:
-                    piece: Buffer | None = self._file.read(wanted - done)
-                    if not piece:
-                        raise self.shrunk(offset, wanted, done)
+                while done < wanted and (piece := self._file.read(wanted - done)):
                     taken = memoryview(piece).cast("B")
                     destination[done : done + taken.nbytes] = taken
                     done += taken.nbytes
-            except SourceError:
-                raise
-            except (OSError, ValueError, TypeError) as error:  # closed by its owner, or no bytes
-                raise SourceError(
-                    f"cannot read from the file object: {error}",
-                    reason=Reason.SOURCE_FAILED,
-                    file=self.name,
-                ) from error
+        except (OSError, ValueError, TypeError) as error:  # closed by its owner, or no bytes
+            raise SourceError(
+                f"cannot read from the file object: {error}",
+                reason=Reason.SOURCE_FAILED,
+                file=self.name,
+            ) from error
+        if done < wanted:
+            raise self.shrunk(offset, wanted, done)

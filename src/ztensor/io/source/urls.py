@@ -79,11 +79,9 @@ class Remote(os.PathLike[str]):
             )
         text = path_text(url) if isinstance(url, (str, os.PathLike)) else ""
         if not is_url(text):
-            does = "storage= says how the store of a URL is opened"
-            if storage is None:
-                does = "cache= keeps what is read of a URL"
             raise ArgumentValueError(
-                f"{does}, and this is none", found=describe(text or type(url).__name__, 200)
+                "storage= and cache= say how what a URL names is read, and this is none",
+                found=describe(text or type(url).__name__, 200),
             )
         self.url = text
         self.storage = storage

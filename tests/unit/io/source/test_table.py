@@ -18,8 +18,7 @@ from ztensor.cli.main import main
 from ztensor.errors import ArgumentTypeError, SourceNotFoundError, UsageError
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.memory import FileObjectSource, MemorySource
-from ztensor.io.source.stores import SCHEMES
-from ztensor.io.source.table import source_of
+from ztensor.io.source.stores import SCHEMES, source_of
 
 WEIGHT = np.arange(600, dtype=np.float32).reshape(30, 20)
 HEADER = b'{"w":{"dtype":"F32","shape":[30,20],"data_offsets":[0,2400]}}'

@@ -30,7 +30,7 @@ from ztensor.spec.encoding.zstd.frames import (
     walk_frames,
 )
 from ztensor.spec.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
-from ztensor.threads.sharing import WINDOWS
+from ztensor.threads.sharing import large_window
 
 # Decoded bytes per frame written, by default. zstd codes blocks of 128 KiB at most, each by itself:
 # measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.
@@ -296,7 +296,7 @@ def _memory(window: int, *, is_whole: bool) -> contextlib.AbstractContextManager
     """Return what waits for the memory that a window takes, where it is much."""
     if window <= KEPT_WINDOW:
         return contextlib.nullcontext()
-    return WINDOWS.lent(is_whole=is_whole)
+    return large_window(is_whole=is_whole)
 
 
 def _span(stored: Stored, frame: Frame, limits: Limits, *, is_whole: bool) -> tuple[Span, int]:
