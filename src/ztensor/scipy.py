@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +14,7 @@ from ztensor.errors import (
     UsageError,
     describe,
 )
-from ztensor.ext import STORAGE_TYPES, View, spell
-from ztensor.formats.npz import scipy_layouts as scipy_sparse
-from ztensor.typing import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+from ztensor.ext import STORAGE_TYPES, spell
 
 # float16 is missing there; what ml_dtypes adds may look like a float and is not known either.
 _SCIPY_TYPES = frozenset(
@@ -67,20 +61,12 @@ def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
         MissingDependencyError: SciPy is not installed.
     """
     del device  # it has the CPU only
-    kind = tensor.format.removeprefix(scipy_sparse.PREFIX)
-    is_theirs = kind != tensor.format and kind in scipy_sparse.ROLES
-    if tensor.format not in ("sparse_csr", "sparse_coo") and not is_theirs:
+    if tensor.format not in ("sparse_csr", "sparse_coo"):
         raise UsageError(
             "only sparse tensors become SciPy matrices", found=f"format {describe(tensor.format)}"
         )
-    indices: Sequence[Array] = ()
     values = tensor.components.get("values", np.zeros(0)).reshape(-1)
-    if is_theirs:
-        values, *indices = scipy_sparse.scipy_parts(
-            kind, View(tensor.shape, tensor.components, tensor.attributes)
-        )
-    else:
-        tensor.require_valid()
+    tensor.require_valid()
     try:
         import scipy.sparse
     except ImportError as error:
@@ -98,9 +84,6 @@ def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
     kept = np.int32 if most <= np.iinfo(np.int32).max else np.int64
     shape: Any = tensor.shape  # SciPy's stubs know two dimensions; it checks the rest itself
     try:
-        if is_theirs:
-            parts = (values, *(one.astype(kept) for one in indices))
-            return getattr(scipy.sparse, f"{kind}_array")(parts, shape=shape)
         if tensor.format == "sparse_csr":
             return scipy.sparse.csr_array(
                 (

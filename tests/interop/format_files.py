@@ -18,7 +18,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import cbor2
 import ml_dtypes
@@ -420,61 +420,6 @@ class DeflatedNpz(Npz):
     title = "npz, deflated"
     has_checksum = True
     save = staticmethod(np.savez_compressed)
-
-
-class SciPyNpz(Format):
-    """Sparse matrices of every kind that SciPy saves, each a file."""
-
-    title = "npz, SciPy"
-    libraries = ("scipy",)
-    written_as = "npz"
-    has_checksum = True
-    KINDS = ("csr", "coo", "csc", "bsr", "dia")
-    TYPES = ("float32", "float64", "complex64", "complex128", "int8", "uint16", "int64", "bool")
-
-    def make(self, folder: Path) -> list[Path]:
-        sparse = library("scipy.sparse")
-        made = []
-        whole = np.kron(np.arange(42).reshape(6, 7) % 5 == 0, np.arange(1, 7).reshape(2, 3))
-        for kind, dtype in itertools.product(self.KINDS, self.TYPES):
-            made.append(folder / f"{kind} {dtype}.npz")
-            matrix = getattr(sparse, f"{kind}_array")(whole.astype(dtype))
-            sparse.save_npz(made[-1], matrix, compressed=dtype.startswith("float"))
-        return made
-
-    def read(self, path: Path) -> Held:
-        matrix = library("scipy.sparse").load_npz(path)
-        values, indices = matrix.data, {}
-        if matrix.format == "coo":
-            indices["coords"] = np.concatenate(matrix.coords)
-        elif matrix.format == "dia":
-            indices["offsets"] = matrix.offsets
-        else:
-            indices = {"indices": matrix.indices, "indptr": matrix.indptr}
-        parts = {role: part(role, one) for role, one in {"values": values, **indices}.items()}
-        attributes: dict[str, Any] = {"scipy": type(matrix).__name__}
-        if values.ndim > 1:
-            attributes["values_shape"] = list(values.shape)
-        return Held({"array": Seen(matrix.shape, parts)}, {}, {"array": attributes})
-
-    # What an archive has to say instead; SciPy reads out of bounds of some.
-    _WRONG: ClassVar[dict[str, dict[str, Any]]] = {
-        "csr": {"indices": np.full(3, 4), "indptr": np.array([0, 4, 2, 3])},
-        "coo": {"row": np.array([0, 3, 0], np.int32), "col": np.array([0, -1, 0], np.int32)},
-        "csc": {"indices": np.full(3, -1), "indptr": np.array([0, 1, 3, 2, 3])},
-        "bsr": {"indices": np.full(3, 2), "indptr": np.array([1, 2, 2, 3])},
-        "dia": {"offsets": np.array([0, 5])},
-    }
-
-    def hostile(self, folder: Path) -> list[Path]:
-        made = []
-        for kind, changes in self._WRONG.items():
-            with np.load(CORPUS / f"foreign/accept/npz/{kind}.npz") as file:
-                good = dict(file)
-            for name, change in changes.items():
-                made.append(folder / f"{kind} {name}.npz")
-                np.savez(made[-1], **{**good, name: change})
-        return made
 
 
 class TorchZip(Format):
@@ -923,7 +868,6 @@ FORMATS: tuple[Format, ...] = (
         Npy(),
         Npz(),
         DeflatedNpz(),
-        SciPyNpz(),
         TorchZip(),
         TorchLegacy(),
         Gguf(),

@@ -98,8 +98,6 @@ def _kind(reader: Reader, path: Path) -> str:
     if reader.format == "hdf5":
         keys = reader.attributes
         return "HDF5, Keras" if {"keras_version", "layer_names"} & set(keys) else "HDF5"
-    if reader.format == "npz" and any(reader.metadata(n).format != "dense" for n in reader):
-        return "npz, SciPy"
     names = {"npy": "npy", "npz": "npz", "gguf": "GGUF", "keras": "Keras archive", "onnx": "ONNX"}
     return names.get(reader.format, reader.format)
 

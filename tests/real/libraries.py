@@ -6,7 +6,6 @@ and no array of numbers. Nothing of a pickle is executed: `torch.load` with `wei
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import zipfile
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "npy": ("numpy",),
-    "npz": ("numpy", "scipy"),
+    "npz": ("numpy",),
     "safetensors": ("safetensors", "torch"),
     "gguf": ("gguf",),
     "pt": ("torch",),
@@ -65,10 +64,6 @@ def _npy(path: Path) -> Values:
 
 def _npz(path: Path) -> Values:
     with np.load(path, allow_pickle=False) as archive:
-        if {"format", "shape", "data"} <= set(archive.files):
-            with contextlib.suppress(ValueError):
-                yield "array", _library("scipy.sparse").load_npz(path)
-                return
         for name in archive.files:
             try:
                 values = archive[name]

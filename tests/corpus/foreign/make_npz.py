@@ -230,58 +230,12 @@ EXPECTED = {
 }
 
 
-def sparse(kind: str, *, deflated: bool = False, **parts: tuple[str, str, bytes]) -> bytes:
-    """Return the 3 by 4 matrix of `DENSE` as SciPy saves one: parts are type, shape and data."""
-    said = {
-        "format": (f"'|S{len(kind)}'", "()", kind.encode()),
-        "shape": ("'<i8'", "(2,)", struct.pack("<2q", 3, 4)),
-    }
-    flag = {"_is_array": ("'|b1'", "()", b"\1")}
-    return archive(
-        *(
-            Member(f"{name}.npy".encode(), npy(header(descr, shape=shape), data), deflated)
-            for name, (descr, shape, data) in {**parts, **said, **flag}.items()
-        )
-    )
-
-
-DENSE = [[1.5, 0, 0, -2], [0, 0, 0, 0], [0, 0, 8, 0]]
-_VALUES = ("'<f4'", "(3,)", struct.pack("<3f", 1.5, -2, 8))
-_COLUMNS = ("'<i4'", "(3,)", struct.pack("<3i", 0, 3, 2))
-_ROWS = ("'<i4'", "(3,)", struct.pack("<3i", 0, 0, 2))
-_POINTERS = ("'<i4'", "(4,)", struct.pack("<4i", 0, 2, 2, 3))
-SPARSE = {
-    "csr": sparse("csr", indices=_COLUMNS, indptr=_POINTERS, data=_VALUES),
-    "coo": sparse("coo", deflated=True, row=_ROWS, col=_COLUMNS, data=_VALUES),
-    "csc": sparse(
-        "csc",
-        deflated=True,
-        indices=("'<i4'", "(3,)", struct.pack("<3i", 0, 2, 0)),
-        indptr=("'<i4'", "(5,)", struct.pack("<5i", 0, 1, 1, 2, 3)),
-        data=("'<f4'", "(3,)", struct.pack("<3f", 1.5, 8, -2)),
-    ),
-    "bsr": sparse(
-        "bsr",
-        indices=("'<i4'", "(3,)", struct.pack("<3i", 0, 1, 1)),
-        indptr=_POINTERS,
-        data=("'<f4'", "(3, 1, 2)", struct.pack("<6f", 1.5, 0, 0, -2, 8, 0)),
-    ),
-    "dia": sparse(
-        "dia",
-        offsets=("'<i4'", "(2,)", struct.pack("<2i", 0, 3)),
-        data=("'<f4'", "(2, 4)", struct.pack("<8f", 1.5, 0, 8, 9, 9, 9, 9, -2)),
-    ),
-}
-
-
 def files() -> dict[Path, bytes]:
     single = npy(header("'<c8'", shape="(1,)"), struct.pack("<2f", 1, 2), version=3)
     result = {
         Path("accept/npz/small.npz"): archive(*GOOD),
         Path("accept/npz/small.json"): _text(EXPECTED),
         Path("accept/npz/complex.npy"): single,
-        **{Path(f"accept/npz/{kind}.npz"): data for kind, data in SPARSE.items()},
-        Path("accept/npz/sparse.json"): _text(DENSE),
     }
     expected = {}
     for stage, suffix, cases in (

@@ -69,17 +69,6 @@ def test_a_golden_archive() -> None:
         assert reader.verify().ok
 
 
-@pytest.mark.parametrize("kind", ["csr", "coo", "csc", "bsr", "dia"])
-def test_a_golden_matrix(kind: str) -> None:
-    """As SciPy saves it; `test_scipy_npz.py` has files that it saved."""
-    with ztensor.open(CORPUS / f"accept/npz/{kind}.npz") as reader:
-        assert reader.keys() == ["array"]
-        expected = json.loads((CORPUS / "accept/npz/sparse.json").read_text("utf-8"))
-        assert reader.read("array").to_dense().tolist() == expected
-        assert reader.metadata("array").attributes["scipy"] == f"{kind}_array"
-        assert reader.verify().ok
-
-
 def test_a_golden_array() -> None:
     with ztensor.open(CORPUS / "accept/npz/complex.npy") as reader:
         assert reader.format == "npy"

@@ -2,10 +2,10 @@
 
 A member is one by its name or, as for NumPy, by its first bytes.
 
-Stored members in our order of elements are ranges of the file and are mapped; their CRC-32 is a
-digest as those of our own files are, checked when a read copies, and by verify. Deflated ones, and
-those in Fortran's order, are decoded when they are read, and their CRC-32 is then checked. `npy.py`
-says which arrays are listed only, `zip.py` which archives are refused.
+Stored members are ranges of the file; their CRC-32 is a digest as those of our own files are,
+checked when a read copies, and by verify. Deflated ones are decoded when they are read, and their
+CRC-32 is then checked. `npy.py` says which arrays are listed only, `zip.py` which archives are
+refused.
 
 The directory is enough to list the names. What a member says of its array is read, and its place
 checked, when the object is asked for; a damaged one does not hide the others.
@@ -13,8 +13,10 @@ checked, when the object is asked for; a damaged one does not hide the others.
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
+from ztensor.errors import EncodingError, Reason
 from ztensor.ext import (
     Component,
     Encoding,
@@ -22,31 +24,47 @@ from ztensor.ext import (
     Manifest,
     Projection,
     Source,
+    Stored,
     Tally,
     TensorObject,
     Unrepresented,
+    empty_array,
+    require_equal_length,
 )
+from ztensor.formats import deflate, npy
 from ztensor.formats.base import RAW
-from ztensor.formats.npz import sparse
-from ztensor.formats.npz.members import SUFFIX, Whole, header_of, is_array
-from ztensor.formats.zip import DEFLATED, Entry, extents, read_entries, unread_bytes, zip_crc32
-from ztensor.limits import Budget
+from ztensor.formats.deflate import Stream
+from ztensor.formats.npy import Fortran, Header, parse_header, transpose
+from ztensor.formats.zip import (
+    DEFLATED,
+    STORED,
+    Entry,
+    Member,
+    extents,
+    place,
+    read_entries,
+    unread_bytes,
+    zip_crc32,
+)
+from ztensor.limits import Budget, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator
 
 
-# What a member costs beside its entry in the archive: a name, an object, and a component; how a
-# deflated one is decoded.
-_MEMBER_COST, _ENCODING_COST = 1024, 640
+SUFFIX = ".npy"
+# What a member costs beside its entry in the archive: a name, an object, and a component; how one
+# that is no run of its elements is decoded; a dimension.
+_MEMBER_COST, _ENCODING_COST, _NUMBER_COST = 1024, 640, 40
+_USUAL_HEAD = 1 << 9
+_LONG_STEPS = 4  # for each byte of a header beyond that, which may be a number
 
 
 def project(source: Source, budget: Budget) -> Projection:
     """Return what an archive holds: its .npy members, by their names without the suffix.
 
     Names of other members are in the file's attribute `other_members`; so are those of arrays
-    whose own names lack the suffix, where the name without it is another array's. What SciPy
-    wrote of a sparse matrix is one object, see `sparse.py`.
+    whose own names lack the suffix, where the name without it is another array's.
 
     Raises:
         FormatError: the archive's directory is damaged; what is asked for an object later raises
@@ -62,19 +80,16 @@ def project(source: Source, budget: Budget) -> Projection:
     for entry in entries.values():
         budget.charge_bytes(_MEMBER_COST)
         name = entry.name.removesuffix(SUFFIX)
-        if name == entry.name and (f"{name}{SUFFIX}" in entries or not is_array(source, entry)):
+        if name == entry.name and (f"{name}{SUFFIX}" in entries or not _is_array(source, entry)):
             others.append(name)
         else:
             found[name] = entry
-    objects: Mapping[str, TensorObject] = LaterObjects(
+    objects = LaterObjects(
         found,
         lambda name: _object(source, found[name], encodings, budget),
         where=lambda name: found[name].begin,
         extents=lambda: extents(found.values()),
     )
-    if sparse.are_parts(entries):
-        objects = sparse.combined(source, entries, objects, encodings, budget)
-    attributes = {"other_members": others} if others else None
 
     def account() -> list[Unrepresented]:
         tally = Tally()
@@ -83,32 +98,128 @@ def project(source: Source, budget: Budget) -> Projection:
         tally.extend(unread_bytes(source))
         return tally()
 
+    attributes = {"other_members": others} if others else None
     return Projection(Manifest("", objects, attributes), encodings, account)
 
 
 def _object(
-    source: Source,
-    entry: Entry,
-    encodings: dict[str, Encoding],
-    budget: Budget,
+    source: Source, entry: Entry, encodings: dict[str, Encoding], budget: Budget
 ) -> TensorObject:
-    member, header, head = header_of(source, entry, budget)
-    length = member.size - header.length
-    word, offset, nbytes = "raw", member.offset + header.length, length
-    is_transposed = header.is_transposed and header.width is not None
-    if member.method == DEFLATED or is_transposed:
+    member, stored = place(source, entry, _USUAL_HEAD)
+    # First what most headers fit into: a member may be nothing but the longest header, deflated.
+    head = _head(stored, member, _USUAL_HEAD)
+    length = npy.header_length(head)
+    budget.charge_steps(length + _LONG_STEPS * max(length - _USUAL_HEAD, 0))
+    if length > len(head):
+        head = _head(stored, member, length)
+    header = parse_header(memoryview(head))
+    budget.charge_bytes(len(header.shape) * _NUMBER_COST + 4 * len(header.dtype))
+    nbytes = member.size - length
+    header.require_length(nbytes)
+    word, digest = "raw", None
+    offset, stored_nbytes = member.offset + length, nbytes
+    if member.method == DEFLATED:
+        word, offset, stored_nbytes = f"deflate:{member.name}", member.offset, member.length
+        encodings[word] = Deflated(word, member, header)
+    else:
+        digest = zip_crc32(head[:length], member.crc)
+        if header.is_transposed and header.width is not None:
+            word = f"fortran:{member.name}"
+            encodings[word] = Fortran(word, header.shape, header.width)
+    if word != "raw":
         budget.charge_bytes(_ENCODING_COST + 4 * len(member.name))
-        word = f"{'fortran' if is_transposed else 'deflate'}:{member.name}"
-        encodings[word] = Whole(word, member, header)
-        offset, nbytes = member.offset, member.length
     component = Component(
         header.dtype,
         offset,
-        nbytes,
+        stored_nbytes,
         header.type,
         word,
-        zip_crc32(head[: header.length], member.crc) if word == "raw" else None,
-        None if word == "raw" else length,
+        digest,
+        None if word == "raw" else nbytes,
         byte_order=header.byte_order,
     )
     return TensorObject(header.shape, "dense", {"data": component})
+
+
+def _is_array(source: Source, entry: Entry) -> bool:
+    """Return whether a member begins as .npy files do."""
+    member, stored = place(source, entry, len(npy.MAGIC))
+    try:
+        return _head(stored, member, len(npy.MAGIC)) == npy.MAGIC
+    except EncodingError:  # damaged, but none of ours
+        return False
+
+
+def _head(stored: Stored, member: Member, length: int) -> bytes:
+    """Return the first bytes of a member, unpacked."""
+    if member.method == STORED:
+        return bytes(stored.read(0, min(member.length, length)))
+    return deflate.head(stored, min(member.size, length))
+
+
+class Deflated(Encoding):
+    """A deflated member.
+
+    Args:
+        name: the word components have for it.
+        member: the member; its bytes, with the header of the array, are the stored ones.
+        header: that header.
+    """
+
+    has_sum = True  # the archive's CRC-32, compared whenever all is read
+
+    def __init__(self, name: str, member: Member, header: Header) -> None:
+        self.name = name
+        self._member = member
+        self._header = header
+        self._is_transposed = header.is_transposed and header.width is not None
+
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse an expected length that is not the one the archive tells."""
+        length = self._member.size - self._header.length
+        require_equal_length(expected_length, length, "the member is not as long as the array")
+        require_equal_length(self._member.length, stored.length, "the member has another length")
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` with the array's elements in our order."""
+        self.require_length(stored, len(destination), limits)
+        whole = destination
+        if self._is_transposed:
+            whole = empty_array((len(destination),)).data
+        at = 0
+        for piece in self._unpacked(stored):
+            whole[at : at + len(piece)] = piece
+            at += len(piece)
+        if self._is_transposed:
+            transpose(whole, destination, self._header.shape, self._header.width or 1)
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        """Yield the array's elements, without holding them all where they are in our order."""
+        if self._is_transposed or expected_length is None:
+            yield from super().decode_chunks(stored, expected_length, limits)
+            return
+        self.require_length(stored, expected_length, limits)
+        yield from self._unpacked(stored)
+
+    def is_streamed(self, stored: Stored) -> bool:
+        """Return whether the elements need not be put in another order."""
+        del stored
+        return not self._is_transposed
+
+    def _unpacked(self, stored: Stored) -> Iterator[memoryview]:
+        """Yield the member's bytes behind the array's header; exactly as many as it has."""
+        skip, crc = self._header.length, 0
+        for piece in Stream(self._member.size).pieces(stored):
+            crc = zlib.crc32(piece, crc)
+            if skip < len(piece):
+                yield memoryview(piece)[skip:]
+            skip = max(skip - len(piece), 0)
+        if crc != self._member.crc:
+            raise EncodingError(
+                "the CRC-32 differs",
+                reason=Reason.DIGEST_MISMATCH,
+                expected=f"{self._member.crc:08x}",
+                found=f"{crc:08x}",
+            )

@@ -379,10 +379,8 @@ class Tensor(Constructors, DLPackExporter, Shown):
     def to_scipy(self) -> Any:
         """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
 
-        What was read from a file of SciPy's that holds another kind (`scipy.sparse_csc` and its
-        like) becomes an array of that kind. Values are shared with this tensor; indices are
-        converted to int64. Everything is checked first, since SciPy reads out of bounds where
-        indices lie.
+        Values are shared with this tensor; indices are converted to int64. Everything is checked
+        first, since SciPy reads out of bounds where indices lie.
 
         Raises:
             UsageError: the tensor is not sparse.

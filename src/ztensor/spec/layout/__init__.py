@@ -26,7 +26,6 @@ LAYOUTS: Registry[str, Layout] = Registry(
     },
     families={
         "gguf.": "ztensor.quantization.gguf_blocks:GGUF_LAYOUTS",
-        "scipy.": "ztensor.formats.npz.scipy_layouts:SCIPY_LAYOUTS",
     },
     group="ztensor.layouts",
     kind=Layout,

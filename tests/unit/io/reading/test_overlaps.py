@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 import ztensor
@@ -59,28 +58,3 @@ def test_only_what_begins_inside_of_another_costs_the_budget(
     assert [(one.object_name, one.reason) for one in report.unsupported] == [
         (name, Reason.LIMIT_COST) for name in wrong
     ]
-
-
-@pytest.mark.wing
-@pytest.mark.parametrize("order", ["ab", "ba"])
-def test_shared_indices_are_held_to_the_blocks_of_each_object(order: str) -> None:
-    """Columns of blocks: two of two elements, or one of four, where 1 is out of range."""
-    made = draft("1.2.0")
-    made.objects.clear()
-    made.blobs.clear()
-    for name in order:
-        width = 2 if name == "a" else 4
-        parts = {
-            "values": ({"dtype": "f32"}, bytes(2 * width * 4)),
-            "indices": ({"dtype": "u64"}, np.array([0, 1], "<u8").tobytes()),
-            "indptr": ({"dtype": "u64"}, np.array([0, 1, 2], "<u8").tobytes()),
-        }
-        attributes = {"values_shape": [2, 1, width]}
-        made.add(name, [2, 4], parts, format="scipy.sparse_bsr", attributes=attributes)
-    first, second = (made.component(name, "indices") for name in order)
-    made.header += bytes(64 - len(made.header)) + made.blobs[order[0], "indices"]
-    first |= {"offset": 64, "length": 16}
-    second |= {"offset": 64, "length": 16}
-    with ztensor.open(made.to_bytes()) as reader:
-        problems = reader.verify(deep=True).problems
-    assert [(problem.object_name, problem.component) for problem in problems] == [("b", "indices")]

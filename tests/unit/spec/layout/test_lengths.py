@@ -14,11 +14,8 @@ def zipped(dtype: str, decoded_length: int | None = None) -> Component:
     return Component(dtype, 64, 9, encoding="zstd", decoded_length=decoded_length)
 
 
-def of(
-    layout: str, shape: tuple[int, ...], parts: dict[str, Any], told: Any = None
-) -> TensorObject:
-    attributes = None if told is None else {"values_shape": told}
-    return TensorObject(shape, layout, parts, attributes)
+def of(layout: str, shape: tuple[int, ...], parts: dict[str, Any]) -> TensorObject:
+    return TensorObject(shape, layout, parts)
 
 
 SPARSE = {"indices": zipped("u64"), "indptr": zipped("u64"), "values": zipped("f32")}
@@ -34,13 +31,6 @@ SPARSE = {"indices": zipped("u64"), "indptr": zipped("u64"), "values": zipped("f
         (of("later", (3, 5), {"data": zipped("f32")}), {"data": None}),
         (of("later", (3, 5), {"data": zipped("f32", 8)}), {"data": 8}),
         (of("sparse_csr", (3, 5), SPARSE), {"indices": None, "indptr": 32, "values": None}),
-        (of("scipy.sparse_csr", (5,), SPARSE), {"indptr": 16, "values": None}),
-        (of("scipy.sparse_csc", (3, 5), SPARSE), {"indptr": 48, "values": None}),
-        (of("scipy.sparse_bsr", (4, 6), SPARSE, [0, 2, 3]), {"indptr": 24, "values": None}),
-        (
-            of("scipy.sparse_dia", (4, 6), {"values": zipped("f32"), "offsets": zipped("i64", 16)}),
-            {"values": None, "offsets": 16},
-        ),
     ],
     ids=lambda value: value.format if isinstance(value, TensorObject) else "",
 )
