@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from array import array
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztensor import Remote
-from ztensor.errors import (
-    EncodingError,
-    Reason,
-    describe,
-)
+from ztensor.errors import EncodingError, Reason, describe
 from ztensor.ext import (
     STORAGE_TYPES,
     Beneath,
+    Blocks,
     Encoding,
     Lock,
-    Runs,
     Source,
     Stored,
     empty_array,
     require_equal_length,
     source_of,
 )
-from ztensor.formats.onnx.protobuf import PIECE_BYTES, SECTION, VARINT_BYTES
+from ztensor.formats.base import InBlocks
+from ztensor.formats.onnx.protobuf import SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
 from ztensor.limits import Limits
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_BLOCK_BYTES = 1 << 20  # so that a slice reads little more than it needs
 
 
 class Neighbours:
@@ -73,44 +72,29 @@ class Neighbours:
             with contextlib.closing(Beneath.beside(self._beside, parts).open(mapped=False)) as file:
                 yield file
 
-    def on_disk(self, parts: tuple[str, ...]) -> Source | None:
-        """Return an opened file, which the caller closes; None behind a URL."""
+    def rights(self, parts: tuple[str, ...]) -> Any:
+        """Return the rights of a file; None behind a URL."""
         if isinstance(self._beside, Remote):
             return None
-        return Beneath.beside(self._beside, parts).open(mapped=False)
+        with self.opened(parts) as source:
+            return source.rights()
 
 
-class External(Encoding):
-    """Bytes of another file, which is opened when they are asked for."""
+class External(InBlocks):
+    """Bytes of another file, which is opened when they are asked for, as much as is asked for."""
 
     def __init__(
         self, name: str, beside: Neighbours, parts: tuple[str, ...], offset: int, length: int
     ) -> None:
-        self.name = name
+        super().__init__(name, Blocks((length,), 1, _BLOCK_BYTES))
         self._beside = beside
         self._parts = parts
         self._offset = offset
         self._length = length
 
-    @contextlib.contextmanager
-    def _opened(self) -> Iterator[Source]:
-        with self._beside.opened(self._parts) as source:
-            if self._offset + self._length > source.size:
-                raise EncodingError(
-                    "the file of external data is too short",
-                    reason=Reason.OUT_OF_BOUNDS,
-                    expected=f"{self._length} bytes at offset {self._offset}",
-                    found=f"{source.size} bytes in {describe('/'.join(self._parts))}",
-                )
-            yield source
-
     def rights(self) -> Any:
         """Return the rights of the file; None behind a URL."""
-        file = self._beside.on_disk(self._parts)
-        if file is None:
-            return None
-        with contextlib.closing(file):
-            return file.rights()
+        return self._beside.rights(self._parts)
 
     def identity(self) -> tuple[object, ...]:
         """Return what tells the file from one that takes its place."""
@@ -120,42 +104,25 @@ class External(Encoding):
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a file that is too short."""
         require_equal_length(expected_length, self._length, "external data has another length")
-        with self._opened():
-            pass
+        with self._beside.opened(self._parts) as source:
+            if self._offset + self._length > source.size:
+                raise EncodingError(
+                    "the file of external data is too short",
+                    reason=Reason.OUT_OF_BOUNDS,
+                    expected=f"{self._length} bytes at offset {self._offset}",
+                    found=f"{source.size} bytes in {describe('/'.join(self._parts))}",
+                )
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Read the bytes."""
-        self.decode_run(stored, 0, destination.nbytes, destination, limits)
+        """Read all bytes at once."""
+        self.require_length(stored, destination.nbytes, limits)
+        self._fill(stored, (), destination, limits)
 
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        """Yield the bytes, 8 MiB at a time."""
-        length = self._length if expected_length is None else expected_length
-        self.require_length(stored, length, limits)
-        with self._opened() as source:
-            for start in range(0, length, PIECE_BYTES):
-                count = min(PIECE_BYTES, length - start)
-                yield memoryview(source.read(self._offset + start, count))
-
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return True: pieces are read when they are asked for."""
-        del stored
-        return True
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return runs of 1 MiB, so that a slice reads little more than it needs."""
-        self.require_length(stored, expected_length, limits)
-        ends = array("Q", [*range(0, expected_length, 1 << 20), expected_length])
-        return Runs(ends, ends)
-
-    def decode_run(
-        self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
+    def _fill(
+        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
     ) -> None:
-        """Read one run."""
-        with self._opened() as source:
-            if stop - start != destination.nbytes or stop > self._length:
-                raise EncodingError("external data has another length", reason=Reason.SIZE_MISMATCH)
+        start = place[0].start if place else 0
+        with self._beside.opened(self._parts) as source:
             source.read_into(self._offset + start, destination)
 
 
@@ -165,23 +132,16 @@ class Elements(Encoding):
     Args:
         name: the word for it.
         kind: the ONNX type.
-        width: bytes of a storage element.
         is_varints: whether the stored bytes are varints.
         within: what gives the stored bytes where they are not the component's own.
     """
 
     def __init__(
-        self,
-        name: str,
-        kind: Type,
-        width: int,
-        *,
-        is_varints: bool,
-        within: External | None = None,
+        self, name: str, kind: Type, *, is_varints: bool, within: External | None = None
     ) -> None:
         self.name = name
         self._kind = kind
-        self._width = width
+        self._width = STORAGE_TYPES[kind.dtype].width
         self._is_varints = is_varints
         self._within = within
 
@@ -191,12 +151,9 @@ class Elements(Encoding):
             self._within.require_length(stored, self._packed(expected_length), limits)
 
     def _packed(self, length: int) -> int:
-        """Return the stored numbers that hold `length` decoded bytes."""
-        return (
-            -(-length // self._width * self._kind.bits // 8)
-            if self._kind.bits
-            else (length // self._width)
-        )
+        """Return how many stored numbers hold `length` decoded bytes."""
+        bits = self._kind.bits
+        return -(-length * bits // 8) if bits else length // self._width
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Decode all elements."""

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from ztensor.errors import (
-    FormatError,
-    LimitError,
-    Reason,
-)
+from ztensor.errors import FormatError, LimitError, Reason
 from ztensor.ext import Source
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
 
 SECTION = "onnx.proto"
@@ -37,6 +33,14 @@ class Field(NamedTuple):
     value: int
     start: int
     stop: int
+
+    @property
+    def nbytes(self) -> int:
+        """How long its content is."""
+        return self.stop - self.start
+
+
+_ANY: Mapping[int, int] = {}
 
 
 class Message:
@@ -76,8 +80,17 @@ class Message:
                 return value, place + shift + 1
         raise damaged("a number does not end", place, Reason.TRUNCATED)
 
-    def fields(self, start: int, stop: int) -> Iterator[Field]:
-        """Yield the fields of a message; they end where it ends."""
+    def fields(self, start: int, stop: int, wires: Mapping[int, int] = _ANY) -> Iterator[Field]:
+        """Yield the fields of a message; they end where it ends.
+
+        Args:
+            start: where it begins.
+            stop: where it ends.
+            wires: the wire type that fields of these numbers must have.
+
+        Raises:
+            FormatError: a field is malformed, or has another wire type.
+        """
         place = start
         while place < stop:
             at = place
@@ -97,38 +110,53 @@ class Message:
                 raise damaged(f"a field has the number {number}", at, Reason.FIELD_VALUE)
             if place > stop:
                 raise damaged("a field ends behind its message", at, Reason.TRUNCATED)
+            if wire != wires.get(number, wire):
+                raise damaged(f"field {number} has another wire type", at, Reason.FIELD_TYPE)
             yield Field(number, wire, value, begin, place)
+
+    def within(self, field: Field, wires: Mapping[int, int] = _ANY) -> Iterator[Field]:
+        """Yield the fields of a message that is a field; see `fields`."""
+        return self.fields(field.start, field.stop, wires)
 
     def head(self, field: Field) -> bytes | bytearray:
         """Return the first bytes of a message, all of a short one."""
-        return self._at(field.start, min(BLOCK_BYTES, field.stop - field.start))
+        return self._at(field.start, min(BLOCK_BYTES, field.nbytes))
 
-    def text(self, field: Field, what: str) -> str:
+    def text(self, field: Field) -> str:
         """Return a string field."""
-        require_wire(field, BYTES, what)
-        if field.stop - field.start > TEXT_BYTES:
+        if field.nbytes > TEXT_BYTES:
             raise LimitError(
-                f"{what} is longer than this release reads",
+                "a text is longer than this release reads",
                 reason=Reason.LIMIT_MANIFEST,
                 expected=f"at most {TEXT_BYTES} bytes",
-                found=str(field.stop - field.start),
+                found=str(field.nbytes),
             )
-        length = field.stop - field.start
         self.budget.charge_bytes(PLACE_COST)
         try:
-            with self.budget.lent(length):
-                return self.budget.text(self.source.read(field.start, length))
+            with self.budget.lent(field.nbytes):
+                return self.budget.text(self.source.read(field.start, field.nbytes))
         except UnicodeDecodeError as error:
-            raise damaged(f"{what} is not UTF-8", field.start, Reason.FIELD_VALUE) from error
+            raise damaged("a text is not UTF-8", field.start, Reason.FIELD_VALUE) from error
 
-    def pair(self, field: Field, what: str) -> tuple[str, str]:
-        """Return key and value of a `StringStringEntryProto`."""
-        require_wire(field, BYTES, what)
-        found = {1: "", 2: ""}
-        for inner in self.fields(field.start, field.stop):
+    def texts(self, field: Field, numbers: Collection[int]) -> list[str]:
+        """Return some string fields of a message, empty where it has none."""
+        found = dict.fromkeys(numbers, "")
+        for inner in self.within(field, dict.fromkeys(numbers, BYTES)):
             if inner.number in found:
-                found[inner.number] = self.text(inner, what)
-        return found[1], found[2]
+                found[inner.number] = self.text(inner)
+        return list(found.values())
+
+    def numbers(self, field: Field) -> Iterator[int]:
+        """Yield the numbers of a repeated field: one, or several packed ones."""
+        if field.wire == VARINT:
+            yield field.value
+        elif field.wire != BYTES:
+            raise damaged("numbers have another wire type", field.start, Reason.FIELD_TYPE)
+        else:
+            place = field.start
+            while place < field.stop:
+                value, place = self.varint(place, field.stop)
+                yield value
 
 
 def damaged(what: str, place: int, reason: Reason) -> FormatError:
@@ -136,27 +164,6 @@ def damaged(what: str, place: int, reason: Reason) -> FormatError:
     return FormatError(what, reason=reason, found=f"offset {place}", section=SECTION)
 
 
-def require_wire(field: Field, wire: int, what: str) -> None:
-    """Raise where a field is of another wire type.
-
-    Raises:
-        FormatError: it is.
-    """
-    if field.wire != wire:
-        raise FormatError(
-            f"{what} has another wire type",
-            reason=Reason.FIELD_TYPE,
-            expected=str(wire),
-            found=f"{field.wire} at offset {field.start}",
-            section=SECTION,
-        )
-
-
 def signed(value: int) -> int:
     """Return what 64 bits mean in two's complement."""
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def nbytes_of(field: Field) -> int:
-    """Return how long a field's content is."""
-    return field.stop - field.start

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from ztensor.errors import (
-    FormatError,
-    LimitError,
-    Reason,
-    UnsupportedError,
-    describe,
-)
+from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError, describe
 from ztensor.ext import Tally
 from ztensor.formats.onnx.protobuf import (
     BYTES,
@@ -21,16 +15,8 @@ from ztensor.formats.onnx.protobuf import (
     Field,
     Message,
     damaged,
-    nbytes_of,
-    require_wire,
     signed,
 )
-
-if TYPE_CHECKING:
-    pass
-
-
-TENSOR_PARTS = {12: "doc string of a tensor", 16: "metadata of a tensor"}
 
 
 class Type(NamedTuple):
@@ -53,7 +39,8 @@ class Type(NamedTuple):
 
 FLOAT, INT32, INT64, DOUBLE, UINT64 = 4, 5, 7, 10, 11
 RAW_DATA = 9
-EXTERNAL = 1  # TensorProto.DataLocation
+VARINTS = (INT32, INT64, UINT64)
+_EXTERNAL = 1  # TensorProto.DataLocation
 TYPES = {
     1: Type("FLOAT", "f32", None, FLOAT),
     2: Type("UINT8", "u8", None, INT32),
@@ -81,21 +68,7 @@ TYPES = {
     25: Type("UINT2", "u8", None, INT32, 2),
     26: Type("INT2", "i8", None, INT32, 2),
 }
-STRING = 8
-
-
-def number_of(tensor: Tensor, key: str, default: int) -> int:
-    """Return a number that a tensor's external data has under a key.
-
-    Raises:
-        FormatError: it is no decimal number.
-    """
-    text = tensor.external.get(key)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        raise unfit(tensor, f"a decimal {key}", describe(text))
-    return int(text)
+_STRING = 8
 
 
 def unfit(tensor: Tensor, expected: str, found: object) -> FormatError:
@@ -116,34 +89,33 @@ def twice(what: str, field: Field) -> FormatError:
 
 
 def add_dims(message: Message, field: Field, dims: list[int]) -> None:
-    """Add the dimensions of a field to those before it: one, or several packed ones.
+    """Add the dimensions of a field to those before it.
 
     Raises:
         FormatError: one is negative.
         LimitError: they are more than `Limits.rank`.
     """
-    place = field.start
-    while True:
-        if field.wire == VARINT:
-            value, place = field.value, field.stop
-        else:
-            require_wire(field, BYTES, "dims")
-            if place == field.stop:
-                return
-            value, place = message.varint(place, field.stop)
+    most = message.budget.limits.rank
+    for value in message.numbers(field):
         if signed(value) < 0:
             raise damaged("a dimension is negative", field.start, Reason.FIELD_VALUE)
-        if len(dims) == message.budget.limits.rank:
+        if len(dims) == most:
             raise LimitError(
                 "a tensor has more dimensions than Limits.rank allows",
                 reason=Reason.LIMIT_RANK,
-                expected=f"at most {message.budget.limits.rank}",
+                expected=f"at most {most}",
                 found=f"more at offset {field.start}",
             )
         message.budget.charge_bytes(NUMBER_COST)
         dims.append(value)
-        if field.wire == VARINT:
-            return
+
+
+# Of the fields of a `TensorProto`: those that are data, those that may be there once, the wire
+# types of those that are read, and what is counted only.
+_DATA = (FLOAT, INT32, INT64, RAW_DATA, DOUBLE, UINT64)
+_ONCE = (2, 8, 14, *_DATA)
+_WIRES = {2: VARINT, 8: BYTES, 13: BYTES, 14: VARINT}
+_COUNTED = {12: "doc string of a tensor", 16: "metadata of a tensor"}
 
 
 class Tensor:
@@ -152,23 +124,22 @@ class Tensor:
     Args:
         message: what it is read from.
         tensor: the field.
-        name: what it is called where it is called otherwise than it says.
         left: where what is not given of it is counted.
+        name: what it is called where it is called otherwise than it says.
     """
 
     def __init__(
-        self, message: Message, tensor: Field, name: str | None = None, left: Tally | None = None
+        self, message: Message, tensor: Field, left: Tally, name: str | None = None
     ) -> None:
-        self.name = ""
-        self.location = 0
+        own_name, code = "", 0
+        self.is_external = False
         self.external: dict[str, str] = {}
         self.data: Field | None = None
         dims: list[int] = []
-        code = 0
         once: set[int] = set()
-        for field in message.fields(tensor.start, tensor.stop):
+        for field in message.within(tensor, _WIRES):
             number = field.number
-            if number in (2, 8, 14, *_DATA):
+            if number in _ONCE:
                 # Numbers one by one, or packed in pieces, are allowed and nobody writes them.
                 if number in once:
                     raise twice("a field of an initializer", field)
@@ -176,40 +147,34 @@ class Tensor:
             if number == 1:
                 add_dims(message, field, dims)
             elif number == 2:
-                require_wire(field, VARINT, "data_type")
                 code = field.value
             elif number == 3:
                 raise UnsupportedError(
                     "an initializer in segments", reason=Reason.UNKNOWN_ENCODING, section=SECTION
                 )
             elif number == 8:
-                self.name = message.text(field, "name")
+                own_name = message.text(field)
             elif number == 13:
                 message.budget.charge_bytes(ENTRY_COST)
-                key, value = message.pair(field, "external_data")
+                key, value = message.texts(field, (1, 2))
                 self.external[key] = value
             elif number == 14:
-                require_wire(field, VARINT, "data_location")
-                self.location = field.value
-            elif number in _DATA and (field.stop > field.start or field.wire != BYTES):
-                require_wire(field, BYTES, "the data of an initializer")
+                self.is_external = field.value == _EXTERNAL
+            elif number in _DATA and (field.nbytes or field.wire != BYTES):
+                if field.wire != BYTES:
+                    what = "the data of an initializer has another wire type"
+                    raise damaged(what, field.start, Reason.FIELD_TYPE)
                 if self.data is not None:
                     raise twice("the data of an initializer", field)
                 self.data = field
-            elif left is not None and number in TENSOR_PARTS:
-                left.add(TENSOR_PARTS[number], nbytes=nbytes_of(field))
+            elif number in _COUNTED:
+                left.add(_COUNTED[number], nbytes=field.nbytes)
         self.is_named = name is not None
-        self.name = self.name if name is None else name
+        self.name = own_name if name is None else name
         self.shape = tuple(dims)
         self.kind = TYPES.get(code)
-        self.type_name = "STRING" if code == STRING else f"ONNX type {code}"
+        self.type_name = "STRING" if code == _STRING else f"ONNX type {code}"
         fields = (RAW_DATA,) if self.kind is None else (RAW_DATA, self.kind.field)
         if self.kind is not None and self.data is not None and self.data.number not in fields:
-            raise damaged(
-                f"{self.kind.name} elements are in field {self.data.number}",
-                self.data.start,
-                Reason.TYPE_MISMATCH,
-            )
-
-
-_DATA = (FLOAT, INT32, INT64, RAW_DATA, DOUBLE, UINT64)
+            what = f"{self.kind.name} elements are in field {self.data.number}"
+            raise damaged(what, self.data.start, Reason.TYPE_MISMATCH)

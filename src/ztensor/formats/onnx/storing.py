@@ -1,0 +1,135 @@
+"""How the elements of a tensor are stored: as components, with the encodings of one model."""
+
+from __future__ import annotations
+
+from ztensor.errors import FormatError, Reason, describe
+from ztensor.ext import (
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Beneath,
+    Component,
+    Encoding,
+    Source,
+    element_count,
+)
+from ztensor.formats.base import RAW, Absent
+from ztensor.formats.onnx.encodings import Coordinates, Elements, External, Neighbours
+from ztensor.formats.onnx.protobuf import ENCODING_COST, SECTION
+from ztensor.formats.onnx.tensors import RAW_DATA, TYPES, VARINTS, Tensor, Type, unfit
+from ztensor.limits import Budget
+
+_UNREAD = "onnx:unread"
+
+
+class Stores:
+    """Makes components of one model's tensors.
+
+    Attributes:
+        encodings: how all of them are decoded.
+        external: those that lie in other files.
+    """
+
+    def __init__(self, source: Source, budget: Budget) -> None:
+        place = source.path if source.remote is None else source.remote
+        self._beside = None if place is None else Neighbours(place)
+        self._budget = budget
+        unread = Absent(_UNREAD, "this kind of ONNX data is not read here; read it with onnx")
+        self.encodings: dict[str, Encoding] = {**RAW, _UNREAD: unread}
+        self.external: list[External] = []
+
+    def component(self, tensor: Tensor) -> Component:
+        """Return how a tensor's elements are stored, their number checked against its shape.
+
+        Raises:
+            FormatError: there are others.
+        """
+        kind, data = tensor.kind, tensor.data
+        if kind is None:
+            return Component(tensor.type_name, 0, 0, encoding=_UNREAD, decoded_length=0)
+        storage, count = STORAGE_TYPES[kind.dtype], element_count(tensor.shape)
+        units = count if kind.type is None else LOGICAL_TYPES[kind.type].storage_count(count)
+        decoded = units * storage.width
+        packed = -(-count * kind.bits // 8)
+        as_raw = packed if kind.bits else decoded  # bytes in raw_data
+        if tensor.is_external:
+            return self._external(tensor, kind, as_raw, decoded)
+        offset, length, field = (data.start, data.nbytes, data.number) if data else (0, 0, RAW_DATA)
+        is_varints = field in VARINTS
+        if is_varints:
+            # An element takes a byte at least, and ten at most.
+            elements = packed if kind.bits else units
+            if not elements <= length <= 10 * elements:
+                raise unfit(tensor, f"{elements} numbers", length)
+        elif length != as_raw:
+            raise unfit(tensor, f"{as_raw} bytes", length)
+        if not is_varints and not kind.bits:
+            return Component(kind.dtype, offset, length, type=kind.type, encoding="raw")
+        word = f"onnx:{kind.name}{':varints' if is_varints else ''}"
+        if word not in self.encodings:
+            self.encodings[word] = Elements(word, kind, is_varints=is_varints)
+        return Component(
+            kind.dtype, offset, length, type=kind.type, encoding=word, decoded_length=decoded
+        )
+
+    def _external(self, tensor: Tensor, kind: Type, length: int, decoded: int) -> Component:
+        """Return where in another file a tensor is."""
+        if tensor.data is not None:
+            raise unfit(tensor, "no data beside external data", 1)
+        location = tensor.external.get("location", "")
+        parts = Beneath.parts_of(location)
+        offset = _number(tensor, "offset", 0)
+        if _number(tensor, "length", length) != length:
+            raise unfit(tensor, f"{length} bytes", tensor.external["length"])
+        if self._beside is None:
+            what = "external data of a model without a path"
+            return Component(what, 0, 0, encoding=_UNREAD, decoded_length=0)
+        self._budget.charge_bytes(ENCODING_COST + 4 * len(location))
+        word = f"onnx:external{len(self.encodings)}"
+        external = External(word, self._beside, parts, offset, length)
+        self.external.append(external)
+        self.encodings[word] = (
+            Elements(word, kind, is_varints=False, within=external) if kind.bits else external
+        )
+        return Component(kind.dtype, 0, 0, type=kind.type, encoding=word, decoded_length=decoded)
+
+    def sparse(
+        self, values: Tensor, indices: Tensor, shape: tuple[int, ...]
+    ) -> dict[str, Component]:
+        """Return the components of a sparse tensor.
+
+        Raises:
+            FormatError: its parts do not fit.
+        """
+        rank, count = len(shape), element_count(values.shape)
+        is_linear = indices.shape == (count,)
+        if (
+            len(values.shape) != 1
+            or not (is_linear or indices.shape == (count, rank))
+            or indices.kind is not TYPES[7]
+            or not rank
+        ):
+            raise FormatError(
+                "the parts of a sparse initializer do not fit",
+                reason=Reason.LAYOUT_COUNT,
+                object_name=values.name,
+                expected=f"values [n], int64 indices [n] or [n, {rank}]",
+                found=f"{describe(values.shape)} and {describe(indices.shape)}",
+                section=SECTION,
+            )
+        self._budget.charge_bytes(ENCODING_COST)
+        stored = self.component(indices)
+        word = f"onnx:coords{len(self.encodings)}"
+        within = self.encodings[stored.encoding]
+        self.encodings[word] = Coordinates(word, within, shape, is_linear=is_linear)
+        coords = stored._replace(encoding=word, decoded_length=count * rank * 8)
+        return {"coords": coords, "values": self.component(values)}
+
+
+def _number(tensor: Tensor, key: str, default: int) -> int:
+    """Return a number that a tensor's external data has under a key."""
+    text = tensor.external.get(key)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise unfit(tensor, f"a decimal {key}", describe(text))
+    return int(text)
