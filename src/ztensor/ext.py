@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from ztensor.io.losses import Tally, Unrepresented
     from ztensor.io.reading.file import FileObjects
     from ztensor.io.reading.loading import load_files
-    from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.overlaps import Overlaps
     from ztensor.io.reading.portable import Portable
     from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.reading.slices import slice_of
+    from ztensor.io.shards.objects import Objects
     from ztensor.io.shards.saving import ShardSet
     from ztensor.io.source import locking
     from ztensor.io.source.base import AtOnce, Range, Sink, Source
@@ -85,11 +85,11 @@ _HOMES = {
     "ztensor.io.losses": "Tally Unrepresented",
     "ztensor.io.reading.file": "FileObjects",
     "ztensor.io.reading.loading": "load_files",
-    "ztensor.io.reading.objects": "Objects",
     "ztensor.io.reading.overlaps": "Overlaps",
     "ztensor.io.reading.portable": "Portable",
     "ztensor.io.reading.reader": "ObjectReader",
     "ztensor.io.reading.slices": "slice_of",
+    "ztensor.io.shards.objects": "Objects",
     "ztensor.io.shards.saving": "ShardSet",
     "ztensor.io.source.base": "AtOnce Range Sink Source",
     "ztensor.io.source.beneath": "Beneath",

@@ -89,7 +89,6 @@ FORWARDING = frozenset(["ztensor", "ztensor.ext"])
 # Objects check themselves by a module that reads them. Nothing is added to this list.
 CHECKS_OF_THEMSELVES = [
     ("ztensor.io.reading.file", "ztensor.io.reading.verify"),
-    ("ztensor.io.reading.objects", "ztensor.io.reading.verify"),
     ("ztensor.io.shards.objects", "ztensor.io.shards.verifying"),
     ("ztensor.distributed.opened", "ztensor.distributed.verifying"),
 ]

@@ -155,7 +155,7 @@ class DividedObjects(FileObjects):
     def check(
         self, names: Iterable[str] | None = None, *, deep: bool = False, **how: Any
     ) -> VerifyReport:
-        """Check every stored byte; see `Objects`."""
+        """Check every stored byte; see `FileObjects`."""
         from ztensor.distributed.verifying import verify_divided
 
         return verify_divided(self, names, **how)

@@ -27,7 +27,6 @@ from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import Manifest
 
 if TYPE_CHECKING:
-    from ztensor.io.reading.reader import ObjectReader
     from ztensor.io.source.rights import Rights
 
 _HEAD_BYTES = 4096
@@ -107,7 +106,7 @@ class FormatModule(Protocol):
 
     def export(
         self,
-        reader: ObjectReader,
+        reader: Any,
         sink: Sink,
         *,
         lose: Callable[[str | None, str], None],
@@ -117,7 +116,7 @@ class FormatModule(Protocol):
         """Write what a reader holds, of whatever format, as a file of this one; stream by stream.
 
         Args:
-            reader: an open reader.
+            reader: an open `ObjectReader`.
             sink: where the bytes go, in order; finished by the caller.
             lose: called with an object's name (None for the file's own) and a sentence about
                 what the format cannot represent. It may raise to refuse.

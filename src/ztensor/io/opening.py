@@ -44,9 +44,8 @@ if TYPE_CHECKING:
         TorchDevice,
         TorchTensor,
     )
-    from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.verify import VerifyReport
-    from ztensor.io.shards.objects import ShardedObjects
+    from ztensor.io.shards.objects import Objects, ShardedObjects
     from ztensor.options import FileOptions, OpenOptions
 
 # What opens several files that are one thing, by the name of the file that leads to the others.

@@ -103,7 +103,7 @@ def test_an_array_among_the_values_is_an_object_that_is_read_and_verified(folder
         assert reader.unrepresented == ()
     root = folder / "checkpoint.zt"
     with ztensor.open(root) as reader:
-        at = reader.objects.file.object("values/rng.1").components["data"].offset  # type: ignore[attr-defined]
+        at = reader.objects.file.object("values/rng.1").components["data"].offset  # type: ignore[union-attr]
     flip(root, at + 5)
     with ztensor.open(folder) as reader:
         assert not reader.verify(["rng.1#2"]).ok

@@ -1,7 +1,7 @@
 """An opened source to objects, arrays and slices of them.
 
-Read `objects.py` (what one file and a set of files have in common), `manifests.py` (the
-checked manifest of a file), `component.py` (one component; the order of all checks), `places.py`
+Read `manifests.py` (the checked
+manifest of a file), `component.py` (one component; the order of all checks), `places.py`
 (where plain tensors are), `values.py` (objects as values) and `file.py` (the objects of a file),
 `bulk.py` (many small plain ones at once), then `loading.py` (every object at once, or one into
 memory of the caller) and `reader.py` (what users call). `portable.py` has objects as 1.2 does.

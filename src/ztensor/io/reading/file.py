@@ -57,7 +57,7 @@ class Location(NamedTuple):
 
 
 class FileObjects(Values):
-    """The objects of one file; see `Objects` for what it has in common with several files'.
+    """The objects of one file; `ShardedObjects` are those of a set of files.
 
     Args:
         source: the file's bytes; closed with this.
@@ -195,7 +195,7 @@ class FileObjects(Values):
         return self._reopen, (source,)
 
     def check(self, names: Iterable[str] | None = None, **how: Any) -> VerifyReport:
-        """Check every stored byte; see `Objects`."""
+        """Check every stored byte and return what is wrong; see `ztensor.Reader.verify`."""
         from ztensor.io.reading.verify import verify_file
 
         self.require_open()
@@ -222,7 +222,11 @@ class FileObjects(Values):
         return self.changed(objects={name: self.object(name) for name in names})
 
     def mapped(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> FileObjects:
-        """Return the objects changed, over the same open file."""
+        """Return the objects changed, over the same open file.
+
+        Args:
+            change: takes the objects of a file and the names of those that are used.
+        """
         return change(self, list(self.names))
 
     def changed(self, encodings: Mapping[str, Encoding] | None = None, **changes: Any) -> Self:

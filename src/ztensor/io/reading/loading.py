@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from ztensor.errors import ArgumentTypeError, ArgumentValueError, UnsupportedErr
 from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.reading.bulk import take_small
 from ztensor.io.reading.file import FileObjects, lengths_of
-from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.places import Places
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import Array, Quantized
@@ -26,6 +25,9 @@ from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.objects import Bools, Ints
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import at_most, thread_count, worth
+
+if TYPE_CHECKING:
+    from ztensor.io.shards.objects import Objects
 
 
 def load_all(file: FileObjects, *, copy: bool, threads: int | None = None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ztensor.spec.model.manifest import TensorObject
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from ztensor.io.reading.objects import Objects
+    from ztensor.io.shards.objects import Objects
     from ztensor.io.tensor import Tensor
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ztensor.io.losses import Unrepresented
     from ztensor.io.metadata import TensorMetadata
     from ztensor.io.reading.file import Location
-    from ztensor.io.reading.objects import Objects
     from ztensor.io.reading.slices import TensorSlice
+    from ztensor.io.shards.objects import Objects
     from ztensor.io.tensor import Tensor
 
 

@@ -27,7 +27,6 @@ from ztensor.errors import (
 from ztensor.interactive import Shown
 from ztensor.io.protocols import DLPackExporter, as_type, require_buffer_type, to_buffer
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.objects import Objects
 from ztensor.io.reading.selection import gives_view, select, select_rows
 from ztensor.io.reading.stored_array import StoredArray
 from ztensor.io.source.base import AtOnce
@@ -41,6 +40,7 @@ from ztensor.spec.model.manifest import TensorObject
 from ztensor.threads import run_jobs
 
 if TYPE_CHECKING:
+    from ztensor.io.shards.objects import Objects
     from ztensor.io.tensor import Tensor
 
 _MOST_FILES = 8  # that are read from side by side

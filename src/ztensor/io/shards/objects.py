@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from ztensor.arguments import require_choice
 from ztensor.errors import (
@@ -68,7 +68,7 @@ def open_set(source: Any, **options: Unpack[FileOptions]) -> ShardedObjects:
 
 
 class ShardedObjects:
-    """The objects of several files; see `Objects`.
+    """The objects of several files, which has what `FileObjects` has of one.
 
     With an index, a file is opened when the first of its objects is asked for; files that come
     without one are opened at once, since only they tell what they hold. What the index does not
@@ -202,7 +202,7 @@ class ShardedObjects:
         return sum(file.nbytes for file in self.parts())
 
     def close(self) -> None:
-        """Close all files; see `Objects`."""
+        """Close all files; see `FileObjects`."""
         self.is_closed = True
         if self.set.source is not None:
             self.set.source.close()
@@ -211,7 +211,7 @@ class ShardedObjects:
                 opened.close()
 
     def require_open(self) -> None:
-        """Raise where the files were given back; see `Objects`."""
+        """Raise where the files were given back; see `FileObjects`."""
         if self.is_closed:
             raise ClosedError("the reader is closed; open the file again", file=self.name)
 
@@ -220,7 +220,7 @@ class ShardedObjects:
         return {rights for part in self.parts() for rights in part.rights()}
 
     def check(self, names: Iterable[str] | None = None, **how: Any) -> VerifyReport:
-        """Check every stored byte; see `Objects`."""
+        """Check every stored byte; see `FileObjects`."""
         from ztensor.io.shards.verifying import verify_set
 
         return verify_set(self, names, **how)
@@ -304,7 +304,7 @@ class ShardedObjects:
         return part
 
     def mapped(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> Self:
-        """Return the same objects with each file's changed; see `Objects`."""
+        """Return the same objects with each file's changed; see `FileObjects`."""
         names = self.by_file(self.homes)
         return self._over({file: change(self.file(file), some) for file, some in names.items()})
 
@@ -361,3 +361,8 @@ class ShardedObjects:
             )
             error.in_python = "a list of their paths opens the shards without the index"
             raise error
+
+
+# What a reader reads from: one file, or a set of files. Readers, loads, slices, `verify`,
+# conversions and exports work on these and seldom ask which it is.
+Objects: TypeAlias = FileObjects | ShardedObjects

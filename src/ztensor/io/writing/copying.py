@@ -18,7 +18,7 @@ from ztensor.spec.layout.elements import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from ztensor.io.reading.file import FileObjects
-    from ztensor.io.reading.objects import Objects
+    from ztensor.io.shards.objects import Objects
     from ztensor.io.source.base import Sink, Source
     from ztensor.spec.model.manifest import Component, Shard, TensorObject
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from typing import Any, Unpack
 
     from ztensor.accepted import Durable, ElementType, Target, TensorLike
-    from ztensor.io.reading.objects import Objects
+    from ztensor.io.shards.objects import Objects
     from ztensor.io.source.base import Sink
     from ztensor.spec.layout.base import Array
 
