@@ -48,10 +48,10 @@ def append(terminal: Terminal, options: Namespace) -> None:
       file            the argument
       dry_run         whether nothing was written
       changes         a list; each has change: `add` and `remove` with name,
-                      shape, dtype, type, format, stored_nbytes; `replace` with
-                      name, and those as before and after; `rename` with name, to;
-                      `set` and `unset` with object (null for the file), key,
-                      before, and for `set` after
+                      shape, dtype, type, elements, format, stored_nbytes;
+                      `replace` with name, and those as before and after;
+                      `rename` with name, to; `set` and `unset` with object
+                      (null for the file), key, before, and for `set` after
       object_count, nbytes
                       of the file, each with before and after
       rewritten_from  the version of an old file that was rewritten, or null

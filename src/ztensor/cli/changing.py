@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 import ztensor
 from ztensor import ext
 from ztensor.cli import options as shared
-from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
+from ztensor.cli.spelling import (
+    as_json,
+    count_text,
+    element_text,
+    json_text,
+    shape_text,
+    size_text,
+)
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
 
@@ -71,14 +78,14 @@ def _object_facts(found: ztensor.TensorMetadata) -> dict[str, Any]:
         "shape": list(found.shape),
         "dtype": found.dtype,
         "type": found.type,
+        "elements": element_text(found),
         "format": found.format,
         "stored_nbytes": found.stored_nbytes,
     }
 
 
 def _object_text(facts: Mapping[str, Any]) -> str:
-    kind = facts["type"] or facts["dtype"] or facts["format"]
-    return f"{shape_text(facts['shape'])} {kind}, {size_text(facts['stored_nbytes'])}"
+    return f"{shape_text(facts['shape'])} {facts['elements']}, {size_text(facts['stored_nbytes'])}"
 
 
 def _plan(change: Mapping[str, Any], limit: int) -> tuple[str, str, str]:

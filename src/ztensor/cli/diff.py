@@ -12,7 +12,7 @@ from ztensor.cli.changing import pair_of
 from ztensor.cli.choosing import chosen_or_all
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import CHOICE, Option, number
-from ztensor.cli.spelling import as_json, count_text, shape_text, value_text
+from ztensor.cli.spelling import as_json, count_text, element_text, shape_text, value_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
 from ztensor.insight.analysis.comparing import MISSING
@@ -214,14 +214,10 @@ def _difference(found: ztensor.insight.TensorDiff, word: str) -> str:
     if word == "shape":
         return f"shape {shape_text(before.shape)} -> {shape_text(after.shape)}"
     if word == "type":
-        return f"type {_type(before)} -> {_type(after)}"
+        return f"type {element_text(before)} -> {element_text(after)}"
     if word == "layout":
         return f"layout {before.format} -> {after.format}"
     return word
-
-
-def _type(found: ztensor.TensorMetadata) -> str:
-    return found.type or found.dtype or "unknown"
 
 
 def _change(pair: tuple[Any, Any], terminal: Terminal) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import ztensor
 from ztensor import ext
 from ztensor.cli.options import FILE
-from ztensor.cli.spelling import as_json, count_text, json_text, parameters_text, size_text
+from ztensor.cli.spelling import as_json, count_text, listed_text, parameters_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import ZTensorError
@@ -311,7 +311,7 @@ def _coverage(facts: Mapping[str, Any]) -> str:
 def show_attributes(
     terminal: Terminal, attributes: Mapping[str, Any], title: str = "attributes"
 ) -> None:
-    """Print attributes, spelled as JSON; on a terminal long ones are cut."""
+    """Print attributes, spelled as JSON; long lists, and on a terminal long texts, are cut."""
     if not attributes:
         return
     terminal.line()
@@ -320,6 +320,6 @@ def show_attributes(
     if terminal.interactive:
         most, limit = _ATTRIBUTES_SHOWN, _VALUE_CHARACTERS
     shown = list(attributes.items())[:most]
-    terminal.facts([(f"  {key}", json_text(value, limit)) for key, value in shown])
+    terminal.facts([(f"  {key}", listed_text(value, limit)) for key, value in shown])
     if len(shown) < len(attributes):
         terminal.line(f"  and {len(attributes) - len(shown):,} more; --json shows all")

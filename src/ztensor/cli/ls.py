@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import collections
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.choosing import name_filter, nothing_matches
 from ztensor.cli.options import CHOICE, FILES, Option
-from ztensor.cli.spelling import count_text, parameters_text, shape_text, size_text
+from ztensor.cli.spelling import count_text, element_text, parameters_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
-from ztensor.errors import ZTensorError
+from ztensor.errors import Reason, ZTensorError
+from ztensor.ext import FORMATS
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -57,16 +59,18 @@ def ls(terminal: Terminal, options: Namespace) -> None:
     data, so large files are as fast as small ones.
 
     Output:
-      One line for each object: name, shape, type (the logical type, or the
-      storage type if there is none), format (the layout), encoding, size in
-      the file in powers of 1000, and digest algorithm (or `none`; or `of
-      chunks` in a divided checkpoint, whose chunks have them). Several
-      encodings or digests are separated by commas. If the terminal is too
-      narrow, columns with the same value on every line are left out, and the
-      last line has these values. Through a pipe there is no last line, nothing
-      is shortened, a shape has no spaces, and sizes are in bytes. With several
-      files the first field is the file. --summary prints one line for each
-      file: objects, parameters, size, and types, the most bytes first.
+      One line for each object: name, shape, type (of a quantized object that
+      of its codes: `q5_0`, or `int4 g64` for 4 bits in groups of 64), format
+      (the layout), encoding, size in the file in powers of 1000, and digest
+      algorithm (or `none`; or `of chunks` in a divided checkpoint, whose chunks
+      have them). Several encodings or digests are separated by commas. If the
+      terminal is too narrow, columns with the same value on every line are left
+      out, and the last line has these values. Through a pipe there is no last
+      line, nothing is shortened, a shape or type has no spaces, and sizes are
+      in bytes. With several files the first field is the file; files of a
+      folder that are no parts of one model are listed one by one. --summary
+      prints one line for each file: objects, parameters, size, and types, the
+      most bytes first.
 
     JSON:
       `files`, a list with one entry for each file:
@@ -74,8 +78,9 @@ def ls(terminal: Terminal, options: Namespace) -> None:
       version         of the format, if it has versions
       object_count    of the whole file
       objects         a list: name, shape, dtype (storage type, null if the
-                      layout is unknown), type (logical type or null), format,
-                      encoding, digest, stored_nbytes
+                      layout is unknown), type (logical type or null), elements
+                      (the type as it is listed), format, encoding, digest,
+                      stored_nbytes
       stored_nbytes   of the objects listed
       listed_count    number of objects listed
       parameter_count
@@ -103,7 +108,9 @@ def ls(terminal: Terminal, options: Namespace) -> None:
     listings = []
     names: list[str] = []
     count = 0
-    for file in options.files:
+    left = collections.deque(options.files)
+    while left:
+        file = left.popleft()
         listing: dict[str, Any] = {"file": file}
         try:
             with open_file(file) as reader:
@@ -114,6 +121,9 @@ def ls(terminal: Terminal, options: Namespace) -> None:
                 if options.summary:
                     listing["types"] = _types(listing.pop("objects"))
         except ZTensorError as error:
+            if error.reason is Reason.DUPLICATE_NAME and os.path.isdir(file):
+                left.extendleft(reversed(_unrelated(file)))
+                continue
             terminal.error(error)
             listing["error"] = error_as_json(error)
         listings.append(listing)
@@ -121,6 +131,12 @@ def ls(terminal: Terminal, options: Namespace) -> None:
     terminal.result({"files": listings})
     if names and not count:
         raise nothing_matches(names, options.include)
+
+
+def _unrelated(folder: str) -> list[str]:
+    """Return the files of a folder that are no parts of one model, each to be listed by itself."""
+    paths = (os.path.join(folder, name) for name in os.listdir(folder))
+    return sorted(FORMATS.readable(paths), key=_by_number)
 
 
 def select(reader: Reader, options: Namespace) -> list[TensorMetadata]:
@@ -160,6 +176,7 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
                 "shape": list(found.shape),
                 "dtype": found.dtype,
                 "type": found.type,
+                "elements": element_text(found),
                 "format": found.format,
                 "encoding": _words(c.encoding for c in found.components.values()),
                 "digest": digests
@@ -183,12 +200,10 @@ def _of_chunks(reader: Reader) -> str:
 
 
 def _types(objects: Sequence[dict[str, Any]]) -> str:
-    """Return the types of objects, those of the most bytes first; a layout's for quantized ones."""
+    """Return the types of objects, those of the most bytes first."""
     nbytes: collections.Counter[str] = collections.Counter()
     for found in objects:
-        is_packed = found["format"].startswith(("gguf.", "quantized"))
-        word = found["format"] if is_packed else found["type"] or found["dtype"] or "-"
-        nbytes[word] += found["stored_nbytes"]
+        nbytes[found["elements"]] += found["stored_nbytes"]
     return ",".join(sorted(nbytes, key=lambda word: (-nbytes[word], word))) or "none"
 
 
@@ -207,7 +222,13 @@ def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
         # Exact sizes, and with several files a column that says which, for other programs.
         lead = [Column("file")] if len(listings) > 1 else []
         rows = [
-            [listing["file"]] * len(lead) + _row(found, _dimensions(found), str(_size(found)))
+            [listing["file"]] * len(lead)
+            + _row(
+                found,
+                _dimensions(found),
+                found["elements"].replace(" ", "_"),
+                str(_size(found)),
+            )
             for listing in opened
             for found in listing["objects"]
         ]
@@ -221,7 +242,7 @@ def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
         alike = []
         if objects:
             rows = [
-                _row(found, shape_text(found["shape"]), size_text(_size(found)))
+                _row(found, shape_text(found["shape"]), found["elements"], size_text(_size(found)))
                 for found in objects
             ]
             alike = terminal.table(_COLUMNS, rows)
@@ -245,7 +266,7 @@ def _show_sums(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
             if is_for_people
             else str(listing["parameter_count"]),
             size_text(listing["stored_nbytes"]) if is_for_people else str(listing["stored_nbytes"]),
-            listing["types"],
+            listing["types"] if is_for_people else listing["types"].replace(" ", "_"),
         )
         for listing in listings
         if "error" not in listing
@@ -263,11 +284,11 @@ def _size(found: dict[str, Any]) -> int:
     return nbytes
 
 
-def _row(found: dict[str, Any], shape: str, size: str) -> list[str]:
+def _row(found: dict[str, Any], shape: str, elements: str, size: str) -> list[str]:
     return [
         found["name"],
         shape,
-        found["type"] or found["dtype"] or "-",
+        elements,
         found["format"],
         found["encoding"],
         size,

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.cli.info import show_attributes
 from ztensor.cli.options import FILE, Option
-from ztensor.cli.spelling import as_json, count_text, json_text, shape_text, size_text
+from ztensor.cli.spelling import (
+    as_json,
+    count_text,
+    element_text,
+    json_text,
+    shape_text,
+    size_text,
+)
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import UsageError, ZTensorError
@@ -54,7 +61,7 @@ def show(terminal: Terminal, options: Namespace) -> None:
       its stored values, for a quantized object its dequantized values.
 
     JSON:
-      file, name, shape, dtype, type, format
+      file, name, shape, dtype, type, elements, format
                       as `ls` has them
       nbytes          decoded
       stored_nbytes   in the file
@@ -147,6 +154,7 @@ def describe(reader: Reader, name: str) -> dict[str, Any]:
         "shape": list(found.shape),
         "dtype": found.dtype,
         "type": found.type,
+        "elements": element_text(found),
         "format": found.format,
         "nbytes": as_json(found.nbytes),
         "stored_nbytes": found.stored_nbytes,
@@ -166,12 +174,12 @@ def _show_description(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     size = f"{size_text(stored)} stored"
     if isinstance(decoded, int) and decoded != stored:
         size += f", {size_text(decoded)} decoded"
-    kind = facts["dtype"] or "unknown"
+    kind, elements = facts["dtype"] or "unknown", facts["elements"]
     terminal.facts(
         [
             ("name", facts["name"]),
             ("shape", shape_text(facts["shape"])),
-            ("type", f"{facts['type']}, stored as {kind}" if facts["type"] else kind),
+            ("type", elements if elements == kind else f"{elements}, stored as {kind}"),
             ("format", facts["format"]),
             ("size", size),
         ]

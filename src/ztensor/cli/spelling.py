@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import counted
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 count_text = counted
+element_text = shared.element_text
+_ITEMS = 8  # of a longer list; --json has all
 shape_text, size_text, visible = shared.shape_text, shared.size_text, shared.visible
 
 
@@ -90,6 +93,14 @@ def value_text(value: object, limit: int) -> str:
     if isinstance(told, str) and not isinstance(value, str):  # it stands for what it says
         return cut(told, limit)
     return json_text(told, limit)
+
+
+def listed_text(value: object, limit: int) -> str:
+    """Return what `as_json` gave for people as `json_text` does, of a long list the first items."""
+    if not isinstance(value, list) or len(value) <= _ITEMS:
+        return json_text(value, limit)
+    first = json_text(value[:_ITEMS], sys.maxsize)[:-1]
+    return cut(f"{first}, ... {len(value):,} items]", limit)
 
 
 def json_text(value: object, limit: int) -> str:

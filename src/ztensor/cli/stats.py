@@ -191,7 +191,7 @@ def number_in(terminal: Terminal, value: float | None) -> str:
 
 def _as_json(one: ztensor.insight.TensorStats) -> dict[str, Any]:
     fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
-    del fields["channels"], fields["sampled"]  # neither was asked for
+    del fields["channels"], fields["sampled"], fields["middle"]  # none was asked for
     fields |= {"rms": one.rms, "crest": one.crest}
     fields["quantiles"] = [[share, value] for share, value in one.quantiles.items()]
     if one.histogram is not None:

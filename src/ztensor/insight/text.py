@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from ztensor import TensorMetadata
+
+_GGUF = "gguf."  # before the types of GGUF in the names of formats
 _NAME_CHARACTERS = 500
 
 # Printable by Unicode's word, and yet nothing is seen: fillers, joiners, variation selectors. The
@@ -93,6 +96,21 @@ def shape_text(shape: Sequence[int]) -> str:
     if len(shape) > 8:
         return f"[{', '.join(map(str, shape[:6]))}, ... {len(shape)} dimensions]"
     return f"[{', '.join(map(str, shape))}]"
+
+
+def element_text(found: TensorMetadata) -> str:
+    """Return what the elements of an object are: of a quantized one its codes, not their storage.
+
+    It is `q5_0` of GGUF's, `int4 g64` of codes of four bits in groups of 64, else the type.
+    """
+    if found.format.startswith(_GGUF):
+        return found.format.removeprefix(_GGUF)
+    bits, group = found.attributes.get("bits"), found.attributes.get("group_size")
+    if "quant" in found.format and isinstance(bits, int):
+        element = found.attributes.get("element", "integer")
+        name = f"int{bits}" if element == "integer" else visible(str(element))[:40]
+        return f"{name} g{group}" if isinstance(group, int) and group > 0 else name
+    return found.type or found.dtype or "unknown"
 
 
 def short_repr(kind: str, facts: Iterable[str], ways: str = "") -> str:

@@ -141,6 +141,7 @@ def test_append_tells_in_json_what_it_added(run: Run, file: Path, npy: Path) -> 
                 "shape": [2, 3],
                 "dtype": "int16",
                 "type": None,
+                "elements": "int16",
                 "format": "dense",
                 "stored_nbytes": 12,
             }

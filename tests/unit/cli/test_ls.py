@@ -42,7 +42,7 @@ def test_columns_are_aligned(run: Run, model: Path) -> None:
         "f8_",
         "bfloat16",
         "float32",
-        "int32",
+        "int4_g",
         "int64",
         "float32",
     ]
@@ -125,6 +125,7 @@ def test_json(run: Run, model: Path) -> None:
         "shape": [64, 32],
         "dtype": "uint8",
         "type": "f8_e4m3fn",
+        "elements": "f8_e4m3fn",
         "format": "dense",
         "encoding": "raw",
         "digest": "crc32c",
@@ -199,13 +200,26 @@ def test_totals_count_what_was_selected(run_on_terminal: Run, model: Path) -> No
     assert "0 of 9 objects" in run_on_terminal("ls", model, "--include", "none").lines[-1]
 
 
+def test_files_of_a_folder_that_are_no_parts_of_one_model_are_listed_each(
+    run: Run, tmp_path: Path
+) -> None:
+    for number in (2, 10):
+        save_file({"w": np.zeros(number)}, tmp_path / f"{number}.safetensors")
+    (tmp_path / "notes.txt").write_text("no model")
+    rows = [line.split() for line in run("ls", tmp_path).lines[1:]]
+    files = [str(tmp_path / name) for name in ("2.safetensors", "10.safetensors")]
+    assert [row[:3] for row in rows] == [[files[0], "w", "[2]"], [files[1], "w", "[10]"]]
+    listed = run("ls", tmp_path, "--json").json["files"]
+    assert [one["file"] for one in listed] == files
+
+
 def test_a_summary_has_a_line_for_each_file(run: Run, model: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.safetensors"
     save_file({"w": np.zeros((5, 2), np.float32)}, other)
     rows = [line.split() for line in run("ls", "--summary", model, other).lines]
     assert rows[0] == ["file", "objects", "parameters", "size", "types"]
     assert rows[1][:3] == [str(model), "9", "8202"]
-    assert rows[1][4].startswith("float32,bfloat16,f8_e4m3fn,quantized_group,")
+    assert rows[1][4].startswith("float32,bfloat16,f8_e4m3fn,int4_g")
     assert rows[2] == [str(other), "1", "10", "40", "float32"]
     some = run("ls", "--summary", "--json", model, "--include", "h.2.w", "missing").json["files"]
     assert some[0]["parameter_count"] == 64 * 32

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from ztensor.insight.text import shape_text, shown_name, size_text, visible
+import ztensor
+from ztensor.insight.text import element_text, shape_text, shown_name, size_text, visible
+from ztensor.numpy import save
 from ztensor.showing import counted
 
 
@@ -97,3 +102,18 @@ def test_a_long_name_is_cut_in_its_midst(name: str, shown: str) -> None:
 )
 def test_a_shape_of_many_dimensions_is_cut(shape: range | tuple[()], text: str) -> None:
     assert shape_text(shape) == text
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        (np.ones(3, np.float16), "float16"),
+        (ztensor.Tensor.quantize(np.ones((4, 64), np.float32), bits=4, group_size=32), "int4 g32"),
+        (ztensor.Tensor.quantize(np.ones((4, 64), np.float32), bits=8, group_size=64), "int8 g64"),
+    ],
+    ids=["plain", "four bits", "eight bits"],
+)
+def test_elements_of_quantized_objects_are_their_codes(tensor: Any, text: str) -> None:
+    with ztensor.open(save({"w": tensor})) as reader:
+        assert element_text(reader.metadata("w")) == text
+        assert ztensor.examine(reader).as_json()["models"][0]["tensors"]["types"] == [text]

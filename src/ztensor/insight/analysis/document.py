@@ -25,7 +25,7 @@ from ztensor.insight.analysis.comparing import TensorDiff
 from ztensor.insight.analysis.findings import RULES, Finding
 from ztensor.insight.analysis.roles import Role, groups_of, is_optimizer_state
 from ztensor.insight.analysis.statistics import TensorStats
-from ztensor.insight.text import short_repr, shown_name, visible
+from ztensor.insight.text import element_text, short_repr, shown_name, visible
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def plain(value: float | None) -> Any:
 
 def _model(model: ModelInsight, *, has_details: bool) -> dict[str, Any]:
     shapes, shape = _table(tuple(one.shape) for one in model.objects)
-    types, kind = _table(visible(one.type or one.dtype or "unknown") for one in model.objects)
+    types, kind = _table(visible(element_text(one)) for one in model.objects)
     layouts, layout = _table(visible(one.format) for one in model.objects)
     encodings, encoding = _table(_encoding(one.components) for one in model.objects)
     digests, digest = _table(_digest(one.components) for one in model.objects)

@@ -11,7 +11,7 @@ from ztensor.errors import counted, describe, without_secrets
 from ztensor.ext import ObjectReader
 from ztensor.handle import HandleSlice, safe_open
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
-from ztensor.insight.text import shape_text, size_text
+from ztensor.insight.text import element_text, shape_text, size_text
 from ztensor.typing import ShardedReader
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _of_objects(kind: str, reader: ObjectReader, word: str) -> Sheet:
 def _types(known: Sequence[TensorMetadata]) -> list[tuple[str, str]]:
     counts: dict[str, list[int]] = {}
     for one in known:
-        tally = counts.setdefault(_type(one), [0, 0])
+        tally = counts.setdefault(element_text(one), [0, 0])
         tally[0] += 1
         tally[1] += one.stored_nbytes
     order = sorted(counts, key=lambda word: -counts[word][1])
@@ -130,22 +130,18 @@ def _row(one: TensorMetadata) -> Sequence[str]:
     return (
         Said(one.name),
         shape_text(one.shape),
-        Said(_type(one)),
+        Said(element_text(one)),
         Said(one.format),
         Said(encodings),
         Number(size_text(one.stored_nbytes)),
     )
 
 
-def _type(one: TensorMetadata) -> str:
-    return one.type or one.dtype or "unknown"
-
-
 def of_metadata(one: TensorMetadata) -> Sheet:
     """Return the sheet of a description."""
     facts = [
         ("shape", shape_text(one.shape)),
-        ("type", Said(_type(one))),
+        ("type", Said(element_text(one))),
         ("format", Said(one.format)),
         ("size", f"{size_text(one.stored_nbytes)} stored, {size_text(one.nbytes)} decoded"),
         *_attributes(one.attributes),
