@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,17 +16,16 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import (
-    FileObjects,
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
     ObjectReader,
     Sink,
+    TensorObject,
     cbor,
-    element_count,
     numpy_dtype,
-    result_dtype,
 )
-from ztensor.formats.ahead import Ahead
 from ztensor.formats.hdf5.datasets import TYPE_ATTRIBUTE
-from ztensor.formats.parts import Pouring, require_known_layout, written_chunks
+from ztensor.formats.parts import Part, Pouring, ahead_of, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,37 +82,32 @@ def export(
             skeleton, "w", alignment_threshold=_ALIGNMENT, alignment_interval=_ALIGNMENT
         ) as file:
             drawing = _Drawing(reader, file, lose)
-            blobs = drawing.run()
+            drawing.run()
     except _RAISED as error:
         if isinstance(error, ZTensorError):
             raise
         raise FormatError(
             f"h5py cannot write the file: {describe(str(error), 200)}", reason=Reason.FIELD_VALUE
         ) from error
-    pouring = Pouring(sink, progress, sum(blob.length for blob in blobs))
+    blobs = sorted(drawing.blobs, key=lambda blob: blob[0])
+    pouring = Pouring(sink, progress, sum(part.nbytes for _, part in blobs))
     position = 0
-    blobs.sort(key=lambda blob: blob.offset)
-    with Ahead([(blob.file, blob.name, blob.role) for blob in blobs], threads) as ahead:
-        for blob in blobs:
-            skeleton.copy(position, blob.offset, sink)
-            pouring.write(written_chunks(blob.file, blob.name, blob.role, ahead))
-            position = blob.offset + blob.length
+    with ahead_of([part for _, part in blobs], threads) as ahead:
+        for offset, part in blobs:
+            skeleton.copy(position, offset, sink)
+            pouring.write(part.chunks(ahead))
+            position = offset + part.nbytes
     skeleton.copy(position, skeleton.size, sink)
     return drawing.count
 
 
-class _Blob(NamedTuple):
-    """Where the data of a component goes."""
-
-    offset: int
-    length: int
-    file: FileObjects
-    name: str
-    role: str
-
-
 class _Drawing:
-    """Everything of a file but the data; `count` objects of the reader are in it."""
+    """Everything of a file but the data.
+
+    Attributes:
+        blobs: where data goes, and what.
+        count: how many objects of the reader are in it.
+    """
 
     def __init__(
         self, reader: ObjectReader, file: Any, lose: Callable[[str | None, str], None]
@@ -122,10 +116,10 @@ class _Drawing:
         self._reader = reader
         self._file = file
         self._lose = lose
-        self._blobs: list[_Blob] = []
+        self.blobs: list[tuple[int, Part]] = []
         self.count = 0
 
-    def run(self) -> list[_Blob]:
+    def run(self) -> None:
         for name in self._reader:
             if any(part in ("", ".") or "\0" in part for part in name.split("/")):
                 self._lose(name, "HDF5 takes names for paths, and this is none; it is left out")
@@ -140,7 +134,6 @@ class _Drawing:
                     self._set(None, group, inner, inner_value)
             else:
                 self._set(None, self._file, key, value)
-        return self._blobs
 
     def _is_below_dataset(self, name: str) -> bool:
         parts = name.split("/")
@@ -150,28 +143,17 @@ class _Drawing:
     def _add(self, name: str) -> None:
         home = self._reader.objects.part(name)
         found = home.object(name)
-        components = found.components
         try:
-            require_known_layout(found)
-            for component in components.values():
-                result_dtype(component)  # or what is wrong with its type
-                home.stored(component).encoding()
+            parts = {
+                role: part_of(home, name, found, role, component, f"{name}/{role}")
+                for role, component in found.components.items()
+            }
         except UnsupportedError as error:
             self._lose(name, f"it is left out: {error.message}")
             return
         self.count += 1
-        data = components.get("data")
-        logical = None if data is None else data.logical
-        is_plain = (
-            found.format == "dense"
-            and len(components) == 1
-            and data is not None
-            and len(found.shape) <= _MOST_RANK
-            and max(found.shape, default=0) < _BEYOND
-            and (data.type is None or (logical is not None and logical.elements_per_storage == 1))
-        )
-        if is_plain and data is not None:
-            item = self._dataset(name, name, "data", found.shape)
+        if _is_plain(found):
+            item = self._dataset(name, parts["data"], is_flat=False)
         else:
             self._lose(
                 name, f"HDF5 has no layout {describe(found.format)}; a group holds its components"
@@ -180,41 +162,29 @@ class _Drawing:
             item.attrs["ztensor.format"] = found.format
             if len(found.shape) <= _MOST_RANK:
                 item.attrs["ztensor.shape"] = np.array(found.shape, np.uint64)
-            for role in components:
+            for role, part in parts.items():
                 if role in ("", ".") or "/" in role or "\0" in role:
                     self._lose(name, f"component {describe(role)} is left out: it is no name here")
-                    continue
-                self._dataset(f"{name}/{role}", name, role, None)
+                else:
+                    self._dataset(part.name, part, is_flat=True)
         for key, value in (found.attributes or {}).items():
             self._set(name, item, key, value)
 
-    def _dataset(
-        self,
-        path: str,
-        name: str,
-        role: str,
-        shape: tuple[int, ...] | None,
-    ) -> Any:
-        """Draw a dataset whose space is taken and not written; flat where no shape is given."""
-        h5py, home = self._h5py, self._reader.objects.part(name)
-        component = home.object(name).components[role]
-        storage, logical = component.storage, component.logical
-        word = component.type or component.dtype
-        dtype: np.dtype[Any] = np.dtype(np.uint8)
-        is_bits = False
-        if storage is not None:
-            is_bits = storage.name == "bf16"
-            dtype = np.dtype("<u2") if is_bits else numpy_dtype(storage.long_name)
-        if logical is not None and logical.storage_per_element == 2 and shape is not None:
-            dtype = numpy_dtype(logical.long_name)
-        elif component.type is not None:
-            is_bits = True
+    def _dataset(self, path: str, part: Part, *, is_flat: bool) -> Any:
+        """Draw a dataset whose space is taken and not written."""
+        h5py = self._h5py
+        logical = None if part.type is None else LOGICAL_TYPES.get(part.type)
+        is_bits = part.type is not None or part.dtype == "bf16"
+        dtype = numpy_dtype(STORAGE_TYPES[part.dtype].long_name)
+        if logical is not None and logical.storage_per_element == 2 and not is_flat:  # complex
+            dtype, is_bits = numpy_dtype(logical.long_name), False
+        elif part.dtype == "bf16":
+            dtype = np.dtype("<u2")
         if is_bits:
-            self._lose(name, f"HDF5 has no {describe(word)}; its bits are written as {dtype.name}")
-        if shape is None:
-            length = home.decoded_length(name, role)
-            shape = (length // dtype.itemsize,)
-        length = element_count(shape) * dtype.itemsize
+            word = part.type or part.dtype
+            what = f"HDF5 has no {describe(word)}; its bits are written as {dtype.name}"
+            self._lose(part.object_name, what)
+        shape = (part.nbytes // dtype.itemsize,) if is_flat else part.shape
         h5d, h5p, h5s, h5t = h5py.h5d, h5py.h5p, h5py.h5s, h5py.h5t
         how = h5p.create(h5p.DATASET_CREATE)
         how.set_layout(h5d.CONTIGUOUS)
@@ -227,8 +197,8 @@ class _Drawing:
         space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
         kind = h5t.py_create(dtype.newbyteorder("<"), logical=True)
         made = h5d.create(self._file.id, path.encode(), kind, space, how, link)
-        if length:
-            self._blobs.append(_Blob(made.get_offset(), length, home, name, role))
+        if part.nbytes:
+            self.blobs.append((made.get_offset(), part))
         dataset = h5py.Dataset(made)
         if is_bits:
             dataset.attrs[TYPE_ATTRIBUTE] = word
@@ -257,6 +227,18 @@ class _Drawing:
         plain = None if isinstance(back, self._h5py.Empty) else _plain_value(back)
         if cbor.encode(plain) != cbor.encode(given):
             self._lose(name, f"the attribute {describe(key)} becomes {describe(plain, 40)}")
+
+
+def _is_plain(found: TensorObject) -> bool:
+    """Return whether an object is one dataset."""
+    data = found.components.get("data")
+    if found.format != "dense" or data is None or len(found.components) > 1:
+        return False
+    is_element = data.type is None or (
+        data.logical is not None and data.logical.elements_per_storage == 1
+    )
+    is_small = len(found.shape) <= _MOST_RANK and max(found.shape, default=0) < _BEYOND
+    return is_element and is_small
 
 
 def _plain_value(value: Any) -> Any:
@@ -291,21 +273,9 @@ class _Skeleton(io.RawIOBase):
         self._position = 0
         self.size = 0
 
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self.size}
         self._position = base[whence] + offset
-        return self._position
-
-    def tell(self) -> int:
         return self._position
 
     def truncate(self, size: int | None = None, /) -> int:
@@ -313,37 +283,35 @@ class _Skeleton(io.RawIOBase):
         return self.size
 
     def readinto(self, buffer: Any, /) -> int:
-        target = memoryview(buffer).cast("B")
-        count = max(0, min(target.nbytes, self.size - self._position))
-        for start, page, at in self._parts(count):
-            held = self._pages.get(page)
-            length = min(self._PAGE - at, count - start)
-            target[start : start + length] = (
-                bytes(length) if held is None else held[at : at + length]
-            )
-        self._position += count
-        return count
+        target, done = memoryview(buffer).cast("B"), 0
+        for piece in self._pieces(self._position, self._position + target.nbytes):
+            target[done : done + len(piece)] = piece
+            done += len(piece)
+        self._position += done
+        return done
 
     def write(self, data: Any, /) -> int:
-        source = memoryview(data).cast("B")
-        for start, page, at in self._parts(source.nbytes):
-            held = self._pages.setdefault(page, bytearray(self._PAGE))
-            piece = source[start : start + self._PAGE - at]
-            held[at : at + piece.nbytes] = piece
-        self._position += source.nbytes
-        self.size = max(self.size, self._position)
-        return source.nbytes
-
-    def _parts(self, count: int) -> Iterator[tuple[int, int, int]]:
-        """Yield how far each piece of the next bytes is on, its page, and where in that it is."""
-        done = 0
-        while done < count:
+        source, done = memoryview(data).cast("B"), 0
+        while done < source.nbytes:
             page, at = divmod(self._position + done, self._PAGE)
-            yield done, page, at
-            done += self._PAGE - at
+            piece = source[done : done + self._PAGE - at]
+            self._pages.setdefault(page, bytearray(self._PAGE))[at : at + len(piece)] = piece
+            done += len(piece)
+        self._position += done
+        self.size = max(self.size, self._position)
+        return done
+
+    def _pieces(self, start: int, stop: int) -> Iterator[bytearray | bytes]:
+        """Yield the bytes from `start` to `stop`, as far as there are any."""
+        stop = min(stop, self.size)
+        while start < stop:
+            page, at = divmod(start, self._PAGE)
+            length = min(self._PAGE - at, stop - start)
+            held = self._pages.get(page)
+            yield bytes(length) if held is None else held[at : at + length]
+            start += length
 
     def copy(self, start: int, stop: int, sink: Sink) -> None:
         """Write the bytes from `start` to `stop` to a sink."""
-        self.seek(start)
-        for _ in range(start, stop, 1 << 20):
-            sink.write(self.read(min(1 << 20, stop - self._position)) or b"")
+        for piece in self._pieces(start, stop):
+            sink.write(piece)
