@@ -25,7 +25,7 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.io.shards.finding import remote_folder
-from ztensor.io.source.folders import folder_of, listed
+from ztensor.io.source.beneath import folder_of, listed
 from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote.hub_tree import tree

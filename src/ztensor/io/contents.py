@@ -107,7 +107,7 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
 
         if not isinstance(name, str) or opened_in(name) is None:
             raise
-        from ztensor.io.source.folders import FolderSource
+        from ztensor.io.source.beneath import FolderSource
 
         return FolderSource(name)
 
@@ -135,7 +135,7 @@ def _contents(source: Source, limits: Limits) -> dict[str, Any]:
             if frame.container is Container.V2 and isinstance(source, FileSource):
                 # A commit under this reader writes over the copy of a footer.
                 end = frame.manifest_offset + frame.manifest_length
-                source.expect_commits(FOOTER_2_BYTES, _is_footer, end)
+                source.expect_commits(FOOTER_2_BYTES, MAGIC_2, end)
             return {"frame": frame, "manifest": manifest}
     from ztensor.io.formats import not_read, project
 
@@ -145,10 +145,6 @@ def _contents(source: Source, limits: Limits) -> dict[str, Any]:
             raise not_read(source) from not_ours
         raise not_ours
     return {name: getattr(projection, name) for name in ("source", *_OF_PROJECTIONS)}
-
-
-def _is_footer(end: bytes) -> bool:
-    return end.endswith(MAGIC_2)
 
 
 def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:

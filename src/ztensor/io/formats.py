@@ -16,8 +16,7 @@ from ztensor.errors import ArgumentValueError, NotZTensorError, UsageError, ZTen
 from ztensor.guard import foreign_bytes
 from ztensor.io.losses import UNREAD, Tally, Unrepresented
 from ztensor.io.source.base import Sink, Source
-from ztensor.io.source.beneath import names_in
-from ztensor.io.source.folders import FolderSource
+from ztensor.io.source.beneath import FolderSource, names_in
 from ztensor.io.source.urls import Remote
 from ztensor.limits import Budget, Limits
 from ztensor.locks import cached_property

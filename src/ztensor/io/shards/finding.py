@@ -26,8 +26,7 @@ from ztensor.errors import (
 from ztensor.io.formats import FORMATS, opened_in, recognised
 from ztensor.io.shards import naming
 from ztensor.io.shards.index import FileSet, read_index, shown_name, some_of
-from ztensor.io.source.beneath import Beneath, names_in
-from ztensor.io.source.folders import folder_of, listed
+from ztensor.io.source.beneath import Beneath, folder_of, listed, names_in
 from ztensor.io.source.paths import absolute_path, path_of_file_url, path_text
 from ztensor.io.source.stores import Store, is_remote, source_of
 from ztensor.io.source.urls import Remote, is_option_store

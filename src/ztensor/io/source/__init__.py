@@ -7,7 +7,7 @@ bytes are gathered), `sink.py` (a file that appears as a whole), `targets.py` (w
 over), `rights.py`, `reserving.py` (room on a disk), `appending.py` (a file changed in place, in one
 of two orders of writes), `locking.py` and `removal.py`.
 For URLs: `urls.py` (one with what opens its store; `stores.py` has the table of the places they
-lead to, which `ztensor.remote` has), `folders.py`, and `ahead.py` (long reads where each request
+lead to, which `ztensor.remote` has), and `ahead.py` (long reads where each request
 costs much).
 `open` and `mmap` live here and nowhere else in the library.
 """

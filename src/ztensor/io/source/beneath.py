@@ -1,5 +1,7 @@
 """Files that another file or a folder leads to: beneath certain folders, and through no link out.
 
+Also what is in a folder, on disk or in a store, and the source that stands for all its files.
+
 What is beneath is asked of the resolved path, and the file is then opened from the folder down, one
 part after the other and following no link: a link that is put in the way between the two calls
 gives an error, not another file.
@@ -14,9 +16,11 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
-from ztensor.io.source.base import Opening
+from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.local import Descriptor, FileSource
 from ztensor.io.source.paths import system_call
+from ztensor.io.source.stores import Store
+from ztensor.io.source.urls import Remote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -48,15 +52,9 @@ class Beneath(Opening):
             FormatError: it is absolute, goes up, is none on some system, or leads to a hidden file.
         """
         parts = tuple(part for part in location.split("/") if part != ".")
-        if (
-            not parts
-            or any(
-                part == "" or part.startswith(".") or part.endswith((" ", ".")) for part in parts
-            )
-            or any(
-                sign in location for sign in ("\0", "\\", ":")
-            )  # separators and drives of Windows
-        ):
+        are_plain = all(p and p[0] != "." and not p.endswith((" ", ".")) for p in parts)
+        # Separators and drives of Windows are none of ours.
+        if not parts or not are_plain or set(location) & {"\0", "\\", ":"}:
             raise FormatError(
                 "the file names another one outside its own folder, or a hidden one",
                 reason=Reason.FIELD_VALUE,
@@ -159,3 +157,72 @@ def names_in(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
+
+
+def folder_of(remote: Remote) -> Remote:
+    """Return a folder's URL as it is written: with a slash at its end."""
+    if remote.url.endswith("/"):
+        return remote
+    return Remote(f"{remote.url}/", remote.storage, remote.cache)
+
+
+def listed(folder: Remote) -> tuple[list[str], list[str]] | None:
+    """Return what lies directly in a folder; names that no index may have are left out.
+
+    Args:
+        folder: as `folder_of` gives it.
+
+    Returns:
+        The names of its files and of its folders, without a slash; None where the place does not
+        say what it has, as HTTP servers do not.
+
+    Raises:
+        SourceError: the place cannot be asked.
+        UsageError: more is in the folder than can be looked through.
+    """
+    found = Store.of(folder.url).listed(folder)
+    if found is None:
+        return None
+    plain = sorted((one.name, one.is_folder) for one in found if _is_plain(one.name))
+    return [name for name, is_in in plain if not is_in], [name for name, is_in in plain if is_in]
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a name may be that of a file beside an index, and reads so in a URL."""
+    try:
+        return Beneath.parts_of(name) == (name,) and not set(name) & set("?#%")
+    except FormatError:
+        return False
+
+
+class FolderSource(Opening, Source):
+    """A folder whose files are read as one: a source of no bytes that opens the same again.
+
+    Args:
+        folder: its path, or its URL with a slash at the end.
+        names: the files in it that are read, where it is in a store.
+    """
+
+    size = 0
+
+    def __init__(self, folder: str | Remote, names: Sequence[str] = ()) -> None:
+        self.files = names
+        if isinstance(folder, Remote):
+            self.name, self.remote = folder.name, folder
+        else:
+            self.name, self.path = folder, os.path.abspath(folder)
+
+    def __fspath__(self) -> str:
+        """Return the path, or the URL."""
+        return self.path or os.fspath(self.remote or "")
+
+    def open(self, *, mapped: bool = True) -> FolderSource:
+        """Return itself; its files are opened when they are read."""
+        return self
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        """Do nothing: there are no bytes."""
+
+    def identity(self) -> tuple[object, ...]:
+        """Return nothing: its files tell."""
+        return ()

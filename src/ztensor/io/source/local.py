@@ -164,8 +164,6 @@ class FileSource(OpenFile, Source):
             status = self.status()
             if not stat.S_ISREG(status.st_mode):
                 raise _not_regular(path, "a folder" if stat.S_ISDIR(status.st_mode) else "a device")
-            if not status.st_size and self._ask(lambda number: os.read(number, 1), "cannot read"):
-                raise _not_regular(path, "a file of the system that tells no length")
         except SourceError:
             opened.close()
             raise
@@ -173,8 +171,8 @@ class FileSource(OpenFile, Source):
         self._changed_at = status.st_mtime_ns
         self._identity = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
         self._end = b""
+        self._ends_with = b""
         self._least = self.size
-        self._is_end: Callable[[bytes], bool] = bool
         self._mapped = mapped
         self._view: memoryview | None = None
         self._lock = Lock()
@@ -267,19 +265,19 @@ class FileSource(OpenFile, Source):
             file=self.name,
         )
 
-    def expect_commits(self, length: int, is_end: Callable[[bytes], bool], least: int) -> None:
+    def expect_commits(self, length: int, end: bytes, least: int) -> None:
         """Take it that a commit may replace the last bytes, or cut off what was only prepared.
 
         Args:
             length: how many bytes a commit replaces.
-            is_end: tells whether a file may end with some bytes.
+            end: the last of them, in every file.
             least: what was opened lies before this offset.
 
         Raises:
             SourceError: the last bytes could not be read.
         """
-        self._end = bytes(self.read(self.size - length, length))
-        self._is_end, self._least = is_end, least
+        self._end, self._least = bytes(self.read(self.size - length, length)), least
+        self._ends_with = end
 
     def _is_committed(self, status: os.stat_result) -> bool:
         """Return whether a commit, or one that was given up, is all that happened to the file."""
@@ -297,7 +295,7 @@ class FileSource(OpenFile, Source):
             status = self.status()
             if (size, changed_at) != (status.st_size, status.st_mtime_ns):
                 continue  # changed since: what was read belongs to another length or time
-            if not self._is_end(end) or (size == self.size and end == self._end):
+            if not end.endswith(self._ends_with) or (size == self.size and end == self._end):
                 return False
             self._end, self.size, self._changed_at = end, size, changed_at
             return True

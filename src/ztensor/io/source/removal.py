@@ -40,8 +40,9 @@ _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK
 _NAME_SURROGATE = 1 << 29  # in the tag of links, junctions and mounts of Windows
 _IS_GONE = (FileNotFoundError, NotADirectoryError)
-_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
-_IS_LINK = (errno.ELOOP, errno.ENOTDIR, errno.EMLINK)  # what systems say for O_NOFOLLOW
+_STAYS = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
+# Gone, or a link: what systems say for O_NOFOLLOW.
+_IS_NONE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
 
 class OpenFolder:
@@ -138,17 +139,15 @@ class OpenFolder:
         Raises:
             OSError: it is ours and cannot be removed, or cannot be looked into.
         """
+        if isinstance(ours, os.stat_result):
+            return self._unlink(name, ours)
         try:
             status = self._status(name)
-            if isinstance(ours, os.stat_result):
-                return self._unlink(name, ours)
             if self.is_link(status) or not stat.S_ISREG(status.st_mode):
                 return False
             descriptor = os.open(self._place(name), os.O_RDONLY | _QUIETLY, dir_fd=self._descriptor)
-        except FileNotFoundError:
-            return False
         except OSError as error:
-            if error.errno in _IS_LINK:  # since it was looked at
+            if error.errno in _IS_NONE:  # since it was looked at
                 return False
             raise
         with open(descriptor, "rb") as file:
@@ -206,10 +205,8 @@ class OpenFolder:
                 shutil.rmtree(place, ignore_errors=True, dir_fd=self._descriptor)
                 return name not in self.names()
             os.rmdir(self._place(name), dir_fd=self._descriptor)
-        except FileNotFoundError:
-            return False
         except OSError as error:
-            if error.errno in _NOT_EMPTY:
+            if error.errno in _STAYS:
                 return False
             raise
         return True

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+import sys
 
 # To ask for less takes as long as it saves.
 LEAST_BYTES = 1 << 18
@@ -23,15 +20,8 @@ _STATFS_BYTES = 256  # more than any system's; its first field is the type
 
 
 @functools.cache
-def _calls() -> tuple[Callable[..., int], Callable[..., int]] | None:
-    try:
-        library = ctypes.CDLL(None)
-        kind, reserve = library.fstatfs, library.fallocate
-    except (AttributeError, OSError, TypeError):
-        return None  # other systems than Linux have none
-    kind.argtypes = [ctypes.c_int, ctypes.c_char_p]
-    reserve.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    return kind, reserve
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def reserve(descriptor: int, offset: int, nbytes: int) -> bool:
@@ -42,11 +32,11 @@ def reserve(descriptor: int, offset: int, nbytes: int) -> bool:
     Returns:
         Whether there is any use in asking again.
     """
-    calls = _calls()
-    if calls is None:
+    if sys.platform != "linux":
         return False
-    kind, allocate = calls
-    found = ctypes.create_string_buffer(_STATFS_BYTES)
-    if kind(descriptor, found) or ctypes.c_long.from_buffer(found).value != _EXT4:
+    library, found = _library(), ctypes.create_string_buffer(_STATFS_BYTES)
+    if library.fstatfs(descriptor, found) or ctypes.c_long.from_buffer(found).value != _EXT4:
         return False
-    return allocate(descriptor, _KEEP_SIZE, offset, nbytes) == 0
+    start, count = ctypes.c_int64(offset), ctypes.c_int64(nbytes)
+    answer: int = library.fallocate(descriptor, _KEEP_SIZE, start, count)
+    return answer == 0
