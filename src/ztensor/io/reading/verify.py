@@ -36,13 +36,13 @@ from ztensor.locks import Lock
 from ztensor.options import shifted
 from ztensor.showing import counted
 from ztensor.spec.digest import Sum, parse_digest
-from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.model.manifest import Shard, TensorObject
 from ztensor.spec.model.objects import TableObjects
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import worth
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     Progress = Callable[[int, int], None]
 
@@ -94,7 +94,14 @@ class VerifyReport(Shown):
             found: of each its path, which its problems' paths begin with, and its own report, or
                 why it cannot be opened.
         """
-        return _joined(_in_file(path, one) for path, one in found)
+        every = [_in_file(path, one) for path, one in found]
+        counts = ("checked", "undigested", "objects", "nbytes")
+        return cls(
+            tuple(problem for one in every for problem in one.problems),
+            tuple(problem for one in every for problem in one.unsupported),
+            **{word: sum(getattr(one, word) for one in every) for word in counts},
+            unchecked={name: why for one in every for name, why in one.unchecked.items()},
+        )
 
     def __repr__(self) -> str:
         """Return counts, and the first objects that something is wrong with."""
@@ -114,32 +121,21 @@ def _in_file(path: str, found: VerifyReport | ZTensorError) -> VerifyReport:
     if isinstance(found, ManifestError) and found.problems:
         found = VerifyReport(found.problems, (), 0, 0, 0, 0)
     elif isinstance(found, ZTensorError):
-        return _report([(found, (path,))])
+        return VerifyReport(*_problems([(found, (path,))]), 0, 0, 0, 0)
     problems = tuple(problem.under(path) for problem in found.problems)
     unsupported = tuple(problem.under(path) for problem in found.unsupported)
     return dataclasses.replace(found, problems=problems, unsupported=unsupported)
 
 
-def _joined(reports: Iterable[VerifyReport]) -> VerifyReport:
-    every = list(reports)
-    counts = {word: sum(getattr(one, word) for one in every) for word in _NOTHING}
-    return VerifyReport(
-        tuple(problem for one in every for problem in one.problems),
-        tuple(problem for one in every for problem in one.unsupported),
-        **counts,
-        unchecked={name: why for one in every for name, why in one.unchecked.items()},
-    )
-
-
 # Handing over less takes longer than going through it, and holds the interpreter.
 _LEAST_SHARED_BYTES = 16 << 10
-_NOTHING = dict.fromkeys(("checked", "undigested", "objects", "nbytes"), 0)
 
 
-def _report(
-    faults: Iterable[Fault] = (), unchecked: Mapping[str, str] | None = None, **counts: int
-) -> VerifyReport:
-    told: tuple[list[Problem], list[Problem]] = [], []
+def _problems(
+    faults: Iterable[Fault], *, are_ours: bool = True
+) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
+    """Return what is wrong, and what is well-formed but unknown."""
+    found: tuple[list[Problem], list[Problem]] = [], []
     for error, path in faults:
         facts = [error.message]
         facts += [] if error.expected is None else [f"expected {error.expected}"]
@@ -147,10 +143,11 @@ def _report(
         name = path[1] if path[0] == "objects" else None
         role = error.component or (path[3] if len(path) > 3 else None)
         reason = error.reason or Reason.FIELD_VALUE
-        problem = Problem(reason, ", ".join(facts), path, error.section, name, role)
-        told[isinstance(error, NOT_DAMAGE)].append(problem)
-    problems, unsupported = map(tuple, told)
-    return VerifyReport(problems, unsupported, **{**_NOTHING, **counts}, unchecked=unchecked or {})
+        one = Problem(reason, ", ".join(facts), path, error.section, name, role)
+        one = one if are_ours else one.without_our_section()
+        found[isinstance(error, NOT_DAMAGE)].append(one)
+    problems, unsupported = map(tuple, found)
+    return problems, unsupported
 
 
 def verify_file(
@@ -197,20 +194,23 @@ def verify_file(
     right = right_names(file, places, told, workers)
     objects |= {name: _object(file, name) for name in places.names if name not in right}
     left = file.in_file_order(name for name in chosen if name in objects)
-    reports = [_report(checked=len(right), objects=len(right))]
-    reports += _walked(file, {name: objects[name] for name in left}, workers, told)
+    walks = _walked(file, {name: objects[name] for name in left}, workers, told)
+    faults = [fault for walk in walks for fault in walk.faults]
     if names is None:
         with foreign_bytes("the file", file.name):
-            faults = file.faults()
-        reports.append(_report((error, ("attributes", name)) for name, error in faults.items()))
-    reports += [_of_shards(file, progress)] if deep else []
-    report = _joined(reports)
-    problems, unsupported = report.problems, report.unsupported
-    if file.format != "zt":
-        problems = tuple(map(Problem.without_our_section, problems))
-        unsupported = tuple(map(Problem.without_our_section, unsupported))
-    nbytes = total + report.nbytes
-    return dataclasses.replace(report, problems=problems, unsupported=unsupported, nbytes=nbytes)
+            faults += [(error, ("attributes", name)) for name, error in file.faults().items()]
+    if deep:
+        shards = [one for one in file.manifest.shards.values() if one.start is not None]
+        total += sum(shard.size for shard in shards)
+        faults += _of_shards(file, shards, progress)
+    return VerifyReport(
+        *_problems(faults, are_ours=file.format == "zt"),
+        checked=len(right) + sum(walk.checked for walk in walks),
+        undigested=sum(walk.undigested for walk in walks),
+        objects=len(right) + len(walks),
+        nbytes=total,
+        unchecked={walk.name: walk.unchecked for walk in walks if walk.unchecked is not None},
+    )
 
 
 def _object(file: FileObjects, name: str) -> TensorObject | ZTensorError:
@@ -230,10 +230,10 @@ def _walked(
     objects: dict[str, TensorObject | ZTensorError],
     workers: int,
     told: Callable[[int], None],
-) -> list[VerifyReport]:
-    """Return a report of each object, by several threads where that pays."""
-    whole = [one for one in objects.values() if isinstance(one, TensorObject)]
-    overlaps = Overlaps((file, part) for one in whole for part in one.components.values())
+) -> list[ObjectWalk]:
+    """Go through objects one by one, by several threads where that pays."""
+    known = [one for one in objects.values() if isinstance(one, TensorObject)]
+    overlaps = Overlaps((file, part) for one in known for part in one.components.values())
 
     @functools.cache  # a sum may be over the bytes of several objects
     def fault_of(one: Sum) -> ZTensorError | None:
@@ -244,38 +244,27 @@ def _walked(
             return error
         return None
 
-    reports: dict[str, VerifyReport] = {}
-
-    def walk(name: str) -> None:
-        found = objects[name]
-        if not isinstance(found, TensorObject):
-            reports[name] = _report([(found, ("objects", name))], objects=1)
-            return
-        walk = ObjectWalk(file, name, found, overlaps, told, fault_of)
-        walk.run()
-        unchecked = {} if walk.unchecked is None else {name: walk.unchecked}
-        counts = {"checked": walk.checked, "undigested": walk.undigested, "objects": 1}
-        reports[name] = _report(walk.faults, unchecked, **counts)
-
-    workers = worth(workers, (n for n in lengths_of(file, whole) if n >= _LEAST_SHARED_BYTES))
-    run_jobs((functools.partial(walk, name) for name in objects), workers, are_whole=True)
-    return [reports[name] for name in objects]
+    walks = [ObjectWalk(file, name, overlaps, told, fault_of) for name in objects]
+    jobs = (functools.partial(walk.run, objects[walk.name]) for walk in walks)
+    workers = worth(workers, (n for n in lengths_of(file, known) if n >= _LEAST_SHARED_BYTES))
+    run_jobs(jobs, workers, are_whole=True)
+    return walks
 
 
-def _of_shards(file: FileObjects, progress: Progress | None) -> VerifyReport:
-    """Return what the digests of whole shards say, each read once more, that were opened."""
-    needed = [shard for shard in file.manifest.shards.values() if shard.start is not None]
-    done, total = 0, sum(shard.size for shard in needed)
-    faults: list[Fault] = []
-    for shard in needed:
+def _of_shards(
+    file: FileObjects, shards: Sequence[Shard], progress: Progress | None
+) -> Iterator[Fault]:
+    """Yield what the digests of whole shards say, each read once more."""
+    done, total = 0, sum(shard.size for shard in shards)
+    for shard in shards:
         whole = Range(file.source, shard.start or 0, shard.size)
         try:
             fault = fault_of_whole(whole, shard.digest, shifted(progress, done, total), strict=True)
         except SourceError as error:
             raise error.locate(file=file.name)  # noqa: B904  # the same error
-        faults += [] if fault is None else [(fault, ("shards", shard.name))]
+        if fault is not None:
+            yield fault, ("shards", shard.name)
         done += shard.size
-    return _report(faults, nbytes=done)
 
 
 def fault_of_whole(

@@ -38,6 +38,7 @@ from ztensor.spec.model.manifest import Component, TensorObject
 Told = Callable[[int], None]
 NOT_DAMAGE = UnsupportedError, LimitError
 FAULTS = FormatError, *NOT_DAMAGE
+_NO_OBJECT = TensorObject((), "dense", {})
 Fault = tuple[ZTensorError, tuple[str, ...]]  # and the path to what is wrong
 
 
@@ -48,7 +49,7 @@ class ObjectWalk:
     Attributes:
         file: the file.
         name: the object's name.
-        object: the object.
+        object: what the file says of it.
         overlaps: what is known of bytes that it shares with others.
         told: called with the stored bytes that were gone through.
         fault_of: gives what is wrong with the bytes of a sum.
@@ -60,18 +61,21 @@ class ObjectWalk:
 
     file: FileObjects
     name: str
-    object: TensorObject
     overlaps: Overlaps
     told: Told
     fault_of: Callable[[Sum], ZTensorError | None]
+    object: TensorObject = _NO_OBJECT
     faults: list[Fault] = dataclasses.field(default_factory=list)
     checked: int = 0
     undigested: int = 0
     unchecked: str | None = None
 
-    def run(self) -> None:
-        """Go through all of it."""
-        one, layout = self.object, LAYOUTS.get(self.object.format)
+    def run(self, one: TensorObject | ZTensorError) -> None:
+        """Go through all of an object, or note what is wrong with what the file says of it."""
+        if isinstance(one, ZTensorError):
+            self._note(one, None)
+            return
+        self.object, layout = one, LAYOUTS.get(one.format)
         if layout is None:
             message = f"the layout {describe(one.format)} is unknown; its parts were checked"
             unknown = UnsupportedError(message, reason=Reason.UNKNOWN_LAYOUT)
