@@ -11,8 +11,7 @@ import numpy as np
 from ztensor import Tensor
 from ztensor.errors import UnsupportedError, describe
 from ztensor.jax.values import is_copied, is_value, stored, value_of
-from ztensor.training.tree.columns import malformed
-from ztensor.training.tree.kinds import Leaf, Made
+from ztensor.training.tree.kinds import Kind, Leaf, Made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,19 +41,12 @@ def tree_makers(
     *, copied: Callable[[Any], None] = lambda leaf: None, **_: Any
 ) -> dict[str, Callable[[Any], Any]]:
     """Return what makes values of JAX's types; `copied` as `tree_makers` of the protocol has it."""
-    return {_KEY: functools.partial(_key, copied)}
+    return {_KEY: Kind(_KEY, tuple, (str, np.ndarray), functools.partial(_key, copied)).make}
 
 
-def _key(copied: Callable[[Any], None], value: object) -> Any:
-    if (
-        type(value) is not tuple
-        or len(value) != 2
-        or not isinstance(value[0], str)
-        or not isinstance(value[1], np.ndarray)
-    ):
-        raise malformed("a key is made of something else", describe(value, 40))
-    copied(value[1])
+def _key(copied: Callable[[Any], None], name: str, data: Any) -> Any:
+    copied(data)
     try:
-        return jax.random.wrap_key_data(value[1], impl=value[0])
+        return jax.random.wrap_key_data(data, impl=name)
     except (ValueError, TypeError) as error:
-        raise UnsupportedError("JAX has no such keys", found=describe(value[0], 40)) from error
+        raise UnsupportedError("JAX has no such keys", found=describe(name, 40)) from error

@@ -30,26 +30,22 @@ from ztensor.ext import FORMATS, ObjectReader, Shown, load_files, path_text
 from ztensor.numpy import save_file
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, keeps, require_options
 from ztensor.training.told import decoded
-from ztensor.training.tree.adapters import TreeAdapter, tree_adapter
+from ztensor.training.tree.adapters import Adapters
 from ztensor.training.tree.decode import LeafAt
 from ztensor.training.tree.encode import Encoded, encode
 from ztensor.training.tree.fitting import fit
 from ztensor.training.tree.flattening import flat
-from ztensor.training.tree.kinds import MAKERS
 from ztensor.training.tree.record import Record
 from ztensor.training.tree.separating import separate
 from ztensor.training.tree.stored import ATTRIBUTE, split_tree
 from ztensor.typing import Durable, Openable, Progress, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Unpack
 
 
 __all__ = ["LazyTree", "Record", "load_tree", "open_tree", "save_tree"]
-
-# In the place of a framework's name: each value comes as one of the framework whose it was.
-AS_SAVED = "*"
 
 
 def __dir__() -> list[str]:
@@ -260,7 +256,7 @@ def read_tree(
         if id(value) in names:
             copied(names[id(value)])
 
-    homes = _Homes(framework, {**placing, "copied": copied_value})
+    homes = Adapters(framework, {**placing, "copied": copied_value})
     keep = None if only is None else keeps([only] if isinstance(only, str) else only)
     used: dict[str, None] = {}
     if keep is not None:  # which objects are needed is known once the shape was gone through
@@ -299,40 +295,6 @@ def read_tree(
         return value
 
     return decoded(reader, value_of, keep=keep, types=types, maker_of=homes.maker_of)
-
-
-class _Homes:
-    """The adapters of those frameworks whose values come as they were.
-
-    Args:
-        framework: as for `read_tree`.
-        options: of their `tree_makers`.
-    """
-
-    def __init__(self, framework: str | None, options: Mapping[str, Any]) -> None:
-        self._framework = framework
-        self._options = options
-        self._makers: dict[str, Mapping[str, Callable[[Any], Any]]] = {}
-        self._known: dict[str, TreeAdapter | None] = {}  # to look one up for each leaf takes long
-        if framework not in (None, AS_SAVED):
-            self.maker_of(f"{framework}.")  # raises where the framework is missing
-
-    def of(self, name: str) -> TreeAdapter | None:
-        """Return the adapter of a framework, None where its values come as NumPy's arrays."""
-        if name not in self._known:
-            is_asked = self._framework in (name, AS_SAVED)
-            self._known[name] = tree_adapter(name) if is_asked else None
-        return self._known[name]
-
-    def maker_of(self, kind: str) -> Callable[[Any], Any] | None:
-        """Return what makes a value of its type's name, which begins with its framework's."""
-        name = kind.partition(".")[0]
-        makers = self._makers.get(name)
-        if makers is None:
-            home = self.of(name)
-            makers = {} if home is None else home.tree_makers(**self._options)
-            self._makers[name] = makers
-        return makers.get(kind) or MAKERS.get(kind)
 
 
 class LazyTree(Shown, Mapping[str, Any]):

@@ -89,7 +89,7 @@ def decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any)
             raise _no_tree(parts)
         with foreign_bytes("the tree"):
             shape, stored = shape_of(told, budget)
-        return decode(shape, budget, leaf, stored=stored, **options).tree
+        return decode(shape, budget, leaf, stored=stored, **options)
     except ZTensorError as error:
         raise error.locate(file=reader.name) from error.__cause__
 

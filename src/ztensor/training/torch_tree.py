@@ -21,15 +21,13 @@ from ztensor.torch.values import (
 )
 from ztensor.training.tree.columns import malformed
 from ztensor.training.tree.encode import memory_of
-from ztensor.training.tree.kinds import Leaf, Made
+from ztensor.training.tree.kinds import Kind, Leaf, Made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 _TENSOR, _PARAMETER = "torch.Tensor", "torch.nn.Parameter"
-_SIZE, _DTYPE, _DEVICE = "torch.Size", "torch.dtype", "torch.device"
-_GENERATOR = "torch.Generator"
 _GRADIENT = "requires_grad"
 _ORDERS = {"channels_last": torch.channels_last, "channels_last_3d": torch.channels_last_3d}
 _LEAST_ORDERED = 4  # dimensions
@@ -39,19 +37,10 @@ _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(val
 def tree_form(value: Any) -> Leaf | Made | None:
     """Return what a value of torch is saved as; see `TreeAdapter`."""
     kind = type(value)
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
-        return _of_tensor(value, kind)
-    if kind is torch.Size:
-        return Made(_SIZE, tuple(map(int, value)))
-    if kind is torch.dtype:
-        return Made(_DTYPE, str(value))
-    if kind is torch.device:
-        return Made(_DEVICE, str(value))
-    if kind is torch.Generator:
-        return Made(_GENERATOR, (str(value.device), value.get_state()))
     if isinstance(value, torch.Tensor):
-        return _of_tensor(value, kind)  # says why it cannot be saved
-    return None
+        return _of_tensor(value, kind)
+    row = _KINDS.get(kind)
+    return None if row is None else Made(row.name, row.split(value))
 
 
 def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
@@ -131,15 +120,7 @@ def tree_makers(
     placed: dict[tuple[int, str], tuple[Any, Any]] = {}
     values: dict[tuple[int, str, object], Any] = {}
 
-    def made(kind: Any, value: object) -> Any:
-        if (
-            type(value) is not tuple
-            or len(value) != 2
-            or not isinstance(value[0], torch.Tensor)
-            or not isinstance(value[1], str)
-        ):
-            raise malformed("a tensor is made of something else", describe(value, 40))
-        leaf, words = value
+    def made(kind: Any, leaf: Any, words: str) -> Any:
         key = id(leaf), words, kind
         if key not in values:
             where = " ".join(word for word in words.split() if word != _GRADIENT)
@@ -152,14 +133,11 @@ def tree_makers(
             )
         return values[key]
 
-    return {
-        _TENSOR: functools.partial(made, torch.Tensor),
-        _PARAMETER: functools.partial(made, torch.nn.Parameter),
-        _SIZE: _size,
-        _DTYPE: _dtype,
-        _DEVICE: _device,
-        _GENERATOR: _generator,
-    }
+    rows = [
+        Kind(name, tuple, (torch.Tensor, str), functools.partial(made, kind))
+        for name, kind in ((_TENSOR, torch.Tensor), (_PARAMETER, torch.nn.Parameter))
+    ]
+    return {row.name: row.make for row in (*rows, *_KINDS.values())}
 
 
 def _placed(tensor: Any, words: str, place: Any) -> Any:
@@ -188,37 +166,43 @@ def _in_order(tensor: Any, order: Any) -> Any:
         raise malformed("a tensor has another number of dimensions than its order") from error
 
 
-def _size(value: object) -> Any:
-    if type(value) is not tuple or not all(type(item) is int for item in value):
-        raise malformed("a torch.Size is made of something else", describe(value, 40))
-    return torch.Size(value)
+def _size(items: tuple[Any, ...]) -> Any:
+    if not all(type(item) is int for item in items):
+        raise malformed("a torch.Size is made of something else", describe(items, 40))
+    return torch.Size(items)
 
 
-def _dtype(value: object) -> Any:
-    if not isinstance(value, str) or value not in _DTYPES:
-        raise UnsupportedError("torch has no such element type", found=describe(value, 40))
-    return _DTYPES[value]
+def _dtype(name: str) -> Any:
+    if name not in _DTYPES:
+        raise UnsupportedError("torch has no such element type", found=describe(name, 40))
+    return _DTYPES[name]
 
 
-def _device(value: object) -> Any:
-    if not isinstance(value, str):
-        raise malformed("a torch.device is made of something else", describe(value, 40))
+def _device(name: str) -> Any:
     try:
-        return torch.device(value)
+        return torch.device(name)
     except RuntimeError as error:
-        raise UnsupportedError("torch has no such device", found=describe(value, 40)) from error
+        raise UnsupportedError("torch has no such device", found=describe(name, 40)) from error
 
 
-def _generator(value: object) -> Any:
+def _generator(name: str, state: Any) -> Any:
     """Return a generator of random numbers in its state, on the device where it was."""
-    match value:
-        case (str() as name, torch.Tensor() as state):
-            device = _device(name)
-        case _:
-            raise malformed("a torch.Generator is made of something else", describe(value, 40))
     try:
-        return torch.Generator(device).set_state(state.clone())
+        return torch.Generator(_device(name)).set_state(state.clone())
     except (RuntimeError, TypeError) as error:
         raise UnsupportedError(
             f"torch cannot make the generator again: {first_line(error)}", found=describe(name, 40)
         ) from error
+
+
+_KINDS: dict[type, Kind] = {
+    torch.Size: Kind("torch.Size", lambda size: tuple(map(int, size)), tuple, _size),
+    torch.dtype: Kind("torch.dtype", str, str, _dtype),
+    torch.device: Kind("torch.device", str, str, _device),
+    torch.Generator: Kind(
+        "torch.Generator",
+        lambda generator: (str(generator.device), generator.get_state()),
+        (str, torch.Tensor),
+        _generator,
+    ),
+}

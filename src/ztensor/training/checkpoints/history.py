@@ -29,7 +29,8 @@ from ztensor.training.checkpoints.step import (
     why_not_a_step,
 )
 from ztensor.training.checkpoints.whole import read_divided
-from ztensor.training.states import AS_SAVED, read_tree
+from ztensor.training.states import read_tree
+from ztensor.training.tree.adapters import AS_SAVED
 from ztensor.training.tree.fitting import fit
 from ztensor.typing import Path, TorchDevice
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ztensor import open as open_files
 from ztensor.distributed.opened import root_of
 from ztensor.training.checkpoints.step import NO_ROOT, not_a_step, told_by_root
-from ztensor.training.states import AS_SAVED, read_tree
+from ztensor.training.states import read_tree
+from ztensor.training.tree.adapters import AS_SAVED
 from ztensor.training.tree.fitting import fit
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ Here it becomes its *leaves*, which are saved as the objects of an ordinary file
 bytes that say what lies around them. Nothing is pickled, and no class is imported by its name.
 
 Read `columns.py` (the bytes of a shape), `kinds.py` (what is kept of each exact type, one table),
-`keys.py` (how deep keys may be, and how alike), `encode.py` and `decode.py` (both loops with a
-stack: depth costs nothing), `values.py` (with the values of a framework, or to be encoded again),
+`encode.py` and `decode.py` (both loops with a stack: depth costs nothing), `adapters.py` (with the
+values of a framework, or to be encoded again),
 `names.py` (what leaves are called, and where a value is), `record.py` (classes that a file only
 names), `fitting.py` (a loaded tree laid over a live one), `flattening.py` (its values by path),
 `separating.py` (leaves that a file stores once and the tree does not share), `stored.py` (the
@@ -17,17 +17,16 @@ here: nothing is imported from these files.
 A framework's types are told by its adapter: see `TreeAdapter` in `adapters.py`.
 """
 
-from ztensor.training.tree.decode import Decoded, decode
+from ztensor.training.tree.adapters import decode_as, decode_kept
+from ztensor.training.tree.decode import decode
 from ztensor.training.tree.encode import Encoded, encode
 from ztensor.training.tree.fitting import fit
 from ztensor.training.tree.kinds import Leaf
 from ztensor.training.tree.names import unique
 from ztensor.training.tree.record import Record
 from ztensor.training.tree.stored import tells_tree
-from ztensor.training.tree.values import decode_as, decode_kept
 
 __all__ = [
-    "Decoded",
     "Encoded",
     "Leaf",
     "Record",

@@ -43,7 +43,7 @@ def _fitted(into: Any, loaded: Any, place: Place) -> Any:
                 found=_some(more) if more else "no such key",
             )
         for key in into:
-            loaded[key] = _fitted(into[key], loaded[key], place.inner(key, None))
+            loaded[key] = _fitted(into[key], loaded[key], place.inner(key))
         return loaded
     if isinstance(into, (list, tuple)) and not hasattr(kind, "_fields"):
         _require_type(kind, loaded, place)
@@ -54,7 +54,7 @@ def _fitted(into: Any, loaded: Any, place: Place) -> Any:
                 found=str(len(loaded)),
             )
         pairs = enumerate(zip(into, loaded, strict=True))
-        return kind(_fitted(one, other, place.inner(at, None)) for at, (one, other) in pairs)
+        return kind(_fitted(one, other, place.inner(at)) for at, (one, other) in pairs)
     is_number = kind in _NUMBERS and getattr(loaded, "shape", None) == ()
     if not is_number:
         _require_type(kind, loaded, place)
@@ -75,8 +75,9 @@ def _record(into: Any, loaded: Record, place: Place) -> Any:
             expected=_some(fields.values) or "none",
             found=_some(loaded) or "none",
         )
+    within = place._replace(is_record=True)
     values = {
-        name: _fitted(value, loaded[name], place.inner(name, f".{name}"))
+        name: _fitted(value, loaded[name], within.inner(name))
         for name, value in fields.values.items()
     }
     static = None if isinstance(into, (tuple, enum.Enum)) else into

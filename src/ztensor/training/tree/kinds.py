@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import functools
 import io
 import pathlib
 import types
@@ -22,7 +23,26 @@ from ztensor.ext import numpy_dtype, spell
 from ztensor.training.tree.columns import malformed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
+
+# Keys are hashed, which recurses, and keys of one hash take quadratic time. So both are limited,
+# for saving and for loading. So many nodes may be open within a key, one in the other: what a set
+# is made of, its tuple, is the first; a value that is made of a tuple counts twice.
+KEY_DEPTH = 33
+# So many keys of one dict may have one hash: the integers of 64 bits have eight at most.
+MOST_ALIKE = 64
+
+
+def are_spread(keys: Collection[Any]) -> bool:
+    """Return whether keys have hashes that a dict of them is made from in linear time.
+
+    Raises:
+        TypeError: a key cannot be hashed.
+    """
+    if len(keys) <= MOST_ALIKE:
+        return True
+    hashes = collections.Counter(map(hash, keys))
+    return len(hashes) == len(keys) or max(hashes.values()) <= MOST_ALIKE
 
 
 class Leaf(NamedTuple):
@@ -54,42 +74,82 @@ class Made(NamedTuple):
     of: Any
 
 
+class Kind(NamedTuple):
+    """A type whose values are `Made` of others.
+
+    Attributes:
+        name: the type's name in files.
+        split: gives what a value is made of.
+        takes: the exact type of that; of a tuple the types of its items, `object` for any.
+        join: gives the value again, of that or of the items of that tuple.
+    """
+
+    name: str
+    split: Callable[[Any], Any]
+    takes: type | tuple[type, ...]
+    join: Callable[..., Any]
+
+    def make(self, of: Any) -> Any:
+        """Return a value of what a file says that it is made of.
+
+        Raises:
+            FormatError: that is something else.
+        """
+        items, kinds = (of, self.takes) if type(self.takes) is tuple else ((of,), (self.takes,))
+        is_right = type(items) is tuple and len(items) == len(kinds)
+        if not is_right or not all(
+            kind is object or type(item) is kind for item, kind in zip(items, kinds, strict=True)
+        ):
+            raise malformed("a value is made of something else", describe(of, 60))
+        return self.join(*items)
+
+
 # What a defaultdict may make: nothing of a file is ever called by a name that is not here.
-_FACTORIES: dict[str, Any] = {
-    kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set)
+_FACTORIES: dict[str | None, Any] = {
+    None: None,
+    **{
+        kind.__name__: kind
+        for kind in (bool, int, float, complex, str, bytes, list, tuple, dict, set)
+    },
 }
 
 
-def _large_int(value: int) -> Made:
-    return Made("int", hex(value))  # which is read in linear time, unlike decimals
+def _state_dict(entries: dict[Any, Any], metadata: object) -> Any:
+    result: Any = OrderedDict(entries)
+    result._metadata = metadata  # where torch looks for the versions of its modules
+    return result
 
 
-def _ordered(value: OrderedDict[Any, Any]) -> Made:
+def _state_dict_parts(value: OrderedDict[Any, Any]) -> tuple[object, object]:
     extra = vars(value)
-    if not extra:
-        return Made("collections.OrderedDict", dict(value))
     if extra.keys() != {"_metadata"}:
         raise NotRepresentableError(
             "an OrderedDict with attributes of its own cannot be kept",
             expected="no attribute, or the _metadata of a state dict",
             found=describe(sorted(map(str, extra)), 60),
         )
-    return Made("torch state dict", (dict(value), extra["_metadata"]))
+    return dict(value), extra["_metadata"]
 
 
-def _defaulting(value: collections.defaultdict[Any, Any]) -> Made:
+def _defaulting_parts(value: collections.defaultdict[Any, Any]) -> tuple[object, object]:
     factory: Any = value.default_factory
     name = None if factory is None else getattr(factory, "__name__", "")
-    if name is not None and _FACTORIES.get(name) is not factory:
+    if _FACTORIES.get(name, ...) is not factory:
         raise NotRepresentableError(
             "a defaultdict whose factory is code of its own cannot be kept; save dict(value)",
-            expected=f"None or one of {', '.join(_FACTORIES)}",
+            expected=f"one of {', '.join(map(str, _FACTORIES))}",
             found=describe(factory, 60),
         )
-    return Made("collections.defaultdict", (name, dict(value)))
+    return name, dict(value)
 
 
-def _buffer(value: io.BytesIO) -> Made:
+def _defaulting(name: str | None, entries: dict[Any, Any]) -> Any:
+    if name not in _FACTORIES:
+        raise malformed("a defaultdict has an unknown factory", describe(name))
+    return collections.defaultdict(_FACTORIES[name], entries)
+
+
+def _buffered(value: io.BytesIO) -> bytes:
     if value.closed or vars(value):
         raise NotRepresentableError(
             "a BytesIO that is closed, or has attributes of its own, cannot be kept; save "
@@ -97,152 +157,59 @@ def _buffer(value: io.BytesIO) -> Made:
             expected="an open io.BytesIO without attributes",
             found="a closed one" if value.closed else describe(sorted(vars(value)), 60),
         )
-    return Made("io.BytesIO", value.getvalue())
+    return value.getvalue()
 
 
-def _scalar(value: np.generic) -> Made:
-    spell(value.dtype)
-    return Made(
-        "numpy scalar", (value.dtype.name, value.astype(value.dtype.newbyteorder("<")).tobytes())
-    )
-
-
-def _dtype(value: np.dtype[Any]) -> Made:
-    spell(value)
-    return Made("numpy.dtype", value.name)
-
-
-def _zone(value: datetime.datetime | datetime.time) -> None:
+def _moment_parts(value: datetime.datetime | datetime.time) -> tuple[str, int]:
     if value.tzinfo is not None and type(value.tzinfo) is not datetime.timezone:
         raise NotRepresentableError(
             "a time in a zone by name cannot be kept; save value.astimezone(datetime.UTC)",
             expected="no zone, or a fixed offset",
             found=describe(value.tzinfo, 40),
         )
+    return value.isoformat(), value.fold
 
 
-def _moment(value: datetime.datetime) -> Made:
-    _zone(value)
-    return Made("datetime.datetime", (value.isoformat(), value.fold))
+def _moment(kind: Any, text: str, fold: int) -> Any:
+    return kind.fromisoformat(text).replace(fold=fold)
 
 
-def _time(value: datetime.time) -> Made:
-    _zone(value)
-    return Made("datetime.time", (value.isoformat(), value.fold))
+def _attributes(value: object) -> dict[str, object]:
+    return dict(vars(value))
 
 
-_ARGUMENTS, _NAMESPACE = "argparse.Namespace", "types.SimpleNamespace"
+def _arguments(names: dict[Any, Any]) -> Any:
+    import argparse
 
-# Exact type to what makes a node of a value.
-PLAIN: dict[type, Callable[[Any], Made]] = {
-    complex: lambda value: Made("complex", (value.real, value.imag)),
-    bytearray: lambda value: Made("bytearray", bytes(value)),
-    io.BytesIO: _buffer,
-    OrderedDict: _ordered,
-    collections.Counter: lambda value: Made("collections.Counter", dict(value)),
-    collections.defaultdict: _defaulting,
-    range: lambda value: Made("range", (value.start, value.stop, value.step)),
-    slice: lambda value: Made("slice", (value.start, value.stop, value.step)),
-    datetime.datetime: _moment,
-    datetime.date: lambda value: Made("datetime.date", value.isoformat()),
-    datetime.time: _time,
-    datetime.timedelta: lambda value: Made(
-        "datetime.timedelta", (value.days, value.seconds, value.microseconds)
-    ),
-    type(pathlib.Path()): lambda value: Made("pathlib.Path", value.as_posix()),
-    pathlib.PurePosixPath: lambda value: Made("pathlib.PurePosixPath", str(value)),
-    pathlib.PureWindowsPath: lambda value: Made("pathlib.PureWindowsPath", str(value)),
-    types.SimpleNamespace: lambda value: Made(_NAMESPACE, dict(vars(value))),
-}
+    return _with_names(argparse.Namespace, names)
 
 
-def form_of(value: object) -> Made | None:
-    """Return what a value is made of, or None where neither Python's nor NumPy's types tell.
-
-    Raises:
-        NotRepresentableError: its type is known, but not all that it holds can be kept.
-    """
-    kind = type(value)
-    if kind is int:
-        return _large_int(value)  # type: ignore[arg-type]  # those of 64 bits are nodes
-    plain = PLAIN.get(kind)
-    if plain is not None:
-        return plain(value)
-    if (kind.__module__, kind.__qualname__) == ("argparse", "Namespace"):  # loaded where it is used
-        return Made(_ARGUMENTS, dict(vars(value)))
-    if isinstance(value, np.generic) and kind.__module__ in ("numpy", "ml_dtypes"):
-        return _scalar(value)
-    return _dtype(value) if isinstance(value, np.dtype) else None
-
-
-# --- And back -------------------------------------------------------------------------------
-
-
-def _parts(value: object, *kinds: type | tuple[type, ...]) -> Any:
-    """Return a tuple whose items are of these exact types; whatever else is not what was saved."""
-    if type(value) is not tuple or len(value) != len(kinds):
-        raise malformed("a value is made of something else", describe(value, 60))
-    for item, kind in zip(value, kinds, strict=True):
-        if type(item) not in (kind if isinstance(kind, tuple) else (kind,)):
-            raise malformed("a value is made of something else", describe(value, 60))
-    return value
-
-
-def _one(value: object, kind: type) -> Any:
-    return _parts((value,), kind)[0]
-
-
-def _int(value: object) -> int:
-    return int(_one(value, str), 16)
-
-
-def _complex(value: object) -> complex:
-    return complex(*_parts(value, float, float))
-
-
-def _made_ordered(value: object) -> Any:
-    return OrderedDict(_one(value, dict))
-
-
-def _made_state_dict(value: object) -> Any:
-    if type(value) is not tuple or len(value) != 2 or type(value[0]) is not dict:
-        raise malformed("a state dict is made of something else", describe(value, 60))
-    result: Any = OrderedDict(value[0])
-    result._metadata = value[1]  # where torch looks for the versions of its modules
+def _with_names(kind: Any, names: dict[Any, Any]) -> Any:
+    if not all(type(name) is str for name in names):
+        raise malformed("a namespace has a name that is no text", describe(list(names), 60))
+    result = kind()
+    vars(result).update(names)
     return result
 
 
-def _made_defaulting(value: object) -> Any:
-    name, entries = _parts(value, (str, type(None)), dict)
-    if name is not None and name not in _FACTORIES:
-        raise malformed("a defaultdict has an unknown factory", describe(name))
-    return collections.defaultdict(None if name is None else _FACTORIES[name], entries)
+def _scalar_parts(value: np.generic) -> tuple[str, bytes]:
+    spell(value.dtype)
+    return value.dtype.name, value.astype(value.dtype.newbyteorder("<")).tobytes()
 
 
-def _made_arguments(value: object) -> Any:
-    import argparse
-
-    return _with_names(argparse.Namespace(), value)
-
-
-def _with_names(namespace: Any, value: object) -> Any:
-    names = _one(value, dict)
-    if not all(type(name) is str for name in names):
-        raise malformed("a namespace has a name that is no text", describe(list(names), 60))
-    vars(namespace).update(names)
-    return namespace
-
-
-def _made_scalar(value: object) -> Any:
-    name, data = _parts(value, str, bytes)
-    dtype = _made_dtype(name)
+def _scalar(name: str, data: bytes) -> Any:
+    dtype = _dtype(name)
     if len(data) != dtype.itemsize:
         raise malformed("a scalar has another width than its type", f"{len(data)} bytes")
     return np.frombuffer(data, dtype.newbyteorder("<")).astype(dtype)[0]
 
 
-def _made_dtype(value: object) -> Any:
-    name = _one(value, str)
+def _dtype_name(value: np.dtype[Any]) -> str:
+    spell(value)
+    return value.name
+
+
+def _dtype(name: str) -> Any:
     try:
         dtype = numpy_dtype(name) if name.isidentifier() else None
         if dtype is not None and dtype.name == name and spell(dtype):
@@ -258,61 +225,82 @@ def _no_dtype(name: str) -> UnsupportedError:
     )
 
 
-def _made_moment(kind: Any) -> Callable[[object], Any]:
-    def made(value: object) -> Any:
-        text, fold = _parts(value, str, int)
-        return kind.fromisoformat(text).replace(fold=fold)
-
-    return made
+def _bounds(value: Any) -> tuple[Any, Any, Any]:
+    return value.start, value.stop, value.step
 
 
-def _made_range(value: object) -> range:
-    return range(*_parts(value, int, int, int))
+def _from_hex(text: str) -> int:
+    return int(text, 16)  # which is read in linear time, unlike decimals
 
 
-def _made_slice(value: object) -> slice:
-    if type(value) is not tuple or len(value) != 3:
-        raise malformed("a slice is made of something else", describe(value, 60))
-    return slice(*value)
+# Those of an exact type. None of them imports, or calls what a file names.
+KINDS: dict[type, Kind] = {
+    int: Kind("int", hex, str, _from_hex),  # those of more than 64 bits: others are nodes
+    complex: Kind("complex", lambda value: (value.real, value.imag), (float, float), complex),
+    bytearray: Kind("bytearray", bytes, bytes, bytearray),
+    io.BytesIO: Kind("io.BytesIO", _buffered, bytes, io.BytesIO),
+    set: Kind("set", tuple, tuple, set),
+    frozenset: Kind("frozenset", tuple, tuple, frozenset),
+    OrderedDict: Kind("collections.OrderedDict", dict, dict, OrderedDict),
+    collections.Counter: Kind("collections.Counter", dict, dict, collections.Counter),
+    collections.defaultdict: Kind(
+        "collections.defaultdict", _defaulting_parts, (object, dict), _defaulting
+    ),
+    range: Kind("range", _bounds, (int, int, int), range),
+    slice: Kind("slice", _bounds, (object, object, object), slice),
+    datetime.datetime: Kind(
+        "datetime.datetime",
+        _moment_parts,
+        (str, int),
+        functools.partial(_moment, datetime.datetime),
+    ),
+    datetime.date: Kind("datetime.date", datetime.date.isoformat, str, datetime.date.fromisoformat),
+    datetime.time: Kind(
+        "datetime.time", _moment_parts, (str, int), functools.partial(_moment, datetime.time)
+    ),
+    datetime.timedelta: Kind(
+        "datetime.timedelta",
+        lambda value: (value.days, value.seconds, value.microseconds),
+        (int, int, int),
+        datetime.timedelta,
+    ),
+    type(pathlib.Path()): Kind("pathlib.Path", pathlib.Path.as_posix, str, pathlib.Path),
+    pathlib.PurePosixPath: Kind("pathlib.PurePosixPath", str, str, pathlib.PurePosixPath),
+    pathlib.PureWindowsPath: Kind("pathlib.PureWindowsPath", str, str, pathlib.PureWindowsPath),
+    types.SimpleNamespace: Kind(
+        "types.SimpleNamespace",
+        _attributes,
+        dict,
+        functools.partial(_with_names, types.SimpleNamespace),
+    ),
+}
+_ARGUMENTS = Kind("argparse.Namespace", _attributes, dict, _arguments)
+_STATE_DICT = Kind("torch state dict", _state_dict_parts, (dict, object), _state_dict)
+_SCALAR = Kind("numpy scalar", _scalar_parts, (str, bytes), _scalar)
+_DTYPE = Kind("numpy.dtype", _dtype_name, str, _dtype)
 
-
-def _made_set(kind: Any) -> Callable[[object], Any]:
-    def made(value: object) -> Any:
-        if type(value) is not tuple:
-            raise malformed("a set is made of something else", describe(value, 60))
-        result = kind(value)
-        if len(result) != len(value):
-            raise malformed("a set has an element twice")
-        return result
-
-    return made
-
-
-# Name to what makes the value again. None of them imports, or calls what a file names.
+# Name to what makes the value again.
 MAKERS: dict[str, Callable[[Any], Any]] = {
-    "int": _int,
-    "complex": _complex,
-    "bytearray": lambda value: bytearray(_one(value, bytes)),
-    "io.BytesIO": lambda value: io.BytesIO(_one(value, bytes)),
-    "set": _made_set(set),
-    "frozenset": _made_set(frozenset),
-    "collections.OrderedDict": _made_ordered,
-    "collections.Counter": lambda value: collections.Counter(_one(value, dict)),
-    "collections.defaultdict": _made_defaulting,
-    "torch state dict": _made_state_dict,
-    "range": _made_range,
-    "slice": _made_slice,
-    "numpy scalar": _made_scalar,
-    "numpy.dtype": _made_dtype,
-    "datetime.datetime": _made_moment(datetime.datetime),
-    "datetime.date": lambda value: datetime.date.fromisoformat(_one(value, str)),
-    "datetime.time": _made_moment(datetime.time),
-    "datetime.timedelta": lambda value: datetime.timedelta(*_parts(value, int, int, int)),
-    "pathlib.Path": lambda value: pathlib.Path(_one(value, str)),
-    "pathlib.PurePosixPath": lambda value: pathlib.PurePosixPath(_one(value, str)),
-    "pathlib.PureWindowsPath": lambda value: pathlib.PureWindowsPath(_one(value, str)),
-    _ARGUMENTS: _made_arguments,
-    _NAMESPACE: lambda value: _with_names(types.SimpleNamespace(), value),
+    kind.name: kind.make for kind in (*KINDS.values(), _ARGUMENTS, _STATE_DICT, _SCALAR, _DTYPE)
 }
 # Those whose items are looked up by their hash.
 HASHING = frozenset(["set", "frozenset"])
+
+
+def form_of(value: object) -> Made | None:
+    """Return what a value is made of, or None where neither Python's nor NumPy's types tell.
+
+    Raises:
+        NotRepresentableError: its type is known, but not all that it holds can be kept.
+    """
+    type_ = type(value)
+    kind = KINDS.get(type_)
+    if type_ is OrderedDict and vars(value):
+        kind = _STATE_DICT
+    elif (type_.__module__, type_.__qualname__) == ("argparse", "Namespace"):  # loaded where used
+        kind = _ARGUMENTS
+    elif isinstance(value, np.generic) and type_.__module__ in ("numpy", "ml_dtypes"):
+        kind = _SCALAR
+    elif isinstance(value, np.dtype):
+        kind = _DTYPE
+    return None if kind is None else Made(kind.name, kind.split(value))

@@ -22,32 +22,35 @@ class Place(NamedTuple):
 
     Attributes:
         parent: the container it is in; None of the root.
-        step: how it is reached from there, as in code, such as `.step`; None where its key says.
         key: its key there.
         name: the keys on the way, joined by dots, cut to what fits a name.
+        is_record: whether what is in it are fields, which code reaches by a dot.
     """
 
     parent: Place | None
-    step: str | None
     key: object
     name: str
+    is_record: bool = False
 
-    def inner(self, key: object, step: str | None) -> Place:
-        """Return the place of what is in this one."""
-        return Place(self, step, key, named(self.name, key))
+    def inner(self, key: object, *, is_record: bool = False) -> Place:
+        """Return the place of what is in this one; of what has no key, this one."""
+        if key is None:
+            return self._replace(is_record=is_record)
+        return Place(self, key, named(self.name, key), is_record)
 
     def __str__(self) -> str:
         """Return the whole way as in code: `tree['optimizer']['state'][0]`."""
         steps, place = [], self
-        while place is not None:
-            steps.append(key_step(place.key) if place.step is None else place.step)
-            place = place.parent  # type: ignore[assignment]
+        while place.parent is not None:
+            has_fields = place.parent.is_record
+            steps.append(f".{place.key}" if has_fields else f"[{describe(place.key, 60)}]")
+            place = place.parent
         if len(steps) > 40:  # a path of ten thousand steps says no more than its ends
             steps[20:-20] = ["[...]"]
-        return "".join(reversed(steps))
+        return "tree" + "".join(reversed(steps))
 
 
-ROOT = Place(None, "tree", None, "")
+ROOT = Place(None, None, "")
 
 
 def named(name: str, key: object) -> str:
@@ -79,8 +82,3 @@ def unique(name: str, taken: Container[str], tries: dict[str, int]) -> str:
         other = f"{name}#{count}"
         if other not in taken:
             return other
-
-
-def key_step(key: object) -> str:
-    """Return how an entry of a dict is reached, as in code."""
-    return f"[{describe(key, 60)}]"

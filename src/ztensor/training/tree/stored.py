@@ -15,7 +15,6 @@ from ztensor.errors import (
 from ztensor.ext import ENCODINGS, AttributeKind, Range, source_of
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.training.tree import columns
-from ztensor.training.tree.names import key_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,7 +134,7 @@ def _is_tree(told: object) -> TypeGuard[dict[str, object]]:
 
 def _malformed(message: str, found: str) -> ManifestError:
     return ManifestError(
-        f"the attribute {key_step(ATTRIBUTE)} is malformed: {message}",
+        f"the attribute {ATTRIBUTE!r} is malformed: {message}",
         reason=Reason.FIELD_VALUE,
         found=found,
     )

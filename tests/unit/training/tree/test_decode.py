@@ -44,7 +44,7 @@ class Colour(enum.IntEnum):
 
 def back(encoded: Encoded, **options: Any) -> Any:
     budget = Budget(DEFAULT_LIMITS, len(encoded.shape))
-    return decode(encoded.shape, budget, lambda leaf: encoded.leaves[leaf.name], **options).tree
+    return decode(encoded.shape, budget, lambda leaf: encoded.leaves[leaf.name], **options)
 
 
 def shape_of(columns: dict[str, bytes]) -> bytes:
@@ -165,7 +165,7 @@ def test_what_was_shared_is_shared_again() -> None:
         encoded.shape,
         Budget(DEFAULT_LIMITS, 0),
         lambda leaf: made.setdefault(leaf.name, encoded.leaves[leaf.name]),
-    ).tree
+    )
     assert found["a"] is found["b"][0]
 
 

@@ -43,7 +43,7 @@ def loads_if_it_saves(tree: Any) -> bool:
         return False
     budget = Budget(DEFAULT_LIMITS, len(encoded.shape))
     found = decode(encoded.shape, budget, lambda leaf: encoded.leaves[leaf.name],
-                   types=[ByIdentity, ByValue, Pair]).tree  # fmt: skip
+                   types=[ByIdentity, ByValue, Pair])  # fmt: skip
     if "ByIdentity" not in repr(tree):
         assert_alike(found, tree)
     return True
