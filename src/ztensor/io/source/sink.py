@@ -312,6 +312,15 @@ class FileSink(OpenFile, Gatherer):
             _write(number, memoryview(b"".join(pieces))[written:], start + written)
         _write(number, data, start + nbytes)
 
+    def skip(self, count: int) -> None:
+        """Go on so many bytes further; between is a hole, which reads as zeros.
+
+        What follows must not be empty: a file ends with its last byte.
+        """
+        self._flush()
+        self._ask(lambda number: os.lseek(number, count, os.SEEK_CUR), "cannot write")
+        self.position += count
+
     def commit(self, manifest: bytes = b"") -> None:
         """Write the manifest, flush as `durable` asks, then rename over the target."""
         flush = self._durable is True or (self._durable == "auto" and self._old is not None)

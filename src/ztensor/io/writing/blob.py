@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from ztensor.io.source.sink import FileSink
 from ztensor.io.source.stream import WRITE_BYTES
 from ztensor.io.writing.frames import Compressor, Frame
 from ztensor.spec.encoding.base import FRAME_FIELD
@@ -20,6 +21,7 @@ Pieces = Callable[[], Iterable[memoryview]]
 _BESIDE_BYTES = 1 << 20
 # What comes in pieces is held up to here, as only its end tells whether compressing it saves.
 _MOST_HELD_BYTES = 4 << 20
+_HOLE = 4096  # from here on zeros are not written
 _ZEROS = bytes(1 << 16)
 
 
@@ -149,10 +151,12 @@ def _blob_of_frames(sink: Sink, options: BlobOptions) -> Blob:
 
 
 def start_blob(sink: Sink, alignment: int) -> int:
-    """Write zeros up to where a blob may begin, and return its offset."""
+    """Write zeros up to where a blob may begin, and return its offset; much of them is a hole."""
     position = sink.position
     missing = -position % alignment
-    if missing:
+    if missing >= _HOLE and isinstance(sink, FileSink):
+        sink.skip(missing)
+    elif missing:
         sink.write(_ZEROS[:missing])
     return position + missing
 
