@@ -481,23 +481,6 @@ def test_a_rank_that_cannot_be(version: str, count: int) -> None:
     refusal(data)
 
 
-def test_compact_and_unwritten_scalars() -> None:
-    """A right scalar, compact or never written: `TypeError` from read and verify."""
-
-    def fill(file: Any) -> None:
-        for name, layout in (("compact", h5py.h5d.COMPACT), ("unwritten", h5py.h5d.CONTIGUOUS)):
-            how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-            how.set_layout(layout)
-            how.set_fill_value(np.array(2.5))
-            space = h5py.h5s.create(h5py.h5s.SCALAR)
-            h5py.h5d.create(file.id, name.encode(), h5py.h5t.IEEE_F64LE, space, how)
-
-    for version in ("earliest", "latest"):
-        outcome = exercise(made(fill, libver=version), keep=True)
-        assert outcome.verified
-        assert [array.tolist() for array in outcome.arrays.values()] == [2.5] * 4
-
-
 # --- Anything --------------------------------------------------------------------------------
 
 

@@ -84,19 +84,21 @@ class Cursor:
 
     def take(self, form: str) -> tuple[Any, ...]:
         """Return the next fields, in the file's byte order."""
-        form = self.order + form
-        length = struct.calcsize(form)
+        record = self.order + form
+        return struct.unpack(record, self.raw(struct.calcsize(record)))
+
+    def raw(self, length: int) -> bytes:
+        """Return the next bytes."""
         self.need(length)
         self.at += length
-        return struct.unpack_from(form, self.data, self.at - length)
+        return self.data[self.at - length : self.at]
 
     def name(self, what: str) -> str:
         """Return the next string, which must be UTF-8."""
         (length,) = self.take("Q")
         self.need(length)
-        self.at += length
         with self.budget.lent(TEXT_COST + length):
-            text = self.data[self.at - length : self.at]
+            text = self.raw(length)
             try:
                 return self.budget.text(text)
             except UnicodeDecodeError as error:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import ObjectReader, Sink
-from ztensor.formats.ahead import Ahead
 from ztensor.formats.gguf.metadata import as_text, known_types
 from ztensor.formats.gguf.projecting import MOST_DIMENSION, length_of
 from ztensor.formats.gguf.types import (
@@ -27,7 +26,7 @@ from ztensor.formats.gguf.types import (
     TYPES,
     is_alignment,
 )
-from ztensor.formats.parts import Pouring, lose_attributes
+from ztensor.formats.parts import Part, Pouring, ahead_of, lose_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -53,35 +52,40 @@ def export(
 
     Arguments and errors are those of `Exporting.export`.
     """
-    chosen = [row for name in reader if (row := _row(reader, name, lose)) is not None]
-    if reader and not chosen:
+    rows = [row for name in reader if (row := _row(reader, name, lose)) is not None]
+    if reader and not rows:
         raise NotRepresentableError(
             "GGUF can hold none of the objects; quantize or convert them first",
             expected=f"dense ones of {', '.join(PLAIN_NUMBERS)}, or blocks of GGUF",
         )
-    chosen.sort(key=lambda row: row[:2])
+    rows.sort(key=lambda row: row.place)
     pairs = _pairs(reader.attributes, lose)
     alignment = {key: value for key, _, value in pairs}.get(ALIGNMENT, DEFAULT_ALIGNMENT)
-    head = [struct.pack(f"<{HEADER}", MAGIC, 3, len(chosen), len(pairs))]
+    head = [struct.pack(f"<{HEADER}", MAGIC, 3, len(rows), len(pairs))]
     for key, kind, value in pairs:
         head += (_packed_text(key), struct.pack("<I", _number(kind)), _packed(value, kind))
     at = 0
-    for *_, name, shape, number, length in chosen:
-        head.append(_packed_text(name))
+    for _, part, shape, number in rows:
+        head.append(_packed_text(part.name))
         head.append(struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], number, at))
-        at += -(-length // alignment) * alignment
+        at += -(-part.nbytes // alignment) * alignment
     start = b"".join(head)
     sink.write(start + bytes(-len(start) % alignment))
-    pouring = Pouring(sink, progress, sum(row[-1] for row in chosen))
-    with Ahead([(reader.objects.part(row[2]), row[2], "data") for row in chosen], threads) as ahead:
-        for *_, name, _, _, length in chosen:
-            pouring.write(ahead.chunks(reader.objects.part(name), name, "data"))
-            sink.write(bytes(-length % alignment))
-    return len(chosen)
+    pouring = Pouring(sink, progress, sum(row.part.nbytes for row in rows))
+    with ahead_of([row.part for row in rows], threads) as ahead:
+        for row in rows:
+            pouring.write(row.part.chunks(ahead))
+            sink.write(bytes(-row.part.nbytes % alignment))
+    return len(rows)
 
 
-# The source's name and the place in it, then name, shape, type's number and length.
-_Row = tuple[str, int, str, tuple[int, ...], int, int]
+class _Row(NamedTuple):
+    """A tensor that is written: the source's name and the place in it, what, and how."""
+
+    place: tuple[str, int]
+    part: Part
+    shape: tuple[int, ...]
+    number: int
 
 
 def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None]) -> _Row | None:
@@ -115,7 +119,8 @@ def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None
     lose_attributes(lose, name, tensor_object.attributes)
     if others := [role for role in tensor_object.components if role != "data"]:
         lose(name, f"components beside 'data' are left out: {', '.join(map(describe, others))}")
-    return home.name, component.offset, name, shape, number, length
+    part = Part(name, component.dtype, None, shape, length, home, name, "data")
+    return _Row((home.name, component.offset), part, shape, number)
 
 
 def _pairs(

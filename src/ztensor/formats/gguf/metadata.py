@@ -14,6 +14,7 @@ from ztensor.formats.gguf.types import (
     ALIGNMENT,
     ARRAY,
     ARRAYS,
+    DEFAULT_ALIGNMENT,
     DTYPES,
     TYPES,
     WORDS,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 
 _OF_SHARDS = ("split.no", "split.count", "split.tensors.count")
-DEFAULT_ALIGNMENT = 32
 # In bytes of memory: a text; a place in a list; a number; a key with its type; an array in an
 # array; a tensor's object, with its line in the table.
 _PLACE_COST, _NUMBER_COST, _KEY_COST, _ARRAY_COST = 9, 41, 400, 176
@@ -166,12 +166,10 @@ def as_text(data: bytes) -> str | bytes:
         return data
 
 
-def alignment_of(attributes: Mapping[str, object]) -> int:
+def alignment_of(attributes: Mapping[str, Any]) -> int:
     """Return what tensors begin at multiples of."""
-    if ALIGNMENT not in attributes:
-        return DEFAULT_ALIGNMENT
-    alignment, types = attributes[ALIGNMENT], attributes[TYPES]
-    if not isinstance(types, list) or [ALIGNMENT, "u32"] not in types:
+    alignment = attributes.get(ALIGNMENT, DEFAULT_ALIGNMENT)
+    if ALIGNMENT in attributes and [ALIGNMENT, "u32"] not in attributes[TYPES]:
         raise broken(
             f"{ALIGNMENT} is of another type",
             reason=Reason.FIELD_TYPE,
@@ -182,7 +180,7 @@ def alignment_of(attributes: Mapping[str, object]) -> int:
         raise broken(
             f"{ALIGNMENT} is no alignment", expected="a power of two", found=describe(alignment)
         )
-    return int(alignment)  # type: ignore[call-overload, no-any-return]  # as was just checked
+    return int(alignment)
 
 
 def known_types(pairs: object) -> Iterator[tuple[str, Any]]:

@@ -33,7 +33,7 @@ from ztensor.errors import FormatError, Reason, describe
 from ztensor.ext import Manifest, Projection, Source, Tally, TensorObject
 from ztensor.formats.hdf5.attributes import Attributes, text_of
 from ztensor.formats.hdf5.datasets import Datasets, refused
-from ztensor.formats.hdf5.groups import Group, group_of, links_of
+from ztensor.formats.hdf5.groups import read_links
 from ztensor.formats.hdf5.header import Header, Kind, read_header
 from ztensor.formats.hdf5.messages import Link
 from ztensor.formats.hdf5.superblock import open_window
@@ -48,13 +48,13 @@ class _Item(NamedTuple):
     """What a header is: a group, a text, an object, or else (a stored type) nothing here.
 
     Attributes:
-        group: where the links of a group are.
+        links: those of a group.
         value: a group's attributes, or the text of a dataset.
         object: a dataset.
         nbytes: how long its attributes and texts are.
     """
 
-    group: Group | None = None
+    links: list[Link] | None = None
     value: object = None
     object: TensorObject | None = None
     nbytes: int = 0
@@ -100,17 +100,17 @@ class _Walk:
 
     def run(self) -> Projection:
         root = self._item(self._root)
-        if root.group is None:
+        if root.links is None:
             raise malformed("the root is no group")
         if isinstance(root.value, dict):
             self._attributes.update(root.value)
         self._items[self._root] = _Item()
-        waiting = [("", root.group)]
+        waiting = [("", root.links)]
         while waiting:
-            path, group = waiting.pop()
+            path, links = waiting.pop()
             below = [
                 (name, found)
-                for name, link in self._links_of(path, group)
+                for name, link in self._named(path, links)
                 if (found := self._follow(path, name, link)) is not None
             ]
             waiting += reversed(below)
@@ -129,11 +129,11 @@ class _Walk:
     def _leave(self, kind: str, name: str) -> None:
         self._left.add(kind, f"{self._at}/{name}" if self._at else name)
 
-    def _links_of(self, path: str, group: Group) -> list[tuple[str, Link]]:
+    def _named(self, path: str, links: list[Link]) -> list[tuple[str, Link]]:
         """Return the links of a group, each with its path."""
         self._window.require_depth(path.count("/") + 1, "groups")
-        links = []
-        for link in links_of(self._window, group):
+        named = []
+        for link in links:
             name = text_of(link.name, self._budget)
             # HDF5 takes a slash for a path, which may lead through a link out of the file.
             if name is None or "/" in name or name in ("", "."):
@@ -143,11 +143,11 @@ class _Walk:
                     found=describe(link.name),
                 )
             self._budget.charge_bytes(len(path))
-            links.append((f"{path}/{name}" if path else name, link))
-        return links
+            named.append((f"{path}/{name}" if path else name, link))
+        return named
 
-    def _follow(self, path: str, name: str, link: Link) -> Group | None:
-        """Take what a link in the group at `path` leads to; return a group to look into."""
+    def _follow(self, path: str, name: str, link: Link) -> list[Link] | None:
+        """Take what a link in the group at `path` leads to; return the links of a new group."""
         if link.target is not None:
             target = text_of(link.target, self._budget) or ""
             if ".." in target.split("/"):  # a name like any other in HDF5, which none has
@@ -168,11 +168,11 @@ class _Walk:
             self._add(name, item.object)
         elif item.value is not None:
             self._attributes.setdefault(f"/{name}", item.value)
-        elif item.group is None:
+        elif item.links is None:
             self._left.add("stored type, or further link to a group", name)
-        if item.group is not None:  # once: groups may have many names
+        if item.links is not None:  # once: groups may have many names
             self._items[link.address] = _Item()
-        return item.group
+        return item.links
 
     def _add(self, name: str, tensor_object: TensorObject) -> None:
         if name in self._objects:
@@ -197,7 +197,7 @@ class _Walk:
         kinds = {message.kind for message in header.messages}
         if Kind.SYMBOL_TABLE in kinds or Kind.LINK_INFO in kinds:
             self._budget.charge_bytes(_GROUP_COST)
-            return _Item(group_of(self._window, header), self._reader.of(header) or None)
+            return _Item(read_links(self._window, header), self._reader.of(header) or None)
         if Kind.TYPE not in kinds:
             raise malformed("an object is no group, dataset or type")
         if Kind.SPACE not in kinds:
