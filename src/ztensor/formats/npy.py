@@ -1,6 +1,6 @@
 """NumPy's .npy: a header in Python's notation, and behind it the elements as they lie in memory.
 
-The notation is read by a few lines of our own: no part of it is evaluated. Arrays of numbers are
+The notation is read by an expression of ours: no part of it is evaluated. Arrays of numbers are
 ranges of the file, big-endian ones too; those in Fortran's order are put into ours when they are
 read. Everything else that NumPy writes is listed and not read: text, dates, records, what it knows
 only as raw bytes (bfloat16 and its kin), and arrays of objects, which are pickles.
@@ -42,7 +42,7 @@ from ztensor.formats.parts import Part, Pouring, ahead_of, lose_attributes, part
 from ztensor.limits import Budget, Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from ztensor.formats.parts import Lose
 
@@ -55,21 +55,20 @@ PREFIX_MOST = len(MAGIC) + 2 + 4
 _OBJECT = "array"
 OBJECTS = "objects (a pickle, which is never read)"
 
-_DEPTH_MOST = 32
 _USUAL_MOST = 256
 _BEYOND = 1 << 63
 _MOST_RANK = 64  # NumPy's
 _SECTION = "NumPy, .npy format"
-_TOKEN = re.compile(
-    r"""[ \t\n\r]*(?:
-        (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
-      | (?P<number>[0-9]{1,20})L?  # L: Python 2 wrote it
-      | (?P<word>True|False|None)
-      | (?P<mark>[{}()\[\],:])
-    )""",
-    re.VERBOSE | re.DOTALL,
+# One field of a header. Of what describes records no more is looked at than where it ends.
+_FIELD = re.compile(
+    r"""\s*+(?P<quote>['"])(?P<name>\w++)(?P=quote)\s*+:\s*+(?:
+        (?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")
+      | (?P<word>True|False|None|[0-9]{1,20})
+      | (?P<shape>\((?:\s*+(?:True|False|[0-9]{1,20}L?)\s*+(?:,|(?=\))))*+\s*+\))  # L: of Python 2
+      | (?P<records>\[.*\])
+    )\s*+(?:,|$)""",
+    re.VERBOSE | re.DOTALL | re.ASCII,
 )
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 _KINDS: Mapping[str, tuple[str, str | None]] = {
     "b1": ("bool", None),
@@ -222,30 +221,44 @@ def _bounds(head: memoryview) -> tuple[tuple[int, ...], int, int]:
 
 def _described(text: str) -> Header:
     """Return what the text of a header says, its length left open."""
-    fields = _literal(text)
-    if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
+    inside = text.strip(" \t\n\r\0")
+    fields: dict[str, re.Match[str]] = {}
+    at = 1
+    if inside[:1] == "{" and inside[-1:] == "}":
+        while match := _FIELD.match(inside, at, len(inside) - 1):
+            if match["name"] in fields:
+                raise broken("a field is there twice", found=describe(match["name"]))
+            fields[match["name"]] = match
+            at = match.end()
+    if set(fields) != {"descr", "fortran_order", "shape"} or inside[at:].strip() != "}":
         raise broken(
-            "the header has other fields",
-            expected="descr, fortran_order and shape",
-            found=describe(fields),
+            "the header is malformed",
+            expected="a dict of descr, fortran_order and shape",
+            found=describe(inside[at:]),
         )
-    is_fortran, shape = fields["fortran_order"], fields["shape"]
-    if not isinstance(is_fortran, bool):
+    if (order := fields["fortran_order"]["word"]) not in ("True", "False"):
         raise broken("fortran_order is neither True nor False", reason=Reason.FIELD_TYPE)
-    if not isinstance(shape, tuple) or not all(type(n) is int and n < _BEYOND for n in shape):
+    listed = fields["shape"]["shape"]
+    sizes = [int(size) for size in re.findall("[0-9]+", listed or "")]
+    is_tuple = listed is not None and (len(sizes) != 1 or "," in listed)
+    if not is_tuple or "e" in (listed or "") or max(sizes, default=0) >= _BEYOND:
         raise broken(
-            "the shape is no tuple of sizes", reason=Reason.FIELD_TYPE, found=describe(shape)
+            "the shape is no tuple of sizes",
+            reason=Reason.FIELD_TYPE,
+            found=describe(fields["shape"][0]),
         )
-    return Header(0, *_spelling(fields["descr"]), is_fortran, shape)
+    descr = fields["descr"]["text"]
+    spelled = _spelling(None if descr is None else descr[1:-1])
+    return Header(0, *spelled, order == "True", tuple(sizes))
 
 
 # The arrays of an archive are often alike; headers of usual length only, since these are kept.
 _described_before = functools.lru_cache(256)(_described)
 
 
-def _spelling(descr: object) -> tuple[str, str | None, Literal["little", "big"]]:
+def _spelling(descr: str | None) -> tuple[str, str | None, Literal["little", "big"]]:
     """Return storage type, logical type and byte order of what NumPy calls a type."""
-    if not isinstance(descr, str):
+    if descr is None:
         return "records", None, "little"
     if descr in _NAMED:
         return *_NAMED[descr], "little"
@@ -260,68 +273,6 @@ def _spelling(descr: object) -> tuple[str, str | None, Literal["little", "big"]]
     if found is None or order not in ("<>|" if is_byte else "<>"):
         return descr, None, "little"
     return *found, "big" if order == ">" and not is_byte else "little"
-
-
-def _literal(text: str) -> object:
-    """Return a value in Python's notation: dicts, tuples, lists, text, sizes, True, False, None.
-
-    Escapes in text stay as they are: none of the text that is looked at has any.
-    """
-    tokens = _tokens(text)
-    value = _value(tokens, next(tokens), _DEPTH_MOST)
-    if next(tokens) != ("end", ""):
-        raise broken("the header goes on behind its end", found=describe(text))
-    return value
-
-
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    text = text.rstrip(" \t\n\r\0")
-    at = 0
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            raise broken("the header is malformed", found=describe(text[at:]))
-        yield match.lastgroup, match[match.lastgroup]
-        at = match.end()
-    while True:
-        yield "end", ""
-
-
-def _value(tokens: Iterator[tuple[str, str]], token: tuple[str, str], depth: int) -> Any:
-    kind, text = token
-    if kind == "text":
-        return text[1:-1]
-    if kind == "number":
-        return int(text)
-    if kind == "word":
-        return {"True": True, "False": False, "None": None}[text]
-    if text not in _CLOSING or depth == 0:
-        raise broken("the header is malformed", found=describe(text))
-    items: list[Any] = []
-    keys: dict[str, None] = {}
-    closing = "mark", _CLOSING[text]
-    has_comma = False  # behind the last item
-    token = next(tokens)
-    while token != closing:
-        item = _value(tokens, token, depth - 1)
-        token = next(tokens)
-        if text == "{":
-            if not isinstance(item, str) or item in keys or token != ("mark", ":"):
-                raise broken("the header is malformed", found=describe(item))
-            keys[item] = None
-            item = _value(tokens, next(tokens), depth - 1)
-            token = next(tokens)
-        items.append(item)
-        has_comma = token == ("mark", ",")
-        if has_comma:
-            token = next(tokens)
-        elif token != closing:
-            raise broken("the header is malformed", expected="a comma", found=describe(token[1]))
-    if text == "{":
-        return dict(zip(keys, items, strict=True))
-    if text == "[":
-        return items
-    return items[0] if len(items) == 1 and not has_comma else tuple(items)
 
 
 def broken(message: str, **details: Any) -> ManifestError:

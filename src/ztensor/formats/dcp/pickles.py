@@ -25,8 +25,6 @@ from ztensor.limits import Budget
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ztensor.formats.pt.pickle_reader import Instruction
-
     Cell = tuple[object, tuple[object, ...]]
     Row = tuple[bytes | None, ...]
 
@@ -48,7 +46,6 @@ _ROW = re.compile(
 )
 _BEGIN = b")\x81\x94}\x94("
 _LEAST, _MOST = 2, 1 << 11  # rows of a block
-_GET, _GET_LONG = ord("h"), ord("j")
 _MOST_CELLS = 1 << 13
 _CELL_COST, _BLOCK_COST, _ROW_COST = 1000, 2000, 48  # bytes of memory
 
@@ -91,20 +88,7 @@ def read_columns(
         ZTensorError: what `read_pickle` raises; where it is no `LimitError`, that may be since it
             was read by columns.
     """
-    instructions = list(INSTRUCTIONS)
-    instructions[_GET], instructions[_GET_LONG] = _get_or_take(1), _get_or_take(4)
-    return follow(_Machine(data, vocabulary, 0, budget), least, instructions)
-
-
-def _get_or_take(width: int) -> Instruction:
-    """Return what takes a run that begins here, or pushes the value of a place of the memo."""
-
-    def instruction(machine: Any) -> None:
-        start = machine.position - 1
-        if not (machine.data.startswith(_BEGIN, start + 1 + width) and machine.take_run(start)):
-            machine.get(int.from_bytes(machine.take(width), "little"))
-
-    return instruction
+    return follow(_Machine(data, vocabulary, 0, budget), least)
 
 
 class _Machine(Machine):
@@ -117,7 +101,10 @@ class _Machine(Machine):
         self._grows = True
 
     def get(self, place: int) -> None:
-        """Push the value of a place in the memo."""
+        """Take the run that begins with this instruction, or push the value of a place."""
+        start = self.position - (2 if place < 1 << 8 else 5)
+        if self.data.startswith(_BEGIN, self.position) and self._take_run(start):
+            return
         super().get(place)
         if self.stack[-1] is _TAKEN:
             raise IrregularError
@@ -136,7 +123,7 @@ class _Machine(Machine):
                 raise IrregularError
         return super().pop_mark()
 
-    def take_run(self, start: int) -> bool:
+    def _take_run(self, start: int) -> bool:
         """Put the rows that begin at a place where they belong; return whether there are some."""
         target = self.below[-1][-1] if self.below and self.below[-1] else None
         step = 1 if type(target) is list else 2
@@ -210,8 +197,7 @@ class _Machine(Machine):
         outside, before = (self.data, self.position), len(self.memo)
         self.data, self.position = data, 0
         while self.position < len(data):
-            if (instruction := INSTRUCTIONS[self.byte()]) is not None:
-                instruction(self)
+            INSTRUCTIONS[self.byte()](self)
         self.data, self.position = outside
         cell = self.stack.pop(), tuple(self.memo[before:])
         del self.memo[before:]

@@ -30,12 +30,12 @@ _MEMO_MOST = 1 << 32
 # In bytes: places on the stack and in what a value is put into; a mark, a list, a tuple, a dict of
 # nothing; the first pair of a dict, and each; what a call makes beside copies of what it is given.
 PLACE, MARK, LIST, TUPLE, DICT = 11, 120, 112, 64, 56
-FIRST_PAIR, PAIR, CALL, GLOBAL, NUMBER = 64, 96, 112, 64, 32
+_FIRST_PAIR, _PAIR, CALL, GLOBAL, NUMBER = 64, 96, 112, 64, 32
 _PLACE_BEYOND = 192  # in the memo, behind a gap
 _MOST_CALLS = 256  # names whose calls are remembered
 BATCH = 1 << 16  # charged at once; values that are shorter are charged when they are there
-SHORT = 16  # places of a tuple that are in the price of a call
-ROUNDED = 8  # what memory is rounded up by
+_SHORT = 16  # places of a tuple that are in the price of a call
+_ROUNDED = 8  # what memory is rounded up by
 _WORST = 12  # bytes that one of a text takes while it is read
 # What `repr` of Python 2 writes.
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
@@ -75,7 +75,7 @@ class Machine:
         self.budget.charge_bytes(self.cost)
         self.cost = 0
 
-    def require_room(self, nbytes: int) -> None:
+    def _require_room(self, nbytes: int) -> None:
         """Raise unless so much may be taken for a moment.
 
         Raises:
@@ -87,7 +87,7 @@ class Machine:
 
     def counted(self, value: _Long) -> _Long:
         """Return a value whose length is the file's, its memory counted."""
-        self.cost += sys.getsizeof(value) + ROUNDED + PLACE
+        self.cost += sys.getsizeof(value) + _ROUNDED + PLACE
         return value
 
     def broken(self, message: str, found: object) -> FormatError:
@@ -115,7 +115,7 @@ class Machine:
         stop = self.position + count
         if stop > len(self.data):
             raise self.cut()
-        self.require_room(_WORST * count)
+        self._require_room(_WORST * count)
         taken = self.data[self.position : stop]
         self.position = stop
         return taken
@@ -123,39 +123,27 @@ class Machine:
     def number(self, record: struct.Struct) -> Any:
         """Return a number of the pickle that is stored so."""
         start = self.position
-        self.position = stop = start + record.size
-        if stop > len(self.data):
-            raise self.cut()
+        self.position += record.size
         return record.unpack_from(self.data, start)[0]
 
     def byte(self) -> int:
         """Return the next byte as a number."""
-        position = self.position
-        if position >= len(self.data):
-            raise self.cut()
-        self.position = position + 1
-        return self.data[position]
+        self.position += 1
+        return self.data[self.position - 1]
 
     def line(self) -> bytes:
         """Return the bytes up to the end of the line."""
         stop = self.data.find(b"\n", self.position)
         if stop < 0:
             raise self.cut()
-        self.require_room(_WORST * (stop - self.position))
+        self._require_room(_WORST * (stop - self.position))
         taken = self.data[self.position : stop]
         self.position = stop + 1
         return taken
 
     def text(self, data: bytes) -> str:
         """Return bytes as text, its memory counted."""
-        try:
-            return self.counted(data.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise self.broken("text is not UTF-8", data) from error
-
-    def held(self, data: bytes) -> bytes:
-        """Return bytes, their memory counted."""
-        return self.counted(data)
+        return self.counted(data.decode("utf-8"))
 
     def long(self, data: bytes) -> int:
         """Return a long integer of little-endian bytes."""
@@ -163,33 +151,20 @@ class Machine:
 
     def decimal(self, digits: bytes) -> int:
         """Return an integer that is written in digits."""
-        try:
-            if len(digits) <= _NUMBER_BYTES:
-                return self.counted(int(digits))
-        except ValueError:
-            pass
-        raise self.broken("a line is no number", digits)
+        if len(digits) > _NUMBER_BYTES:
+            raise self.broken("a number is too long", f"{len(digits)} digits")
+        return self.counted(int(digits))
 
     # --- The stack --------------------------------------------------------------------------
 
-    def pop(self) -> Any:
-        """Take the topmost value."""
-        if not self.stack:
-            raise self.broken("nothing is on the stack", "an instruction that takes a value")
-        return self.stack.pop()
-
-    def top(self) -> Any:
-        """Return the topmost value."""
-        if not self.stack:
-            raise self.broken("nothing is on the stack", "an instruction that uses a value")
-        return self.stack[-1]
+    def push(self, value: object) -> None:
+        """Put a value on the stack, which is another one once a mark is gone."""
+        self.stack.append(value)
 
     def pop_mark(self) -> list[Any]:
         """Take all values above the topmost mark, and the mark."""
-        if not self.below:
-            raise self.broken("no mark is on the stack", "an instruction that needs one")
         items, self.stack = self.stack, self.below.pop()
-        self.require_room(2 * PLACE * len(items))  # while they are put elsewhere
+        self._require_room(2 * PLACE * len(items))  # while they are put elsewhere
         self.cost -= MARK
         return items
 
@@ -200,7 +175,7 @@ class Machine:
 
     def pop_tuple(self) -> tuple[Any, ...]:
         """Take the topmost value, which is a tuple."""
-        value = self.pop()
+        value = self.stack.pop()
         if not isinstance(value, tuple):
             raise self.broken("arguments are a tuple", value)
         return value
@@ -213,10 +188,10 @@ class Machine:
         for value in values:
             if isinstance(value, (str, bytes)):
                 cost += 2 * sys.getsizeof(value)
-            elif isinstance(value, tuple) and len(value) > SHORT:
+            elif isinstance(value, tuple) and len(value) > _SHORT:
                 cost += PLACE * len(value)
             elif isinstance(value, (list, Items)):
-                cost += PAIR * len(value)
+                cost += _PAIR * len(value)
         self.cost += cost
         if self.cost > BATCH:
             self.settle()
@@ -244,7 +219,7 @@ class Machine:
             self.vocabulary.plainer(found.becomes_plain)
         made = found.make(*values)
         if isinstance(made, Items):
-            self.cost += PAIR * len(made)
+            self.cost += _PAIR * len(made)
         return made
 
     def plainer(self, kind: str, value: object) -> object:
@@ -255,12 +230,12 @@ class Machine:
     def reduce(self) -> None:
         """Call the name below a tuple with what is in it."""
         values = self.pop_tuple()
-        self.stack.append(self.call(self.pop(), values))
+        self.stack.append(self.call(self.stack.pop(), values))
 
     def new_with_names(self) -> None:
         """Do the same beneath a dict of named arguments, which is empty."""
-        names, values = self.pop(), self.pop_tuple()
-        target = self.pop()
+        names, values = self.stack.pop(), self.pop_tuple()
+        target = self.stack.pop()
         if not isinstance(names, Items) or len(names):
             raise refused(target)  # nothing in our table is called with names
         self.stack.append(self.call(target, values))
@@ -274,13 +249,11 @@ class Machine:
     def make_object(self) -> None:
         """Call the first value above the mark with the others."""
         items = self.pop_mark()
-        if not items:
-            raise self.broken("no class is on the stack", "an instruction that makes an object")
         self.stack.append(self.call(items[0], tuple(items[1:])))
 
     def build(self) -> None:
         """Give the topmost value as a state to the one below it."""
-        state, target = self.pop(), self.top()
+        state, target = self.stack.pop(), self.stack[-1]
         if not isinstance(target, Buildable):
             raise refused(target)
         self.charge(state if isinstance(state, tuple) and len(state) < 16 else (state,))
@@ -298,7 +271,7 @@ class Machine:
 
     def pop_global(self) -> None:
         """Push a name of two texts that were pushed."""
-        name, module = self.pop(), self.pop()
+        name, module = self.stack.pop(), self.stack.pop()
         if not isinstance(name, str) or not isinstance(module, str):
             raise self.broken("a name is text", name if isinstance(module, str) else module)
         self.stack.append(Global(module, name))
@@ -307,20 +280,20 @@ class Machine:
 
     def append(self, values: list[Any]) -> None:
         """Append values to the topmost list."""
-        target = self.top()
+        target = self.stack[-1]
         if not isinstance(target, list):
             raise self.broken("values are appended to a list", target)
         target.extend(values)
 
     def set_items(self, values: list[Any]) -> None:
         """Set keys and values in turn in the topmost dict."""
-        target = self.top()
+        target = self.stack[-1]
         if not isinstance(target, Items):
             raise self.broken("items are set in a dict", target)
         if len(values) % 2:
             raise self.broken("a key has no value", f"{len(values)} values")
-        self.cost += PLACE * len(values) + (0 if len(target) else FIRST_PAIR)
-        self.require_room(self.cost)
+        self.cost += PLACE * len(values) + (0 if len(target) else _FIRST_PAIR)
+        self._require_room(self.cost)
         target.add(values)
 
     def make_dict(self) -> None:
@@ -354,24 +327,13 @@ class Machine:
 
     def escaped(self) -> str:
         """Return text that is written with escapes."""
-        line = self.line()
-        try:
-            return self.counted(line.decode("raw-unicode-escape").encode("utf-8").decode("utf-8"))
-        except UnicodeError as error:
-            raise self.broken("text is not written as it must be", line) from error
+        line = self.line().decode("raw-unicode-escape")
+        return self.counted(line.encode("utf-8").decode("utf-8"))  # no half of a character
 
     def decimal_or_flag(self) -> int | bool:
         """Return an integer in digits, or a bool of protocol 1."""
         line = self.line()
         return line == b"01" if line in (b"00", b"01") else self.decimal(line)
-
-    def decimal_float(self) -> float:
-        """Return a float that is written in digits."""
-        line = self.line()
-        try:
-            return float(line)
-        except ValueError as error:
-            raise self.broken("a line is no number", line) from error
 
     # --- The memo and the stack's marks -----------------------------------------------------
 
@@ -379,15 +341,15 @@ class Machine:
         """Remember the topmost value in a place of the memo."""
         count = len(self.memo)
         if place == count:
-            self.memo.append(self.top())
+            self.memo.append(self.stack[-1])
             if self.memo_beyond:
                 self.memo_beyond.pop(place, None)
         elif 0 <= place < count:
-            self.memo[place] = self.top()
+            self.memo[place] = self.stack[-1]
         elif count < place < _MEMO_MOST:
             if place not in self.memo_beyond:
                 self.cost += _PLACE_BEYOND
-            self.memo_beyond[place] = self.top()
+            self.memo_beyond[place] = self.stack[-1]
         else:
             raise self.broken("a place in the memo is out of range", place)
 
@@ -402,10 +364,8 @@ class Machine:
         """Push the value of a place in the memo."""
         if 0 <= place < len(self.memo):
             self.stack.append(self.memo[place])
-        elif place in self.memo_beyond:
-            self.stack.append(self.memo_beyond[place])
         else:
-            raise self.broken("nothing is in that place of the memo", place)
+            self.stack.append(self.memo_beyond[place])
 
     def mark(self) -> None:
         """Put a mark on the stack."""
@@ -417,7 +377,7 @@ class Machine:
         if not self.stack and self.below:
             self.pop_mark()
         else:
-            self.pop()
+            self.stack.pop()
 
     def protocol(self) -> None:
         """Require a protocol that is known."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from ztensor.errors import LimitError, Reason
+from ztensor.errors import LimitError, Reason, ZTensorError
 from ztensor.formats.pt.pickle_machine import (
     BATCH,
     CALL,
@@ -33,7 +33,7 @@ from ztensor.formats.pt.pickled import Items, Vocabulary
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     Instruction = Callable[[Machine], object]
 
@@ -62,39 +62,34 @@ def read_pickle(
         UnsupportedError: it calls what the vocabulary does not have.
         LimitError: it has too many instructions, or makes far more than it holds (LIMIT_COST).
     """
-    return follow(Machine(data, vocabulary, start, budget), least, INSTRUCTIONS)
+    return follow(Machine(data, vocabulary, start, budget), least)
 
 
-def follow(
-    machine: Machine, least: int, instructions: Sequence[Instruction | None]
-) -> tuple[object, int]:
+def follow(machine: Machine, least: int) -> tuple[object, int]:
     """Return the value that a machine's pickle leaves, and where in its bytes the pickle ends.
 
     Args:
         machine: one at the beginning of its pickle.
         least: as many instructions may be there, where the caps allow fewer.
-        instructions: what is done, by code.
 
     Raises:
         ZTensorError: what `read_pickle` raises.
     """
-    data, end = machine.data, len(machine.data)
     most = max(least, machine.budget.limits.manifest_bytes // _BYTES_PER_STEP)
-    for _ in range(most):
-        position = machine.position
-        if position >= end:
-            raise machine.cut()
-        code = data[position]
-        machine.position = position + 1
-        if code == _STOP:
-            return machine.finished(), machine.position
-        instruction = instructions[code]
-        if instruction is None:
-            raise machine.broken("an instruction is unknown", bytes((code,)))
-        instruction(machine)
-        machine.cost += _COSTS[code]
-        if machine.cost > BATCH:
-            machine.settle()
+    try:
+        for _ in range(most):
+            if (code := machine.byte()) == _STOP:
+                return machine.finished(), machine.position
+            INSTRUCTIONS[code](machine)
+            machine.cost += _COSTS[code]
+            if machine.cost > BATCH:
+                machine.settle()
+    except ZTensorError:
+        raise
+    except (IndexError, KeyError, ValueError, struct.error) as error:
+        if machine.position > len(machine.data):
+            raise machine.cut() from error
+        raise machine.broken("an instruction lacks what it takes", str(error)) from error
     raise LimitError(
         "the pickle has more instructions than Limits.manifest_bytes allows",
         reason=Reason.LIMIT_MANIFEST,
@@ -106,106 +101,86 @@ _U16, _U32, _U64 = (struct.Struct(form) for form in ("<H", "<I", "<Q"))
 _I32, _F64 = struct.Struct("<i"), struct.Struct(">d")
 
 
-def _pushes(make: Callable[[Machine], object]) -> Instruction:
-    def instruction(machine: Machine) -> None:
-        value = make(machine)  # may give back the stack under a mark
-        machine.stack.append(value)
-
-    return instruction
+def _unknown(machine: Machine) -> None:
+    code = machine.data[machine.position - 1 : machine.position]
+    raise machine.broken("an instruction is unknown", code)
 
 
-def _long_text(machine: Machine) -> int:
-    return machine.decimal(machine.line().removesuffix(b"L"))
-
-
-# By code: protocol 0 and 1 first, what later ones added below.
-_TABLE: Mapping[str, Instruction] = {
-    "(": Machine.mark,
-    "0": Machine.drop,
-    "1": Machine.pop_mark,
-    "2": _pushes(Machine.top),
-    "F": _pushes(Machine.decimal_float),
-    "I": _pushes(Machine.decimal_or_flag),
-    "L": _pushes(_long_text),
-    "S": _pushes(Machine.quoted),
-    "V": _pushes(Machine.escaped),
-    "N": lambda m: m.stack.append(None),
-    "J": lambda m: m.stack.append(m.number(_I32)),
-    "K": lambda m: m.stack.append(m.byte()),
-    "M": lambda m: m.stack.append(m.number(_U16)),
-    "G": lambda m: m.stack.append(m.number(_F64)),
-    "T": _pushes(lambda m: m.old_text(m.take(m.number(_I32)))),
-    "U": _pushes(lambda m: m.old_text(m.take(m.byte()))),
-    "X": _pushes(lambda m: m.text(m.take(m.number(_U32)))),
-    "P": lambda m: m.persistent(m.text(m.line())),
-    "Q": lambda m: m.persistent(m.pop()),
-    "R": Machine.reduce,
-    "b": Machine.build,
-    "c": _pushes(Machine.read_global),
-    "i": Machine.make_instance,
-    "o": Machine.make_object,
-    "a": lambda m: m.append([m.pop()]),
-    "e": lambda m: m.append(m.pop_mark()),
-    "s": lambda m: m.set_items([m.pop(), m.pop()][::-1]),
-    "u": lambda m: m.set_items(m.pop_mark()),
-    "d": Machine.make_dict,
-    "}": lambda m: m.stack.append(Items()),
-    "l": _pushes(Machine.pop_list),
-    "]": lambda m: m.stack.append([]),
-    "t": _pushes(lambda m: tuple(m.pop_mark())),
-    ")": lambda m: m.stack.append(()),
-    "g": lambda m: m.get(m.decimal(m.line())),
-    "h": lambda m: m.get(m.byte()),
-    "j": lambda m: m.get(m.number(_U32)),
-    "p": lambda m: m.put(m.decimal(m.line())),
-    "q": lambda m: m.put(m.byte()),
-    "r": lambda m: m.put(m.number(_U32)),
+# By code: the bytes of memory that an instruction takes, beside what is counted where it is made,
+# and what it does. Protocol 0 and 1 first, what later ones added below.
+_TABLE: Mapping[str, tuple[int, Instruction]] = {
+    "(": (MARK, Machine.mark),
+    "0": (0, Machine.drop),
+    "1": (0, Machine.pop_mark),
+    "2": (PLACE, lambda m: m.push(m.stack[-1])),
+    "F": (NUMBER + PLACE, lambda m: m.push(float(m.line()))),
+    "I": (PLACE, lambda m: m.push(m.decimal_or_flag())),
+    "L": (PLACE, lambda m: m.push(m.decimal(m.line().removesuffix(b"L")))),
+    "S": (0, lambda m: m.push(m.quoted())),
+    "V": (0, lambda m: m.push(m.escaped())),
+    "N": (PLACE, lambda m: m.push(None)),
+    "J": (NUMBER + PLACE, lambda m: m.push(m.number(_I32))),
+    "K": (PLACE, lambda m: m.push(m.byte())),
+    "M": (NUMBER + PLACE, lambda m: m.push(m.number(_U16))),
+    "G": (NUMBER + PLACE, lambda m: m.push(m.number(_F64))),
+    "T": (0, lambda m: m.push(m.old_text(m.take(m.number(_I32))))),
+    "U": (0, lambda m: m.push(m.old_text(m.take(m.byte())))),
+    "X": (0, lambda m: m.push(m.text(m.take(m.number(_U32))))),
+    "P": (CALL + PLACE, lambda m: m.persistent(m.text(m.line()))),
+    "Q": (CALL + PLACE, lambda m: m.persistent(m.stack.pop())),
+    "R": (CALL + PLACE, Machine.reduce),
+    "b": (CALL + PLACE, Machine.build),
+    "c": (GLOBAL + PLACE, lambda m: m.push(m.read_global())),
+    "i": (CALL + PLACE, Machine.make_instance),
+    "o": (CALL + PLACE, Machine.make_object),
+    "a": (0, lambda m: m.append([m.stack.pop()])),
+    "e": (0, lambda m: m.append(m.pop_mark())),
+    "s": (0, lambda m: m.set_items([m.stack.pop(), m.stack.pop()][::-1])),
+    "u": (0, lambda m: m.set_items(m.pop_mark())),
+    "d": (DICT + PLACE, Machine.make_dict),
+    "}": (DICT + PLACE, lambda m: m.push(Items())),
+    "l": (0, lambda m: m.push(m.pop_list())),
+    "]": (LIST + PLACE, lambda m: m.push([])),
+    "t": (TUPLE + PLACE, lambda m: m.push(tuple(m.pop_mark()))),
+    ")": (PLACE, lambda m: m.push(())),
+    "g": (PLACE, lambda m: m.get(m.decimal(m.line()))),
+    "h": (PLACE, lambda m: m.get(m.byte())),
+    "j": (PLACE, lambda m: m.get(m.number(_U32))),
+    "p": (PLACE, lambda m: m.put(m.decimal(m.line()))),
+    "q": (PLACE, lambda m: m.put(m.byte())),
+    "r": (PLACE, lambda m: m.put(m.number(_U32))),
     # Protocol 2
-    "\x80": Machine.protocol,
-    "\x81": Machine.reduce,
-    "\x82": Machine.extension,
-    "\x83": Machine.extension,
-    "\x84": Machine.extension,
-    "\x85": lambda m: m.make_tuple(1),
-    "\x86": lambda m: m.make_tuple(2),
-    "\x87": lambda m: m.make_tuple(3),
-    "\x88": lambda m: m.stack.append(True),
-    "\x89": lambda m: m.stack.append(False),
-    "\x8a": _pushes(lambda m: m.long(m.take(m.byte()))),
-    "\x8b": _pushes(lambda m: m.long(m.take(m.number(_I32)))),
+    "\x80": (0, Machine.protocol),
+    "\x81": (CALL + PLACE, Machine.reduce),
+    "\x82": (0, Machine.extension),
+    "\x83": (0, Machine.extension),
+    "\x84": (0, Machine.extension),
+    "\x85": (TUPLE + PLACE, lambda m: m.make_tuple(1)),
+    "\x86": (TUPLE + PLACE, lambda m: m.make_tuple(2)),
+    "\x87": (TUPLE + PLACE, lambda m: m.make_tuple(3)),
+    "\x88": (PLACE, lambda m: m.stack.append(True)),
+    "\x89": (PLACE, lambda m: m.stack.append(False)),
+    "\x8a": (0, lambda m: m.push(m.long(m.take(m.byte())))),
+    "\x8b": (0, lambda m: m.push(m.long(m.take(m.number(_I32))))),
     # Protocol 3
-    "B": _pushes(lambda m: m.held(m.take(m.number(_U32)))),
-    "C": _pushes(lambda m: m.held(m.take(m.byte()))),
+    "B": (0, lambda m: m.push(m.counted(m.take(m.number(_U32))))),
+    "C": (0, lambda m: m.push(m.counted(m.take(m.byte())))),
     # Protocol 4
-    "\x8c": _pushes(lambda m: m.text(m.take(m.byte()))),
-    "\x8d": _pushes(lambda m: m.text(m.take(m.number(_U64)))),
-    "\x8e": _pushes(lambda m: m.held(m.take(m.number(_U64)))),
-    "\x8f": _pushes(lambda m: m.plainer("set", [])),
-    "\x90": lambda m: m.append(m.pop_mark()),
-    "\x91": _pushes(lambda m: m.plainer("set", m.pop_list())),
-    "\x92": Machine.new_with_names,
-    "\x93": Machine.pop_global,
-    "\x94": Machine.put_next,
-    "\x95": Machine.frame,
+    "\x8c": (0, lambda m: m.push(m.text(m.take(m.byte())))),
+    "\x8d": (0, lambda m: m.push(m.text(m.take(m.number(_U64))))),
+    "\x8e": (0, lambda m: m.push(m.counted(m.take(m.number(_U64))))),
+    "\x8f": (LIST + PLACE, lambda m: m.push(m.plainer("set", []))),
+    "\x90": (0, lambda m: m.append(m.pop_mark())),
+    "\x91": (0, lambda m: m.push(m.plainer("set", m.pop_list()))),
+    "\x92": (CALL + PLACE, Machine.new_with_names),
+    "\x93": (GLOBAL + PLACE, Machine.pop_global),
+    "\x94": (PLACE, Machine.put_next),
+    "\x95": (0, Machine.frame),
     # Protocol 5
-    "\x96": _pushes(lambda m: m.plainer("bytearray", m.held(m.take(m.number(_U64))))),
-    "\x97": Machine.out_of_band,
-    "\x98": Machine.out_of_band,
+    "\x96": (0, lambda m: m.push(m.plainer("bytearray", m.counted(m.take(m.number(_U64)))))),
+    "\x97": (0, Machine.out_of_band),
+    "\x98": (0, Machine.out_of_band),
 }
-INSTRUCTIONS: list[Instruction | None] = [_TABLE.get(chr(code)) for code in range(256)]
-
-# Bytes of memory that each takes, beside what is counted where it is made.
-_COSTS = [0] * 256
-for _codes, _cost in (
-    ("(", MARK),
-    ("FJMG", NUMBER + PLACE),
-    ("ILNK2h)\x88\x89gjpqr\x94", PLACE),
-    ("]\x8f", LIST + PLACE),
-    ("}", DICT + PLACE),
-    ("d", DICT + PLACE),
-    ("t\x85\x86\x87", TUPLE + PLACE),
-    ("c\x93", GLOBAL + PLACE),
-    ("PQRiob\x81\x92", CALL + PLACE),
-):
-    for _code in _codes:
-        _COSTS[ord(_code)] = _cost
+_EVERY = [_TABLE.get(chr(code), (0, _unknown)) for code in range(256)]
+INSTRUCTIONS: list[Instruction] = [instruction for _, instruction in _EVERY]
+_COSTS = [cost for cost, _ in _EVERY]
