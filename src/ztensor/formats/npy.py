@@ -11,7 +11,6 @@ The one array of a file is the object `array`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import operator
 import re
@@ -55,7 +54,6 @@ PREFIX_MOST = len(MAGIC) + 2 + 4
 _OBJECT = "array"
 OBJECTS = "objects (a pickle, which is never read)"
 
-_USUAL_MOST = 256
 _BEYOND = 1 << 63
 _MOST_RANK = 64  # NumPy's
 _SECTION = "NumPy, .npy format"
@@ -187,8 +185,7 @@ def parse_header(head: memoryview) -> Header:
         text = str(head[start:end], "utf-8" if version == (3, 0) else "latin-1")
     except UnicodeDecodeError as error:
         raise broken("the header is not UTF-8", found=describe(str(error), 120)) from error
-    described = _described_before if end <= _USUAL_MOST else _described
-    return Header(end, *described(text)[1:])
+    return _described(text)._replace(length=end)
 
 
 def header_length(head: bytes) -> int:
@@ -250,10 +247,6 @@ def _described(text: str) -> Header:
     descr = fields["descr"]["text"]
     spelled = _spelling(None if descr is None else descr[1:-1])
     return Header(0, *spelled, order == "True", tuple(sizes))
-
-
-# The arrays of an archive are often alike; headers of usual length only, since these are kept.
-_described_before = functools.lru_cache(256)(_described)
 
 
 def _spelling(descr: str | None) -> tuple[str, str | None, Literal["little", "big"]]:

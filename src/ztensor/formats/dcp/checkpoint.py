@@ -66,9 +66,7 @@ class Checkpoint:
         self._left = left
         self._limits = limits
         self._beside = beside
-        found = beside.files(
-            [file.parts for file in table.files], [file.end for file in table.files]
-        )
+        found = beside.files(table.files)
         self._lengths = [length for length, _ in found]
         files = [file for _, file in found]
         self._source = OpenFiles.behind(source, files)

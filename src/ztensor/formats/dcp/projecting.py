@@ -6,7 +6,7 @@ import contextlib
 
 from ztensor.errors import FormatError, LimitError, Reason, UnsupportedError
 from ztensor.ext import Projection, Source, Tally, no_collection, source_of
-from ztensor.formats.dcp.beside import Beside, InStore, Nowhere, OnDisk
+from ztensor.formats.dcp.beside import Beside
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.folders import DATA, root_of
 from ztensor.formats.dcp.metadata import read_table
@@ -48,7 +48,7 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
             expected=f"at most {limits.manifest_bytes} bytes",
             found=str(metadata.size),
         )
-    beside = _beside(metadata)
+    beside = Beside(metadata.path or metadata.remote)
     # What listing may cost depends on the length of the whole checkpoint.
     sizes = (size for name, size in beside.lengths.items() if name.endswith(DATA))
     length = metadata.size + sum(sizes)
@@ -63,12 +63,6 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
             budget.release_to(charged)
             read = _read(metadata, budget, length, by_columns=False)
     return Checkpoint(source, beside, *read, limits).projection()
-
-
-def _beside(metadata: Source) -> Beside:
-    if metadata.path is not None:
-        return OnDisk(metadata.path)
-    return Nowhere() if metadata.remote is None else InStore(metadata.remote)
 
 
 def _read(

@@ -15,22 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor import Remote
 from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
-    Beneath,
     Component,
     Pool,
     Projection,
     Source,
     Tally,
     TensorObject,
-    source_of,
 )
 from ztensor.formats import safetensors
-from ztensor.formats.dcp.beside import REQUESTS, Beside, InStore, OnDisk
+from ztensor.formats.dcp.beside import REQUESTS, Beside
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.folders import SHARD
 from ztensor.formats.dcp.table import File, Form, Place, Table
@@ -59,37 +56,20 @@ def project_shards(source: Source, limits: Limits) -> Projection:
         LimitError: a safety cap is exceeded.
         SourceError: a file cannot be read.
     """
-    if source.remote is not None:
-        return _project_remote(source, source.remote, limits)
-    beside = OnDisk(os.path.join(source.name, "-"))
-    names = sorted(filter(SHARD.fullmatch, beside.lengths))
-    shards = _Shards(Budget(limits, sum(beside.lengths[name] for name in names)))
-    for name in names:
-        path = os.path.join(source.name, name)
-        with contextlib.closing(Beneath.beside(path, (name,)).open(mapped=False)) as file:
-            shards.read(name, file)
-    return shards.projection(source, beside)
-
-
-def _opened(place: Remote) -> Source:
-    return source_of(place, mapped=False)
-
-
-def _project_remote(source: Source, folder: Remote, limits: Limits) -> Projection:
-    """Return what such files in a store hold: some of their headers are asked for at a time."""
-    names = sorted(source.files or ())
-    budget = Budget(limits, 0)
-    shards = _Shards(budget)
-    with Pool(REQUESTS) as workers:
+    beside = Beside(source.remote or os.path.join(source.name, "-"))
+    names = sorted(filter(SHARD.fullmatch, beside.lengths or source.files or ()))
+    shards = _Shards(Budget(limits, 0))
+    with Pool(REQUESTS) as workers:  # some of their headers are asked for at a time
         for start in range(0, len(names), REQUESTS):
             some = names[start : start + REQUESTS]
-            opened = list(workers.map(_opened, map(folder.beside, some)))
+            opened = list(workers.map(lambda name: beside.open((name,)), some))
             for name, file in zip(some, opened, strict=True):
-                budget.lengthen(file.size)
                 with contextlib.closing(file):
                     shards.read(name, file)
-    beside = InStore(folder, dict(shards.files))
-    return shards.projection(source, beside)
+    if source.remote is not None:
+        beside.lengths = dict(shards.files)
+    checkpoint = Checkpoint(source, beside, shards.table(), shards.left, limits)
+    return checkpoint.projection(shards.attributes)
 
 
 class _Shards:
@@ -100,12 +80,14 @@ class _Shards:
 
     Attributes:
         files: their names and lengths.
+        attributes: of all of them.
+        left: what of them is not given.
     """
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._left = Tally()
-        self._attributes: dict[str, object] = {}
+        self.left = Tally()
+        self.attributes: dict[str, object] = {}
         self.files: list[tuple[str, int]] = []
         self._chunks: dict[str, tuple[ElementType, list[_Chunk]]] = {}
 
@@ -117,6 +99,7 @@ class _Shards:
             LimitError: a safety cap is exceeded.
             SourceError: it cannot be read.
         """
+        self._budget.lengthen(file.size)
         try:
             self._read(name, file)
         except (FormatError, LimitError) as error:
@@ -128,8 +111,8 @@ class _Shards:
         attributes = found.manifest.attributes or {}
         information = _parsed(attributes.get(INFORMATION), self._budget)
         for key, value in attributes.items():
-            if key not in _OWN_KEYS and self._attributes.setdefault(key, value) != value:
-                self._left.add("attribute of one shard", f"{name}: {key}")
+            if key not in _OWN_KEYS and self.attributes.setdefault(key, value) != value:
+                self.left.add("attribute of one shard", f"{name}: {key}")
         number = len(self.files)
         self.files.append((name, file.size))
         for one, tensor in found.manifest.objects.items():
@@ -164,17 +147,8 @@ class _Shards:
         place = Place(file, component.offset, component.length, Form.ELEMENTS)
         chunks.append((offsets, sizes, place))
 
-    def projection(self, source: Source, beside: Beside) -> Projection:
-        """Return all of it as the reader takes it.
-
-        Args:
-            source: what is open as long as the files are read.
-            beside: what finds them.
-        """
-        checkpoint = Checkpoint(source, beside, self._table(), self._left, self._budget.limits)
-        return checkpoint.projection(self._attributes)
-
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """Return all of them as a table."""
         files = [File((name,), size, size) for name, size in self.files]
         tensors, counts = {}, []
         chunks: list[_Chunk] = []

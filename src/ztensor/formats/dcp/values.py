@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, ZTensorError, describe
-from ztensor.ext import Lock, Source, Tally, Unrepresented, foreign_bytes
+from ztensor.ext import Source, Tally, Unrepresented, cached_property, foreign_bytes
 from ztensor.formats.dcp.records import read_value
 from ztensor.formats.dcp.table import Place
 from ztensor.formats.pt.objects import LONE_VALUE
@@ -40,10 +40,6 @@ class LaterAttributes(Mapping[str, object]):
         self._stored = stored
         self._source = source
         self._limits = limits
-        self._lock = Lock()
-        self._left = Tally()
-        self._wrong: Mapping[str, ZTensorError] = {}
-        self._found: dict[str, object] | None = None
 
     def __getitem__(self, name: str) -> object:
         return self._good()[name]
@@ -61,34 +57,32 @@ class LaterAttributes(Mapping[str, object]):
             FormatError: a value is damaged, or the file it is in is missing.
         """
         self._good()
-        return self._left()
+        return self._read[1]()
 
     def faults(self) -> Mapping[str, ZTensorError]:
         """Return what is wrong with values, by their names."""
-        self._read()
-        return self._wrong
+        return self._read[2]
 
     def _good(self) -> dict[str, object]:
-        found = self._read()
-        for error in self._wrong.values():
+        found, _, wrong = self._read
+        for error in wrong.values():
             raise error.with_traceback(None)
         return found
 
-    def _read(self) -> dict[str, object]:
-        with self._lock:
-            if self._found is None:
-                left, found = Tally(), dict[str, object]()
-                wrong: dict[str, ZTensorError] = {}
-                for name, place in self._places.items():
-                    try:
-                        with foreign_bytes("the value"):
-                            self._read_one(name, place, found, left)
-                    except FormatError as error:
-                        where = f"the value {describe(name)}"
-                        error.found = f"{error.found}, {where}" if error.found else where
-                        wrong[name] = error.with_traceback(None)
-                self._left, self._wrong, self._found = left, wrong, found
-            return self._found
+    @cached_property
+    def _read(self) -> tuple[dict[str, object], Tally, Mapping[str, ZTensorError]]:
+        """Return the values, what is not given of them, and what is wrong with others."""
+        found: dict[str, object] = {}
+        left, wrong = Tally(), dict[str, ZTensorError]()
+        for name, place in self._places.items():
+            try:
+                with foreign_bytes("the value"):
+                    self._read_one(name, place, found, left)
+            except FormatError as error:
+                where = f"the value {describe(name)}"
+                error.found = f"{error.found}, {where}" if error.found else where
+                wrong[name] = error.with_traceback(None)
+        return found, left, wrong
 
     def _read_one(
         self, name: str, place: Place | None, found: dict[str, object], left: Tally

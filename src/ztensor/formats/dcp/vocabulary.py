@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
-from ztensor.formats.pt.pickled import Buildable, Call, Items, Vocabulary, misfit
+from ztensor.formats.pt.pickled import Buildable, Call, Items, Vocabulary, misfit, require
 from ztensor.formats.pt.vocabulary import CALLS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 _CHECKPOINT = "torch.distributed.checkpoint"
 _OLD = "torch.distributed._shard"
 # Of each record its modules: releases have moved them.
 _RECORDS: Mapping[str, tuple[str, ...]] = {
-    "Metadata": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
-    "TensorStorageMetadata": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
-    "BytesStorageMetadata": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
-    "ChunkStorageMetadata": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
-    "MetadataIndex": (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
-    "StorageMeta": (f"{_CHECKPOINT}.metadata",),
-    "TensorProperties": (
-        f"{_CHECKPOINT}.metadata",
-        f"{_OLD}.sharded_tensor.metadata",
+    **dict.fromkeys(
+        (
+            "Metadata",
+            "TensorStorageMetadata",
+            "BytesStorageMetadata",
+            "ChunkStorageMetadata",
+            "MetadataIndex",
+        ),
+        (f"{_CHECKPOINT}.metadata", f"{_OLD}.checkpoint.metadata"),
     ),
+    "StorageMeta": (f"{_CHECKPOINT}.metadata",),
+    "TensorProperties": (f"{_CHECKPOINT}.metadata", f"{_OLD}.sharded_tensor.metadata"),
     "_StorageInfo": (f"{_CHECKPOINT}.filesystem", f"{_OLD}.checkpoint.filesystem"),
     "MCoreMetadata": ("megatron.core.dist_checkpointing.strategies.torch",),
 }
@@ -62,11 +65,10 @@ class Record(Buildable):
         """
         if self.state is None:
             return {}
-        if not isinstance(self.state, Items):
-            raise misfit(f"the state of a {self.kind}", "fields by name", self.state)
-        if len(self.state) > _MOST_FIELDS:  # one record may be there very many times
-            raise misfit(f"the state of a {self.kind}", "few fields", len(self.state))
-        found = self.state.by_name()
+        state = require(self.state, Items, f"the state of a {self.kind}", "fields by name")
+        if len(state) > _MOST_FIELDS:  # one record may be there very many times
+            raise misfit(f"the state of a {self.kind}", "few fields", len(state))
+        found = state.by_name()
         if found is None:
             raise misfit(f"a field of a {self.kind}", "a name", "something else")
         return found
@@ -82,17 +84,7 @@ def record_of(value: object, *kinds: str) -> Record:
 
 def items_of(value: object, what: str) -> Items:
     """Return the value of a field that has to be a dict."""
-    if not isinstance(value, Items):
-        raise misfit(f"the field {what}", "a dict", value)
-    return value
-
-
-def _maker(kind: str) -> Callable[[], Record]:
-    return lambda: Record(kind)
-
-
-def _memory_format(number: object) -> object:
-    return number
+    return require(value, Items, f"the field {what}", "a dict")
 
 
 def _no_storage(saved_id: object) -> object:
@@ -103,9 +95,9 @@ def _table() -> Mapping[str, Call]:
     table = dict(CALLS)
     for kind, modules in _RECORDS.items():
         for module in modules:
-            table[f"{module}.{kind}"] = Call(_maker(kind), 0, 0)
+            table[f"{module}.{kind}"] = Call(functools.partial(Record, kind), 0, 0)
     for name in _MEMORY_FORMATS:
-        table[name] = Call(_memory_format, 1, 1)
+        table[name] = Call(lambda number: number, 1, 1)
     return table
 
 

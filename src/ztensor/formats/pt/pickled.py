@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 
@@ -28,6 +28,7 @@ class Global:
         return f"{self.module}.{self.name}"
 
 
+_T = TypeVar("_T")
 _TEXT = frozenset({str})
 
 
@@ -72,9 +73,7 @@ class Items(Buildable):
 
     def build(self, state: object) -> None:
         """Take what was set on an `OrderedDict` itself, such as `_metadata` of torch."""
-        if not isinstance(state, Items):
-            raise misfit("the state of a dict", "a dict", state)
-        self.add(list(state._flat))
+        self.add(list(require(state, Items, "the state of a dict", "a dict")._flat))
 
     def add(self, flat: list[object]) -> None:
         """Add keys and values in turn behind those that are there; the list is not used after."""
@@ -140,6 +139,17 @@ def misfit(what: str, expected: str, found: object, *, is_type: bool = True) -> 
         expected=expected,
         found=kind_of(found),
     )
+
+
+def require(value: object, kind: type[_T], what: str, expected: str) -> _T:
+    """Return a value of a pickle that has to be of a kind.
+
+    Raises:
+        FormatError: it is none.
+    """
+    if not isinstance(value, kind):
+        raise misfit(what, expected, value)
+    return value
 
 
 def refused(what: object) -> UnsupportedError:

@@ -268,67 +268,22 @@ def _project_legacy(source: Source, budget: Budget) -> Projection:
     length = min(_FIRST_BYTES, source.size)
     most = min(budget.limits.manifest_bytes, source.size)
     while True:  # nothing tells where the pickles end
+        left = Tally()
+        storages: dict[str, Storage] = {}
         try:
-            return _legacy(source, bytes(source.read(0, length)), budget)
-        except _CutError as error:
-            if length < most:
-                length = min(most, length * _GROWTH)
-                continue
-            if length < source.size:
+            data = bytes(source.read(0, length))
+            values, position = _pickles(data, storages, left, budget)
+            break
+        except FormatError as error:
+            if error.reason is not Reason.TRUNCATED or length == source.size:
+                raise
+            if length == most:
                 raise LimitError(
                     "the pickles are longer than Limits.manifest_bytes",
                     reason=Reason.LIMIT_MANIFEST,
                     expected=f"at most {most} bytes",
                 ) from error
-            raise error.cut from error
-
-
-class _CutError(Exception):
-    """The pickles go on behind the bytes that were read."""
-
-    def __init__(self, cut: FormatError) -> None:
-        super().__init__()
-        self.cut = cut
-
-
-def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
-    storages: dict[str, Storage] = {}
-    left = Tally()
-
-    def storage(saved_id: object) -> Storage | Global:
-        match saved_id:
-            case ("module", Global() as kind, _, _):  # a class, with its source code
-                left.add("source code of a class", str(kind))
-                return kind
-        found = storage_of(saved_id)
-        if found.key not in storages:
-            budget.charge_bytes(_STORAGE_COST)
-        known = storages.setdefault(found.key, found)
-        if (known.whole, known.element) != (found.whole, found.element):
-            raise misfit("a storage", "one size and type everywhere", found.key, is_type=False)
-        return found
-
-    position = 0
-    values: list[object] = []
-    try:
-        for vocabulary in (
-            *(Vocabulary(CALLS, storage_of),) * 3,
-            Vocabulary(CALLS, storage, left.add),
-            Vocabulary({}, storage_of),
-        ):
-            value, position = read_pickle(data, vocabulary, budget, start=position)
-            values.append(value)
-            if len(values) == 1 and (type(value) is not int or value != MAGIC):
-                raise UnsupportedError(
-                    "the file is a pickle, but none of torch.save; nothing in it was executed",
-                    reason=Reason.UNKNOWN_LAYOUT,
-                    expected="torch's magic number first",
-                    found=kind_of(value),
-                )
-    except FormatError as error:
-        if error.reason is Reason.TRUNCATED:
-            raise _CutError(error) from error
-        raise
+            length = min(most, length * _GROWTH)
     _, version, _, value, keys = values
     if version != LEGACY_VERSION:
         raise UnsupportedError(
@@ -346,12 +301,8 @@ def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
 
     objects = Objects(place_of, "little", budget, left, has_sum=False)
     found = objects.projection(value, str(LEGACY_VERSION))
-    if source.prefers_long_reads:
-        counted = _counted(source, found.manifest.objects, places, storages)
-        found = dataclasses.replace(found, manifest=found.manifest._replace(objects=counted))
-    else:
-        for key, one in places.items():
-            _require_count(source, one.offset, storages[key].whole)
+    counted = _counted(source, found.manifest.objects, places, storages)
+    found = dataclasses.replace(found, manifest=found.manifest._replace(objects=counted))
     for key, one in places.items():
         if key not in used and one.nbytes:
             left.add("storage without a tensor", key, nbytes=one.nbytes)
@@ -360,6 +311,50 @@ def _legacy(source: Source, data: bytes, budget: Budget) -> Projection:
     if behind:
         left.add("bytes behind the last storage", nbytes=behind)
     return found
+
+
+def _pickles(
+    data: bytes, storages: dict[str, Storage], left: Tally, budget: Budget
+) -> tuple[list[object], int]:
+    """Return the values of the five pickles, and where they end.
+
+    Args:
+        data: the file, or its beginning.
+        storages: where those are put that the object looks at.
+        left: where values are counted that are not given.
+        budget: what it may cost.
+    """
+
+    def storage(saved_id: object) -> Storage | Global:
+        match saved_id:
+            case ("module", Global() as kind, _, _):  # a class, with its source code
+                left.add("source code of a class", str(kind))
+                return kind
+        found = storage_of(saved_id)
+        if found.key not in storages:
+            budget.charge_bytes(_STORAGE_COST)
+        known = storages.setdefault(found.key, found)
+        if (known.whole, known.element) != (found.whole, found.element):
+            raise misfit("a storage", "one size and type everywhere", found.key, is_type=False)
+        return found
+
+    position = 0
+    values: list[object] = []
+    for vocabulary in (
+        *(Vocabulary(CALLS, storage_of),) * 3,
+        Vocabulary(CALLS, storage, left.add),
+        Vocabulary({}, storage_of),
+    ):
+        value, position = read_pickle(data, vocabulary, budget, start=position)
+        values.append(value)
+        if len(values) == 1 and (type(value) is not int or value != MAGIC):
+            raise UnsupportedError(
+                "the file is a pickle, but none of torch.save; nothing in it was executed",
+                reason=Reason.UNKNOWN_LAYOUT,
+                expected="torch's magic number first",
+                found=kind_of(value),
+            )
+    return values, position
 
 
 def _legacy_places(

@@ -22,6 +22,7 @@ from ztensor.formats.pt.pickled import (
     Items,
     kind_of,
     misfit,
+    require,
 )
 from ztensor.typing import Array
 
@@ -289,8 +290,7 @@ class NumpyArray(Buildable):
             return
         if isinstance(data, str):  # raw bytes of Python 2 that were UTF-8 by chance
             data = data.encode()
-        if not isinstance(data, bytes):
-            raise misfit("the data of a numpy.ndarray", "bytes", data)
+        data = require(data, bytes, "the data of a numpy.ndarray", "bytes")
         shape = counts(shape, "the shape of a numpy.ndarray")
         expected = element_count(shape) * self.dtype.itemsize
         if len(data) != expected:
@@ -346,16 +346,12 @@ def counts(value: object, what: str) -> tuple[int, ...]:
 
 def tensor_of(value: object, what: str) -> TorchTensor:
     """Return a value that has to be a dense tensor."""
-    if not isinstance(value, TorchTensor):
-        raise misfit(what, "a dense tensor", value)
-    return value
+    return require(value, TorchTensor, what, "a dense tensor")
 
 
 def numpy_type_of(value: object) -> NumpyType:
     """Return a value that has to be a type of NumPy."""
-    if not isinstance(value, NumpyType):
-        raise misfit("the type of NumPy data", "a numpy.dtype", value)
-    return value
+    return require(value, NumpyType, "the type of NumPy data", "a numpy.dtype")
 
 
 def element_type_of(value: object) -> tuple[str, ElementType]:

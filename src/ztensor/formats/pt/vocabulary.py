@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import Reason, UnsupportedError
-from ztensor.formats.pt.pickled import Call, Global, Items, kind_of, misfit, refused
+from ztensor.formats.pt.pickled import Call, Global, Items, kind_of, misfit, refused, require
 from ztensor.formats.pt.values import (
     ELEMENT_TYPES,
     QUANTIZED,
@@ -29,7 +29,7 @@ from ztensor.formats.pt.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
 # --- Tensors --------------------------------------------------------------------------------
 
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 def _rebuild(
     storage: object, offset: object, size: object, stride: object, element: ElementType | None
 ) -> TorchTensor:
-    if not isinstance(storage, Storage):
-        raise misfit("what a tensor looks at", "a storage", storage)
+    storage = require(storage, Storage, "what a tensor looks at", "a storage")
     shape, steps = counts(size, "the size of a tensor"), counts(stride, "the stride of a tensor")
     if len(shape) != len(steps):
         raise misfit("the stride of a tensor", f"{len(shape)} numbers", len(steps), is_type=False)
@@ -77,10 +76,8 @@ def _rebuild_typed_tensor(
 def _flagged(tensor: TorchTensor, flags: object) -> TorchTensor:
     if flags is None:
         return tensor
-    if not isinstance(flags, Items):
-        raise misfit("the flags of a tensor", "a dict", flags)
     names = []
-    for name, is_set in flags.pairs:
+    for name, is_set in require(flags, Items, "the flags of a tensor", "a dict").pairs:
         if name not in ("conj", "neg"):
             raise UnsupportedError(
                 "a tensor has a flag that is unknown here",
@@ -111,8 +108,7 @@ def _with_state(value: object, state: object) -> object:
         state = state[0]
     if state is None or (isinstance(state, Items) and not len(state)):
         return value
-    if not isinstance(state, Items):
-        raise misfit("the attributes of a tensor", "a dict", state)
+    state = require(state, Items, "the attributes of a tensor", "a dict")
     return dataclasses.replace(value, state=state)
 
 
@@ -195,17 +191,18 @@ def _items(value: object = None, *rest: object) -> Items:
     if isinstance(value, Items):
         return value.copied()
     flat: list[object] = []
-    for pair in () if value is None else _members(value):
+    for pair in () if value is None else _list(value):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise misfit("what a dict is made of", "pairs", pair)
         flat += pair
     return Items(flat or ())
 
 
-def _members(value: object = ()) -> Iterable[object]:
+def _list(value: object = ()) -> list[object]:
+    """Return the members of a collection."""
     if not isinstance(value, (tuple, list)):
         raise misfit("what a collection is made of", "a list or a tuple", value)
-    return value
+    return list(value)
 
 
 def _encoded(text: object, encoding: object = "utf-8") -> bytes:
@@ -221,9 +218,7 @@ def _encoded(text: object, encoding: object = "utf-8") -> bytes:
 def _bytes(value: object = b"", *rest: object) -> bytes:
     if isinstance(value, str):
         return _encoded(value, *rest)
-    if not isinstance(value, bytes):
-        raise misfit("what bytes are made of", "bytes", value)
-    return value
+    return require(value, bytes, "what bytes are made of", "bytes")
 
 
 def _size(value: object = ()) -> tuple[int, ...]:
@@ -242,9 +237,7 @@ def _layout(name: object) -> Global:
 
 
 def _text(value: object = "") -> str:
-    if not isinstance(value, str):
-        raise misfit("what text is made of", "text", value)
-    return value
+    return require(value, str, "what text is made of", "text")
 
 
 def _path(*parts: object) -> str:
@@ -314,7 +307,7 @@ def _table() -> Mapping[str, Call]:
         ("torch.torch_version.TorchVersion", _text, 1, 1),
         ("collections.OrderedDict", _items, 0, 1),
         ("collections.Counter", _items, 0, 1),
-        ("collections.deque", lambda value=(), _=None: list(_members(value)), 0, 2),
+        ("collections.deque", lambda value=(), _=None: _list(value), 0, 2),
         ("collections.defaultdict", lambda _=None, value=None: _items(value), 0, 2),
         ("argparse.Namespace", Items, 0, 0),
         ("types.SimpleNamespace", Items, 0, 0),
@@ -340,8 +333,8 @@ def _table() -> Mapping[str, Call]:
             (f"{module}.{name}", make, 0, most)
             for module in ("builtins", "__builtin__")
             for name, make, most in (
-                ("set", lambda value=(): list(_members(value)), 1),
-                ("frozenset", lambda value=(): list(_members(value)), 1),
+                ("set", _list, 1),
+                ("frozenset", _list, 1),
                 ("complex", _complex, 2),
                 ("slice", _numbers, 3),
                 ("range", _numbers, 3),
