@@ -167,7 +167,8 @@ def right_names(
         workers: how many threads to use where they pay.
     """
     # Of a bool any other byte is a number.
-    is_held = places.where(lambda kind: kind.digest is not None and kind.dtype.char != "?")
+    is_held = places.where(lambda kind: kind.dtype.char != "?")
+    is_held &= np.array([digest is not None for digest in places.digests], np.bool_)
     run = in_order(places.rows(is_held))
     is_apart = np.append(True, run.offsets[1:] >= ends_of(run)[:-1])[: len(run.names)]
     right: set[str] = set()

@@ -106,7 +106,7 @@ class FileObjects(Values):
         self.sums = [Sum(*one) for one in sums] if sums else []
         self.faults = faults
         self._account, self._rights, self._reopen = account, rights, reopen
-        self._places = {}
+        self._places, self._kinds = {}, {}
         self.is_closed = False
 
     # --- The file ---------------------------------------------------------------------------
@@ -237,7 +237,9 @@ class FileObjects(Values):
             changes: `objects` and `attributes`, as `Manifest` has them.
         """
         part = object.__new__(type(self))
-        vars(part).update(vars(self), _places={}, manifest=self.manifest._replace(**changes))
+        vars(part).update(
+            vars(self), _places={}, _kinds={}, manifest=self.manifest._replace(**changes)
+        )
         if encodings is not None:
             part.encodings, part.checked = encodings, set()
             vars(part).pop("recent", None)

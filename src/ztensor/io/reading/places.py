@@ -30,7 +30,6 @@ class Place(NamedTuple):
         dtype: the type of its elements.
         offset: its first byte in the file.
         length: its bytes on disk, at least one: of none there may be no map.
-        digest: its digest as the file spells it, or None.
         encoding: how the bytes are stored, such as `raw`.
     """
 
@@ -38,7 +37,6 @@ class Place(NamedTuple):
     dtype: np.dtype[Any]
     offset: int
     length: int
-    digest: str | None
     encoding: str
 
     @property
@@ -54,7 +52,7 @@ class Place(NamedTuple):
             return None
 
 
-_NOWHERE = Place((), np.dtype(np.uint8), 0, 0, None, "")
+_NOWHERE = Place((), np.dtype(np.uint8), 0, 0, "")  # of a kind that is not plain
 
 
 def place_of(found: TensorObject | None, most_rank: int) -> Place | None:
@@ -77,7 +75,7 @@ def place_of(found: TensorObject | None, most_rank: int) -> Place | None:
     # By its letter: NumPy takes a microsecond to make the name of a type.
     if dtype.char == "D" and one.offset % COMPLEX_ALIGNMENT:
         return None
-    return Place(found.shape, dtype, one.offset, one.length, one.digest, one.encoding)
+    return Place(found.shape, dtype, one.offset, one.length, one.encoding)
 
 
 class Places(NamedTuple):
@@ -85,7 +83,7 @@ class Places(NamedTuple):
 
     Attributes:
         names: their names.
-        kinds: places, of which a row has all but offset, length and the digits of the digest.
+        kinds: places, of which a row has all but offset and length.
         kind_of: (count,) rows of `kinds`.
         offsets: (count,) int64, their first bytes in the file.
         lengths: (count,) int64, their bytes on disk.
@@ -117,23 +115,6 @@ class Places(NamedTuple):
             [*table.digests, *others.digests],
         )
 
-    def each(self) -> dict[str, Place]:
-        """Return the places by name: a fifth of the time that each by itself takes."""
-        kinds = [(kind.shape, kind.dtype, kind.encoding) for kind in self.kinds]
-        rows = zip(
-            self.names,
-            map(kinds.__getitem__, self.kind_of.tolist()),
-            self.offsets.tolist(),
-            self.lengths.tolist(),
-            self.digests,
-            strict=True,
-        )
-        made = tuple.__new__  # a third of the time of its own
-        return {
-            name: made(Place, (shape, dtype, offset, length, digest, encoding))
-            for name, (shape, dtype, encoding), offset, length, digest in rows
-        }
-
     def nbytes(self) -> Ints:
         """Return (count,) the bytes of each array."""
         return np.array([kind.nbytes for kind in self.kinds], np.int64)[self.kind_of]
@@ -154,34 +135,55 @@ class Places(NamedTuple):
         return Places(names, self.kinds, *columns, digests)
 
 
+def place_of_kind(kind: TensorObject, most_rank: int) -> Place:
+    """Return a place of a table's kind, `_NOWHERE` where it is not plain."""
+    data = kind.components["data"].at(0, 1, None)
+    return place_of(kind._replace(components={"data": data}), most_rank) or _NOWHERE
+
+
+def place_in(table: Table, row: int, kinds: dict[int, Place], most_rank: int) -> Place | None:
+    """Return the place of a table's row; None where it is not plain.
+
+    Args:
+        table: the table.
+        row: the row.
+        kinds: places of the table's kinds, filled as they are needed.
+        most_rank: dimensions that an array may have.
+    """
+    number, offset = table.kind_of.item(row), table.offsets.item(row)
+    length, kind = table.lengths.item(row), kinds.get(number)
+    if kind is None:
+        kind = kinds[number] = place_of_kind(table.kinds[number], most_rank)
+    is_odd = kind.dtype.char == "D" and offset % COMPLEX_ALIGNMENT
+    if kind is _NOWHERE or is_odd or not length:
+        return None
+    return Place(kind.shape, kind.dtype, offset, length, kind.encoding)
+
+
 def _of_each(objects: Mapping[str, TensorObject], most_rank: int) -> Places:
     """Return the places of objects, each looked at by itself."""
-    found = [(name, place_of(one, most_rank)) for name, one in objects.items()]
-    named = [(name, place) for name, place in found if place is not None]
+    found = [(name, one, place_of(one, most_rank)) for name, one in objects.items()]
+    named = [(name, one, place) for name, one, place in found if place is not None]
     return Places(
-        [name for name, _ in named],
-        [place for _, place in named],
+        [name for name, _, _ in named],
+        [place for _, _, place in named],
         np.arange(len(named)),
-        np.array([place.offset for _, place in named], np.int64),
-        np.array([place.length for _, place in named], np.int64),
-        [place.digest for _, place in named],
+        np.array([place.offset for _, _, place in named], np.int64),
+        np.array([place.length for _, _, place in named], np.int64),
+        [one.components["data"].digest for _, one, _ in named],
     )
 
 
 def _of_table(table: Table, most_rank: int) -> Places:
     """Return the places of the rows of a table."""
-    kinds, steps, digits = [], [], []
-    for kind in table.kinds:
-        data = kind.components["data"]
-        like = place_of(kind._replace(components={"data": data.at(0, 1, data.digest)}), most_rank)
-        kinds.append(like or _NOWHERE)
-        steps.append(COMPLEX_ALIGNMENT if like is not None and like.dtype.char == "D" else 1)
-        digits.append(len(data.digest or ""))
-    kind_of, text = table.kind_of, table.text.decode("latin-1")  # digests in it are ASCII
-    is_plain = np.array([kind is not _NOWHERE for kind in kinds], np.bool_)[kind_of]
-    is_plain &= (table.lengths > 0) & (table.offsets % np.array(steps)[kind_of] == 0)
-    ends = table.digests + np.array(digits)[kind_of]
+    kinds, kind_of = [place_of_kind(one, most_rank) for one in table.kinds], table.kind_of
+    digits = [len(kind.components["data"].digest or "") for kind in table.kinds]
+    ends = table.digests + np.array(digits, np.int64)[kind_of]
+    text = table.text.decode("latin-1")  # digests in it are ASCII
     places = zip(table.digests.tolist(), ends.tolist(), strict=True)
     digests = [text[start:end] or None for start, end in places]
     found = Places(table.names, kinds, kind_of, table.offsets, table.lengths, digests)
+    is_odd = found.where(lambda kind: kind.dtype.char == "D")
+    is_odd &= table.offsets % COMPLEX_ALIGNMENT != 0
+    is_plain = found.where(lambda kind: kind is not _NOWHERE) & (table.lengths > 0) & ~is_odd
     return found if is_plain.all() else found.rows(is_plain)

@@ -23,7 +23,7 @@ from ztensor.errors import (
 )
 from ztensor.guard import foreign_bytes
 from ztensor.io.reading.component import Fetching
-from ztensor.io.reading.places import Place, Places, place_of
+from ztensor.io.reading.places import Place, Places, place_in, place_of
 from ztensor.spec.layout import LAYOUTS, View, known_entries, known_length, roles_in_order
 from ztensor.spec.layout.base import Array
 from ztensor.spec.layout.elements import (
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from ztensor.io.tensor import Tensor
 
 _MOST_PLACES = 1 << 16  # that are remembered: more are looked up anew
-# All places are found together once so many were asked for, and this part of all.
-_FEW_PLACES, _SHARE = 16, 64
-_MOST_FOUND = _MOST_PLACES // _SHARE
 
 
 class Values(Fetching):
@@ -63,6 +60,7 @@ class Values(Fetching):
     format: str
     is_closed: bool
     _places: dict[str, Place | None]
+    _kinds: dict[int, Place]
 
     @property
     def name(self) -> str:
@@ -174,15 +172,15 @@ class Values(Fetching):
             return None
         if self.is_closed:
             self.require_open()
-        known, objects = self._places, self.manifest.objects
-        is_table = len(known) >= _FEW_PLACES and isinstance(objects, TableObjects)
-        if is_table and len(known) == max(_FEW_PLACES, len(objects) // _SHARE) <= _MOST_FOUND:
-            known |= self.places().each()  # a fifth of the time that each by itself takes
-            if name in known:
-                return known[name]
+        known, objects, most_rank = self._places, self.manifest.objects, self.limits.rank
         if len(known) >= _MOST_PLACES:
             known.clear()
-        found = known[name] = place_of(objects.get(name), self.limits.rank)
+        row = objects.row(name) if isinstance(objects, TableObjects) else None
+        if row is None or not isinstance(objects, TableObjects):
+            found = place_of(objects.get(name), most_rank)
+        else:
+            found = place_in(objects.table, row, self._kinds, most_rank)
+        known[name] = found
         return found
 
     def places(self) -> Places:

@@ -208,7 +208,13 @@ class FileSource(OpenFile, Source):
             ClosedError: it is closed.
             SourceError: the system says nothing.
         """
-        return self._ask(os.fstat)
+        descriptor = self._descriptor or self.in_use()
+        try:  # as `_ask`, which takes 0.3 us longer: it is asked before each view
+            return os.fstat(descriptor.number)
+        except OSError as error:
+            raise SourceError.from_os(error, "cannot look at the file", self.name) from error
+        finally:
+            del descriptor
 
     def rights(self) -> Rights:
         """Return the owner and the permissions of the open file.
