@@ -135,6 +135,10 @@ class ConvertOptions(RewriteOptions, total=False):
         dequantize: True makes dense floats, of `dtype` or float32, of quantized objects: those of
             `quantized_group` and the blocks of GGUF. What these two ask for is no loss that
             `strict` refuses, and `check` compares with the elements as they have to be.
+        quantize: `"int4"`, or `"int4 g64"`, with the length of a group, else 128: dense floats of
+            two dimensions and more become codes of 2 to 8 bits, in groups along the last axis.
+            `include` and `exclude` then choose which; all other objects are written as they are.
+            For `.zt` files; an object is in memory as a whole.
         overwrite: False refuses to replace a file that is there, as the command does.
     """
 
@@ -146,6 +150,7 @@ class ConvertOptions(RewriteOptions, total=False):
     check: bool
     dtype: npt.DTypeLike | None
     dequantize: bool
+    quantize: str | None
     overwrite: bool
 
 

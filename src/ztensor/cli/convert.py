@@ -57,6 +57,11 @@ OPTIONS = (
         help="Convert quantized objects to floats, of --dtype or float32.",
     ),
     Option(
+        "--quantize",
+        metavar="HOW",
+        help="Quantize matrices of floats that --include chooses: int2 to int8, or 'int4 g64'.",
+    ),
+    Option(
         "--dtype",
         metavar="float32|float16|bfloat16",
         help="Convert floats of 16 bits and more to this type.",
@@ -95,7 +100,10 @@ def convert(terminal: Terminal, options: Namespace) -> None:
 
     --dequantize and --dtype change values: quantized objects become floats, and floats get another
     type. Other objects do not change. A finite number that is too large for the type is an error.
-    The summary shows how many objects were changed, and the largest error.
+    --quantize stores floats of two dimensions and more as codes in groups of 128 along the last
+    axis, or of the length that is given; --include and --exclude then choose which of them, and
+    all other objects are written as they are. The summary shows how many objects were changed, and
+    the largest error.
 
     Output:
       What the new file cannot say, one kind to a line, and a summary. Of a
@@ -116,8 +124,8 @@ def convert(terminal: Terminal, options: Namespace) -> None:
                       lost has a sentence on each
       checked         whether OUT was read back and compared
       unchecked       objects of IN whose bytes are under no digest
-      changed         a list of object, from, to, largest_error: what --dtype and
-                      --dequantize changed
+      changed         a list of object, from, to, largest_error: what --dtype,
+                      --dequantize and --quantize changed
       deleted         paths
       files           of several INs instead: a list of all these, or of file
                       and error
@@ -144,6 +152,8 @@ def convert(terminal: Terminal, options: Namespace) -> None:
         what would be written, and lost
       $ ztensor convert model.zt half.safetensors --dequantize --dtype bfloat16
         plain floats, for programs that know no quantization
+      $ ztensor convert tiny.safetensors small.zt --quantize int4 --include '*weight'
+        a quarter of half precision, for weights; the rest stays
       $ ztensor convert model.zt old.zt --version 0.1.0 --include 'layers.*'
         for readers that know only an old version
       $ ztensor convert model.zt --in-place --compression 9
@@ -172,6 +182,7 @@ def convert(terminal: Terminal, options: Namespace) -> None:
         "to": options.to,
         "version": options.version or EMITTERS.latest,
         "dequantize": options.dequantize,
+        "quantize": options.quantize,
         "dtype": options.dtype,
     }
     is_folder = output.endswith(("/", os.sep)) or (len(files) > 1 and os.path.isdir(output))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # Options of `convert` that mean nothing where a folder is converted.
 _OF_FILES = (
-    "dtype", "chunk_rows", "dequantize", "include", "exclude", "max_shard_size", "delete_input",
+    "dtype", "chunk_rows", "dequantize", "quantize", "include", "exclude", "max_shard_size",
+    "delete_input",
     "canonical", "alignment", "version", "checksum",
 )  # fmt: skip
 _WORDS = {"convert": "converted", "index": "rewritten", "copy": "copied", "leave": "left out"}

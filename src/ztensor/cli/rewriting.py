@@ -26,8 +26,8 @@ _FILE = "(the file)"
 Row = tuple[str, str]
 # Options of `convert` that mean nothing where a file is rewritten in its place.
 _OF_NEW_FILES = (
-    "to", "dtype", "dequantize", "pickled", "include", "exclude", "max_shard_size", "delete_input",
-    "jobs", "scheduler",
+    "to", "dtype", "dequantize", "quantize", "pickled", "include", "exclude", "max_shard_size",
+    "delete_input", "jobs", "scheduler",
 )  # fmt: skip
 
 
@@ -137,8 +137,8 @@ def _require_deletable(file: str, options: Namespace) -> None:
     """Raise where the new file would not hold all of the one that is to be deleted."""
     if options.include or options.exclude:
         raise UsageError("--delete-input cannot be combined with --include or --exclude")
-    if options.dequantize or options.dtype:
-        raise UsageError("--delete-input cannot be combined with --dtype or --dequantize")
+    if options.dequantize or options.quantize or options.dtype:
+        raise UsageError("--delete-input keeps no values: leave out --dtype, --[de]quantize")
     if file == STDIN:
         raise UsageError("--delete-input needs a file, not standard input")
 

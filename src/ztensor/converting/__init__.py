@@ -10,9 +10,10 @@ piece by piece wherever it is not.
 
 Read `asking.py` (what a caller may ask for), `source.py` and `target.py` (what is read and what is
 written to), `versions.py` and `losses.py` (what the new file can say, and what it cannot),
-`trees.py` (of a nested state), `casting.py` (elements of another type), `copying.py` (one new
-file), `checking.py` (whether it holds the same), `files.py` (one file, or shards and their index),
-`whole_folder.py` (a folder that appears as one), and `report.py` (what is told of it).
+`trees.py` (of a nested state), `casting.py` (elements of another type), `quantizing.py` (codes in
+the place of floats), `copying.py` (one new file), `checking.py` (whether it holds the same),
+`files.py` (one file, or shards and their index), `whole_folder.py` (a folder that appears as one),
+and `report.py` (what is told of it).
 """
 
 from ztensor.converting.conversion import convert

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ztensor import Reader
+from ztensor.converting.quantizing import Codes, name_of
 from ztensor.converting.source import over
 from ztensor.errors import (
     ArgumentValueError,
@@ -38,6 +39,7 @@ from ztensor.ext import (
 )
 from ztensor.limits import Limits
 from ztensor.quantization.floats import floats_of
+from ztensor.quantization.scheme import GroupScheme
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -104,17 +106,27 @@ class Casts:
     Args:
         dtype: the element type that floats get; None leaves plain ones as they are.
         dequantize: whether quantized objects become floats, of `dtype` or float32.
+        scheme: how dense floats of two dimensions and more are quantized; None leaves them.
+        quantized: of which names.
     """
 
-    def __init__(self, dtype: np.dtype[Any] | None, *, dequantize: bool) -> None:
+    def __init__(
+        self,
+        dtype: np.dtype[Any] | None,
+        *,
+        dequantize: bool,
+        scheme: GroupScheme | None = None,
+        quantized: Iterable[str] = (),
+    ) -> None:
         self._dtype = dtype
         self._dequantize = dequantize
-        self._done: list[tuple[str, str, _Cast]] = []
+        self._scheme, self._quantized = scheme, frozenset(quantized)
+        self._done: list[tuple[str, str, str, _Cast | Codes]] = []
         self._known: dict[Hashable, _Cast] = {}
 
     def over(self, reader: Reader) -> Reader:
         """Return a reader of the same files that has the changed objects."""
-        if self._dtype is None and not self._dequantize:
+        if self._dtype is None and self._scheme is None and not self._dequantize:
             return reader
         return over(reader, reader.objects.mapped(self._over))
 
@@ -122,14 +134,17 @@ class Casts:
     def changes(self) -> tuple[Change, ...]:
         """Return what was changed, as far as it was read."""
         return tuple(
-            Change(name, was, cast.target.name, cast.largest_error)
-            for name, was, cast in self._done
+            Change(name, was, now, found.largest_error) for name, was, now, found in self._done
         )
 
     def _over(self, file: FileObjects, names: Iterable[str]) -> FileObjects:
         objects = {name: file.object(name) for name in file.names}
         casts: dict[str, Encoding] = {}
         for name in names:
+            if name in self._quantized and (made := self._codes(file, name, objects[name])):
+                objects[name], several = made
+                casts.update((cast.name, cast) for cast in several)
+                continue
             found = self._cast(file, name, objects[name])
             if found is not None:
                 role, attributes, cast = found
@@ -137,6 +152,37 @@ class Casts:
                 objects[name] = _changed(objects[name], role, attributes, cast)
         encodings = ChainMap(casts, file.encodings)  # type: ignore[arg-type]  # the first is written
         return file.changed(encodings, objects=objects)
+
+    def _codes(
+        self, file: FileObjects, name: str, tensor_object: TensorObject
+    ) -> tuple[TensorObject, list[_Cast]] | None:
+        """Return an object as codes in groups, and what makes them; None of one that is left."""
+        data = tensor_object.components.get("data")
+        source = None if data is None else _float_of(data)
+        is_matrix = tensor_object.format == "dense" and len(tensor_object.shape) > 1
+        if self._scheme is None or data is None or source is None or not is_matrix:
+            return None
+        if not element_count(tensor_object.shape):
+            return None
+        codes = Codes(self._scheme, file, name, tensor_object.shape)
+        casts, components = [], {}
+        for role, (dtype, count) in codes.counts().items():
+            pieces = functools.partial(codes.pieces, role)
+            key = (file, name, role)
+            cast = self._new(key, file, name, np.dtype(dtype), pieces, [data])
+            cast.take_source(dtype, count)
+            casts.append(cast)
+            components[role] = _component(data, cast)
+        self._done.append((name, source, name_of(self._scheme), codes))
+        attributes = {**(tensor_object.attributes or {}), **self._scheme.to_attributes()}
+        made = TensorObject(
+            tensor_object.shape,
+            "quantized_group",
+            components,
+            attributes,
+            extra=tensor_object.extra,
+        )
+        return made, casts
 
     def _cast(
         self, file: FileObjects, name: str, tensor_object: TensorObject
@@ -156,7 +202,7 @@ class Casts:
             key = component._replace(digest=None, extra=None)
             cast = self._new((file, key, count), file, name, self._dtype, pieces, [component])
             cast.take_source(source, count)
-            self._done.append((name, str(source), cast))
+            self._done.append((name, str(source), cast.target.name, cast))
             return role, dict(attributes) if attributes else None, cast
         if not self._dequantize:
             return None
@@ -170,7 +216,7 @@ class Casts:
         own = (file, tensor_object.format, tensor_object.shape, str(attributes), *same)
         cast = self._new(own, file, name, target, pieces, parts)
         cast.take_source("float32", element_count(tensor_object.shape))
-        self._done.append((name, tensor_object.format, cast))
+        self._done.append((name, tensor_object.format, cast.target.name, cast))
         return "data", left or None, cast
 
     def _new(
@@ -199,16 +245,19 @@ def _changed(
     tensor_object: TensorObject, role: str, attributes: dict[str, object] | None, cast: _Cast
 ) -> TensorObject:
     old = tensor_object.components.get(role) or next(iter(tensor_object.components.values()))
-    storage, logical = spell(cast.target)
-    component = Component(
-        storage, old.offset, old.length, logical, cast.name, None, cast.decoded_length
-    )
+    component = _component(old, cast)
     if tensor_object.format in _ROLES:
         components = {**tensor_object.components, role: component}
         return tensor_object._replace(components=components)
     return TensorObject(
         tensor_object.shape, "dense", {"data": component}, attributes, extra=tensor_object.extra
     )
+
+
+def _component(old: Component, cast: _Cast) -> Component:
+    """Return a component of other elements in the place of one."""
+    storage, logical = spell(cast.target)
+    return Component(storage, old.offset, old.length, logical, cast.name, None, cast.decoded_length)
 
 
 def _float_of(component: Component) -> str | None:

@@ -9,9 +9,11 @@ from ztensor.converting.asking import format_of, matching, require_compressed, r
 from ztensor.converting.casting import Casts, cast_target
 from ztensor.converting.files import write_file, write_set
 from ztensor.converting.planning import plan_objects
+from ztensor.converting.quantizing import scheme_of
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.converting.target import How
+from ztensor.errors import ArgumentValueError
 from ztensor.ext import EMITTERS, Place, ShardSet, path_text
 from ztensor.options import ConvertOptions, RewriteOptions, parse_size, require_options
 from ztensor.typing import Path, Readable
@@ -72,6 +74,7 @@ def convert_as(
     check: bool = False,
     dtype: npt.DTypeLike | None = None,
     dequantize: bool = False,
+    quantize: str | None = None,
     overwrite: bool = True,
     makes_folder: bool = False,
     **options: Unpack[RewriteOptions],
@@ -90,11 +93,19 @@ def convert_as(
         Place.of(path).require_free()
         for there in ShardSet.earlier(path).files() if max_shard_size is not None else ():
             there.require_free()
-    casts = Casts(cast_target(dtype), dequantize=dequantize)
+    scheme = None if quantize is None else scheme_of(quantize)
+    if scheme is not None and (kind != "zt" or dequantize):
+        raise ArgumentValueError(
+            "only a .zt file has objects that were quantized here",
+            expected="a target that ends with .zt, and no dequantize",
+            found=f"a target of the format {kind!r}",
+        )
     with Opened(source) as reader:
         inputs = reader.objects.paths
         require_other(inputs, target)
-        part = casts.over(part_of(reader, matching(reader, include, exclude)))
+        chosen = matching(reader, include, exclude)
+        casts = Casts(cast_target(dtype), dequantize=dequantize, scheme=scheme, quantized=chosen)
+        part = casts.over(part_of(reader, chosen if scheme is None else list(reader)))
         if max_shard_size is None:
             place = Place.of(path)
             place = place._replace(is_new=not overwrite and place.remote is not None)
