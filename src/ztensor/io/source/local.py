@@ -164,6 +164,8 @@ class FileSource(OpenFile, Source):
             status = self.status()
             if not stat.S_ISREG(status.st_mode):
                 raise _not_regular(path, "a folder" if stat.S_ISDIR(status.st_mode) else "a device")
+            if not status.st_size and self._ask(lambda number: os.read(number, 1)):
+                raise _not_regular(path, "a file of the system that tells no length")
         except SourceError:
             opened.close()
             raise
