@@ -24,10 +24,9 @@ Read `place.py` (where a checkpoint lies), `root.py` (what the root says, as col
 save a part is of), `columns.py` and `rows.py` (tables in files), `lazy_files.py` (those opened when
 they are read), `cleaning.py` (what is removed then), `opened.py` (a folder or URL to whole
 tensors), `nested.py` (the state that was saved), `since.py` (what an earlier checkpoint has
-already), `verifying.py`, `repairing.py` (a lost root), and `sending.py` (what a process wrote as
-bytes, for those that exchange no more). The arithmetic of boxes and the encoding are in `chunks/`.
-`torch/` is what `torch.distributed.checkpoint` saves and loads with, `jax.py` the same for arrays
-of JAX. The folders that torch itself writes are a format, `formats/dcp/`.
+already), `verifying.py` and `repairing.py` (a lost root). The arithmetic of boxes and the encoding
+are in `chunks/`. `torch/` is what `torch.distributed.checkpoint` saves and loads with, `jax.py` the
+same for arrays of JAX. The folders that torch itself writes are a format, `formats/dcp/`.
 """
 
 from __future__ import annotations

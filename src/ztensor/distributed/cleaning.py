@@ -47,8 +47,8 @@ HOURS = 24.0  # no save takes as long
 _WRITTEN = r"(\d{5,}-[0-9a-f]{8}|checkpoint)\.zt"  # what files of a checkpoint are called
 
 
-def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> list[str]:
-    """Remove what no root names any more; return which files that were.
+def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> None:
+    """Remove what no root names any more.
 
     Args:
         place: the folder or prefix.
@@ -60,8 +60,10 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> l
     """
     try:
         if place.folder is None:
-            return _clean_store(place, named, before)
-        return clean_folder(place.folder, named)
+            _remove_objects(place, [name for name in before if name not in named])
+        else:
+            with _opened(place.folder) as inside:
+                clean_folder(inside, named)
     except SourceError as error:
         error.hint = error.hint or "the new checkpoint is in place; this file is no part of it"
         raise
@@ -99,41 +101,14 @@ def compact(
         if not is_root(file):
             raise UsageError("the file is the root of no divided checkpoint", file=file.name)
         named = {one.name for one in parse_root(file).files}
-    if place.folder is None:
-        return _compact_store(place, named, older_than, dry_run=dry_run)
-    return clean_folder(place.folder, named, dry_run=dry_run)
-
-
-def _clean_store(place: Place, named: Collection[str], before: Iterable[str]) -> list[str]:
-    return _remove_objects(place, [name for name in before if name not in named])
-
-
-def _compact_store(
-    place: Place, named: Collection[str], older_than: float, *, dry_run: bool
-) -> list[str]:
-    """Remove what no root names and nobody can be about to name; return which files these were.
-
-    A root that was written since `named` was read names files that are younger.
-    """
+    if place.folder is not None:
+        with _opened(place.folder) as inside:
+            return clean_folder(inside, named, dry_run=dry_run)
+    # What nobody can be about to name; a root written since then names files that are younger.
     until = time.time() - 3600 * older_than
     there = place.parts().items()
     old = [name for name, file in there if name not in named and file.modified <= until]
     return _remove_objects(place, old, dry_run=dry_run)
-
-
-def clean_folder(folder: str, named: Collection[str], *, dry_run: bool = False) -> list[str]:
-    """Remove the files of a folder that no root names and nobody writes; return which these were.
-
-    Args:
-        folder: the folder.
-        named: the files that the root names.
-        dry_run: True removes nothing.
-
-    Raises:
-        SourceError: one could not be removed, or the folder not be listed.
-    """
-    with _opened(folder) as inside:
-        return clean_open(inside, named, dry_run=dry_run)
 
 
 @contextlib.contextmanager
@@ -147,18 +122,18 @@ def _opened(folder: str) -> Iterator[OpenFolder]:
         raise SourceError.from_os(error, "cannot list the folder", folder) from error
 
 
-def clean_open(
+def clean_folder(
     inside: OpenFolder,
     named: Collection[str],
     released: Collection[str] = (),
     *,
     dry_run: bool = False,
 ) -> list[str]:
-    """Remove what `clean_folder` does from an open folder.
+    """Remove the files of a folder that no root names and nobody writes; return which these were.
 
     Args:
         inside: the folder.
-        named: as for `clean_folder`.
+        named: the files that the root names.
         released: files that go although their writer lives: those of a root that was removed.
         dry_run: True removes nothing.
 
@@ -217,18 +192,17 @@ def _remove_objects(place: Place, names: Iterable[str], *, dry_run: bool = False
         ]
 
 
-def remove_parts(place: Place, names: Collection[str]) -> list[str]:
-    """Remove files of processes, whether their writers live or not; return which these were.
+def remove_parts(place: Place, names: Collection[str]) -> None:
+    """Remove files of processes, whether their writers live or not.
 
     Raises:
         SourceError: one could not be removed.
     """
     if place.folder is None:
-        return _remove_objects(place, names)
-    if not os.path.isdir(place.folder):
-        return []
-    with _opened(place.folder) as inside:
-        return _remove_in(inside, filter(is_part_name, names), names)
+        _remove_objects(place, names)
+    elif os.path.isdir(place.folder):
+        with _opened(place.folder) as inside:
+            _remove_in(inside, filter(is_part_name, names), names)
 
 
 def clear_checkpoint(where: OpenFolder | Remote, released: Collection[str] = ()) -> None:
@@ -236,7 +210,7 @@ def clear_checkpoint(where: OpenFolder | Remote, released: Collection[str] = ())
 
     Args:
         where: its folder, in which only what nobody writes goes; or its root's URL.
-        released: as for `clean_open`.
+        released: as for `clean_folder`.
 
     Raises:
         OSError: the folder cannot be listed.
@@ -246,7 +220,7 @@ def clear_checkpoint(where: OpenFolder | Remote, released: Collection[str] = ())
         place = Place(where)
         _remove_objects(place, place.parts())
     else:
-        clean_open(where, (), released)
+        clean_folder(where, (), released)
 
 
 def has_parts(folder: str) -> bool:

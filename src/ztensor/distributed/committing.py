@@ -7,12 +7,14 @@ they find the new one. Nobody finds some of both, as no file is ever written to 
 from __future__ import annotations
 
 import collections
+import contextlib
+import io
 import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
+from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile, broken
 from ztensor.distributed.cleaning import clean
 from ztensor.distributed.part import PartRecord, let_go
 from ztensor.distributed.place import ROOT, Place
@@ -27,7 +29,7 @@ from ztensor.errors import (
     counted,
     describe,
 )
-from ztensor.ext import Store
+from ztensor.ext import Store, open_file
 from ztensor.typing import Durable, Path, Storage
 
 if TYPE_CHECKING:
@@ -187,128 +189,97 @@ def _files_before(place: Place) -> list[str]:
 
 
 def merged(tables: list[ChunkTable]) -> ChunkTable:
-    """Return the chunks of several processes as one table.
+    """Return the chunks of several processes as one table, in the order of tensors and boxes.
 
     Raises:
         UsageError: they disagree about a tensor, or about digests.
     """
-    names: dict[str, int] = {}
-    shapes: list[tuple[int, ...]] = []
-    kinds: dict[Kind, int] = {}
-    kind: list[int] = []
-    files: dict[TableFile, int] = {}
-    encodings: dict[str, int] = {"raw": 0}
     algorithms = {table.algorithm for table in tables if len(table)}
     if len(algorithms) > 1:
         raise UsageError(
             "the processes wrote different digests; give all the same checksum=",
             found=describe(sorted(algorithms)),
         )
+    tensors: dict[str, tuple[tuple[int, ...], Kind]] = {}
+    numbers: dict[str, int] = {}
+    kinds: dict[Kind, int] = {}
+    files: dict[TableFile, int] = {}
+    words: dict[str, int] = {"raw": 0}
     columns: list[dict[str, Any]] = []
     for table in tables:
-        own = [kinds.setdefault(one, len(kinds)) for one in table.kinds]
-        places = np.empty(len(table.names), np.int64)
         for number, name in enumerate(table.names):
-            at = names.setdefault(name, len(names))
-            places[number] = at
-            of_kind = own[int(table.kind[number])]
-            if at == len(shapes):
-                shapes.append(table.shapes[number])
-                kind.append(of_kind)
-            elif shapes[at] != table.shapes[number] or kind[at] != of_kind:
-                raise _disagreement(name, table, number, list(kinds)[kind[at]], shapes[at])
-        named = [files.setdefault(file, len(files)) for file in table.files]
-        words = [encodings.setdefault(word, len(encodings)) for word in table.encodings]
-        columns.append(_renumbered(table, places, named, words))
-    return _sorted(names, shapes, kinds, kind, files, encodings, algorithms, columns)
+            own = table.shapes[number], table.kind_of(number)
+            if tensors.setdefault(name, own) != own:
+                raise _disagreement(name, own, tensors[name])
+            numbers.setdefault(name, len(numbers))
+        for kind in table.kinds:
+            kinds.setdefault(kind, len(kinds))
+        places = np.array([numbers[name] for name in table.names], np.int64)
+        named = np.array([files.setdefault(one, len(files)) for one in table.files], np.int64)
+        spelt = np.array([words.setdefault(one, len(words)) for one in table.encodings], np.int64)
+        if len(table):
+            zeros = np.zeros(len(table), np.int64)
+            columns.append(
+                {
+                    "tensor": places[table.tensor],
+                    "file": named[table.file],
+                    "number": zeros if table.number is None else table.number,
+                    "encoding": spelt[zeros if table.encoding is None else table.encoding],
+                    **{name: getattr(table, name) for name in _KEPT},
+                }
+            )
+    shapes = [shape for shape, _ in tensors.values()]
+    return ChunkTable(
+        names=list(tensors),
+        kinds=list(kinds),
+        kind=np.array([kinds[kind] for _, kind in tensors.values()], np.int64),
+        shapes=shapes,
+        files=list(files),
+        encodings=list(words),
+        algorithm=next(iter(algorithms), ""),
+        **_sorted(columns, shapes),
+    )
+
+
+# Of the columns of a table those in which nothing is a number of another one.
+_KEPT = ("offsets", "sizes", "at", "length", "digest", "content")
 
 
 def _disagreement(
-    name: str, table: ChunkTable, number: int, kind: Kind, shape: tuple[int, ...]
+    name: str, own: tuple[tuple[int, ...], Kind], other: tuple[tuple[int, ...], Kind]
 ) -> UsageError:
-    error = UsageError(
-        "the processes disagree about a tensor",
-        expected=f"{kind.type or kind.dtype} of shape {shape}",
-        found=f"{table.kind_of(number).type or table.kind_of(number).dtype} "
-        f"of shape {table.shapes[number]}",
+    expected, found = (
+        f"{kind.type or kind.dtype} of shape {shape}" for shape, kind in (other, own)
     )
-    error.object_name = name
-    return error
+    return UsageError(
+        "the processes disagree about a tensor", object_name=name, expected=expected, found=found
+    )
 
 
-def _renumbered(
-    table: ChunkTable, places: Array, files: list[int], words: list[int]
-) -> dict[str, Any]:
-    """Return the columns of a table with the numbers of the one it becomes part of."""
-    count = len(table)
-    zeros = np.zeros(count, np.int64)
-    encoding = zeros if table.encoding is None else table.encoding
-    return {
-        "tensor": places[table.tensor],
-        "file": np.array(files, np.int64)[table.file] if count else zeros,
-        "number": zeros if table.number is None else table.number,
-        "encoding": np.array(words, np.int64)[encoding] if count else zeros,
-        "ranks": table.ranks[table.tensor],
-        "offsets": table.offsets,
-        "sizes": table.sizes,
-        "at": table.at,
-        "length": table.length,
-        "digest": table.digest,
-        "content": table.content,
-    }
-
-
-def _sorted(
-    names: dict[str, int],
-    shapes: list[tuple[int, ...]],
-    kinds: dict[Kind, int],
-    kind: list[int],
-    files: dict[TableFile, int],
-    encodings: dict[str, int],
-    algorithms: set[str],
-    columns: list[dict[str, Any]],
-) -> ChunkTable:
-    """Return one table of all rows, in the order of tensors and of boxes in these."""
-
-    def joined(name: str) -> Any:
-        found = [one[name] for one in columns if len(one["tensor"])]
-        if not found:
-            return np.empty(0, np.int64)
-        return None if any(one is None for one in found) else np.concatenate(found)
-
-    tensor, ranks, offsets, sizes = map(joined, ("tensor", "ranks", "offsets", "sizes"))
+def _sorted(columns: list[dict[str, Any]], shapes: list[tuple[int, ...]]) -> dict[str, Any]:
+    """Return the columns of several tables as one, in the order of tensors and their boxes."""
+    joined: dict[str, Any] = {}
+    for name in ("tensor", "file", "number", "encoding", *_KEPT):
+        found = [one[name] for one in columns]
+        is_there = all(one is not None for one in found)
+        if not found and name not in ("digest", "content"):
+            found = [np.empty(0, np.int64)]
+        joined[name] = np.concatenate(found) if found and is_there else None
+    tensor, offsets = joined["tensor"], joined["offsets"]
+    ranks = np.array([len(shape) for shape in shapes], np.int64)[tensor]
     ends = np.cumsum(ranks)
     order = np.lexsort((_positions(tensor, ranks, ends, offsets, shapes), tensor))
     counts = ranks[order]
     # Where the axes of the rows are in the new order.
-    places = np.repeat(ends[order] - counts - (np.cumsum(counts) - counts), counts)
-    places = places + np.arange(len(places))
-    chosen: dict[str, Any] = {
-        name: None if (column := joined(name)) is None else column[order]
-        for name in ("file", "number", "encoding", "at", "length", "digest", "content")
-    }
-    digest = chosen["digest"] if algorithms - {""} else None
-    content = chosen["content"] if len(order) else None
-    number, encoding = chosen["number"], chosen["encoding"]
-    return ChunkTable(
-        names=list(names),
-        kinds=list(kinds),
-        kind=np.array(kind, np.int64),
-        shapes=shapes,
-        files=list(files),
-        encodings=list(encodings),
-        tensor=tensor[order],
-        file=chosen["file"],
-        number=number if number is not None and number.any() else None,
-        encoding=encoding if encoding is not None and encoding.any() else None,
-        offsets=offsets[places],
-        sizes=sizes[places],
-        at=chosen["at"],
-        length=chosen["length"],
-        digest=digest,
-        algorithm=next(iter(algorithms), ""),
-        content=content,
-    )
+    axes = np.repeat(ends[order] - counts - (np.cumsum(counts) - counts), counts)
+    axes = axes + np.arange(len(axes))
+    for name, column in joined.items():
+        if column is not None:
+            joined[name] = column[axes if name in ("offsets", "sizes") else order]
+    for name in ("number", "encoding"):
+        if not joined[name].any():
+            joined[name] = None
+    return joined
 
 
 def _positions(
@@ -328,6 +299,32 @@ def _positions(
                 position = position * lengths[tensor[rows], axis] + own
         positions[rows] = position
     return positions
+
+
+def record_to_bytes(record: PartRecord) -> bytes:
+    """Return a record as bytes, for processes that exchange no more: a root of its chunks.
+
+    A `PartRecord` may also be pickled; these bytes are only columns of numbers and texts.
+    """
+    data = io.BytesIO()
+    save = Save(record.save_id, record.processes)
+    write_root(data, record.table, encode_values({}), str(record.process), save=save)
+    return data.getvalue()
+
+
+def record_from_bytes(data: bytes) -> PartRecord:
+    """Return the record of another process.
+
+    Its chunks are not checked here: `commit` holds those of all processes to one another.
+
+    Raises:
+        FormatError: the bytes are none that `record_to_bytes` gives.
+    """
+    with contextlib.closing(open_file(io.BytesIO(data), mmap=False)) as file:
+        root = parse_root(file, is_part=True)
+    if not root.writer.isdecimal():
+        raise broken("the record of a process has no number", found=describe(root.writer))
+    return PartRecord(int(root.writer), root.table, root.save_id, root.processes)
 
 
 def save_of_records(place: Place, records: Sequence[PartRecord]) -> Save:

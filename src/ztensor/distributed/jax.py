@@ -15,11 +15,10 @@ import jax
 import numpy as np
 
 from ztensor import Tensor
-from ztensor.distributed.committing import commit
+from ztensor.distributed.committing import commit, record_from_bytes, record_to_bytes
 from ztensor.distributed.part import PartWriter
 from ztensor.distributed.place import Place
 from ztensor.distributed.root import encode_values
-from ztensor.distributed.sending import record_from_bytes, record_to_bytes
 from ztensor.errors import (
     ArgumentValueError,
     SourceError,

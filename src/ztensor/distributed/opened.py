@@ -15,9 +15,9 @@ from ztensor.distributed.chunks.table import Chunk
 from ztensor.distributed.cleaning import has_parts
 from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.distributed.nested import RootAttributes, attributes_of, named_apart
-from ztensor.distributed.place import ATTRIBUTE, DIVIDED, ROOT, Place
+from ztensor.distributed.place import DIVIDED, ROOT, Place
 from ztensor.distributed.root import Root, is_root, open_root, parse_root, value_arrays
-from ztensor.distributed.rows import SEPARATOR
+from ztensor.distributed.rows import own_name
 from ztensor.errors import (
     FormatError,
     ObjectNotFoundError,
@@ -196,8 +196,7 @@ class DividedObjects(FileObjects):
         source = self._files[chunk.file].opened()
         _, manifest = FileObjects.manifest_in(source, self.limits)
         name = self.root.names[chunk.tensor]
-        own = f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name
-        found = manifest.objects.get(own)
+        found = manifest.objects.get(own_name(name, chunk.number))
         if found is None:
             raise FormatError(
                 "the file has no object that the root says it has",
@@ -208,8 +207,7 @@ class DividedObjects(FileObjects):
         components = {
             role: one._replace(offset=one.offset + start) for role, one in found.components.items()
         }
-        kept = {k: v for k, v in (found.attributes or {}).items() if k != ATTRIBUTE}
-        return found._replace(components=components, attributes=kept or None)
+        return found._replace(components=components)
 
     # --- The file ---------------------------------------------------------------------------
 

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor import Remote, Tensor, Writer
-from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind, TableFile
+from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import remove_parts
 from ztensor.distributed.columns import told_kinds
 from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, is_own, part_name
 from ztensor.distributed.rows import (
     Tensors,
-    Written,
     columns_of_file,
     content_of,
-    kind_of_tensor,
+    kind_of,
     own_name,
-    row_of,
+    stored_as,
     table_of,
 )
 from ztensor.distributed.since import Older
@@ -137,8 +136,9 @@ class PartWriter:
         self._output: Writer | None = None
         self._sink: Sink
         self._counts: dict[str, int] = {}
-        self._written: list[Written] = []
-        self._places: dict[tuple[int, tuple[int, ...]], Written] = {}  # of this file
+        # Of this file, before it is known where they lie; and by where they begin.
+        self._written: list[Chunk] = []
+        self._places: dict[tuple[int, tuple[int, ...]], Chunk] = {}
         self.state = "open"
         self._begin()
         self._release_older()
@@ -217,7 +217,7 @@ class PartWriter:
                 object_name=name,
                 found=f"layout {tensor.format}",
             )
-        kind = Kind(*spell(given.dtype)) if tensor is None else kind_of_tensor(tensor)
+        kind = Kind(*spell(given.dtype)) if tensor is None else kind_of(tensor)
         number = self._tensors.number(name, whole, kind, is_whole=shape is None)
         if tensor is None and not given.size:
             if 0 in whole:
@@ -232,10 +232,10 @@ class PartWriter:
                     return
         self._roll(given.nbytes)
         output = self._require_open()
-        own, count = self._own(name)
-        output.write(own, given)
-        sizes = tuple(given.shape)
-        self._note(Written(own, number, count, offset, sizes, tensor is not None, content))
+        count = self._next(name)
+        output.write(own_name(name, count), given)
+        word, sizes = "raw" if tensor is None else WHOLE_OBJECT, tuple(given.shape)
+        self._note(Chunk(-1, number, 0, count, word, offset, sizes, 0, 0, None, content))
 
     def share(
         self,
@@ -273,20 +273,23 @@ class PartWriter:
         whole, offset = _box(name, like.sizes, shape, offsets)
         kind = self._tensors.kinds[known]
         number = self._tensors.number(name, whole, kind, is_whole=shape is None)
-        own, count = self._own(name)
-        output.share(own, like.own)
-        self._note(like._replace(own=own, tensor=number, number=count, offsets=offset))
+        count = self._next(name)
+        output.share(own_name(name, count), self._name_of(like))
+        self._note(like._replace(tensor=number, number=count, offsets=offset))
         return True
 
-    def _note(self, written: Written) -> None:
-        self._written.append(written)
-        self._places[written.tensor, written.offsets] = written
+    def _note(self, chunk: Chunk) -> None:
+        self._written.append(chunk)
+        self._places[chunk.tensor, chunk.offsets] = chunk
 
-    def _own(self, name: str) -> tuple[str, int]:
-        """Return what the next object of a tensor is called in this file, and its number."""
+    def _next(self, name: str) -> int:
+        """Return the number of the next object of a tensor in this file."""
         count = self._counts.get(name, 0)
         self._counts[name] = count + 1
-        return own_name(name, count), count
+        return count
+
+    def _name_of(self, chunk: Chunk) -> str:
+        return own_name(self._tensors.names[chunk.tensor], chunk.number)
 
     @property
     def _algorithm(self) -> str:
@@ -299,16 +302,9 @@ class PartWriter:
         """Copy a chunk of an older file, as it is stored there, of which little else is needed."""
         name = self._tensors.names[chunk.tensor]
         self._roll(chunk.length)
-        own, count = self._own(name)
-        output = self._require_open()
-        output.copy(own, objects, own_name(name, chunk.number))
-        copied = output.draft.objects[own]  # of earlier releases it says itself which chunk it is
-        kept = {key: v for key, v in (copied.attributes or {}).items() if key != ATTRIBUTE}
-        output.draft.objects[own] = copied._replace(attributes=kept or None)
-        box = chunk.offsets, chunk.sizes
-        self._written.append(
-            Written(own, chunk.tensor, count, *box, is_whole=False, content=chunk.content)
-        )
+        count = self._next(name)
+        self._require_open().copy(own_name(name, count), objects, self._name_of(chunk))
+        self._written.append(chunk._replace(number=count))
 
     def _roll(self, nbytes: int) -> None:
         """Go on in another file where this one would become too long."""
@@ -346,7 +342,8 @@ class PartWriter:
             self._held.append(self._sink.held())
         output.finish()
         self._output = None
-        self._rows += [row_of(one, number, output.draft.objects[one.own]) for one in self._written]
+        there = output.draft.objects
+        self._rows += [stored_as(one, number, there[self._name_of(one)]) for one in self._written]
         source = self._place.open(self._name)
         try:
             frame = FileObjects.frame_in(source, DEFAULT_LIMITS)
@@ -371,15 +368,15 @@ class PartWriter:
             "files": number + 1 if is_last else None,
             "older": has_older or None,
         }
-        prefix, table = columns_of_file(self._tensors, self._written, self._empty)
+        prefix, kinds, columns = columns_of_file(self._tensors, self._written, self._empty)
         self._empty = set()
-        for name, column in table.columns.items():
+        for name, column in columns.items():
             output.write(f"{prefix}{name}", column, compress=True)
         output.draft.attributes = {
             ATTRIBUTE: {
                 **{key: value for key, value in told.items() if value is not None},
                 "table": prefix,
-                "kinds": told_kinds(table.kinds),
+                "kinds": told_kinds(kinds),
             }
         }
 

@@ -7,25 +7,17 @@ import dataclasses
 import functools
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any
 
 import numpy as np
 
-from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
+from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, TableFile, broken
 from ztensor.distributed.columns import Columns, kinds_of
 from ztensor.distributed.committing import merged
 from ztensor.distributed.opened import open_objects
 from ztensor.distributed.place import ATTRIBUTE, REQUESTS, ROOT, Place
 from ztensor.distributed.root import encode_values, write_root
-from ztensor.distributed.rows import (
-    SEPARATOR,
-    Tensors,
-    Written,
-    kind_of_object,
-    own_name,
-    row_of,
-    table_of,
-)
+from ztensor.distributed.rows import Tensors, kind_of, own_name, stored_as, table_of
 from ztensor.distributed.saves import FileOfPart, file_of_part, require_one_save
 from ztensor.errors import (
     FormatError,
@@ -42,7 +34,6 @@ from ztensor.ext import (
     Pool,
     Range,
     Store,
-    TensorObject,
     element_count,
     foreign_bytes,
     open_file,
@@ -102,8 +93,8 @@ def repair(
         durable: as for `commit`.
         dry_run: True writes nothing.
         one_save: True vouches that files that do not say which save they are of are all of one, and
-            that none is missing. Those that earlier releases wrote do not say so, nor those of a
-            `PartWriter` without `save_id` and `processes`.
+            that none is missing. Those of a `PartWriter` without `save_id` and `processes` do not
+            say so.
         storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
@@ -228,132 +219,55 @@ def _file_of(place: Place, name: str) -> FileOfPart | None:
         if frame is None or not isinstance(told, Mapping) or "version" in told:
             return None
         with foreign_bytes("the part", file.name):
-            tensors = Tensors()
-            has_columns = isinstance(told.get("table"), str)
-            boxes = (_boxes_of_columns if has_columns else _boxes_of_objects)(file, told, tensors)
-            rows = [
-                row_of(_written(own, box, tensors, file), 0, file.object(own)) for own, box in boxes
-            ]
+            tensors, rows = _told_by(file, told)
             whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
             digest = ALGORITHMS["sha256"].of(whole.pieces())
             table = table_of(tensors, rows, [TableFile(name, file.nbytes, digest)])
             return file_of_part(name, table, told)
 
 
-class _Box(NamedTuple):
-    """Which part of a tensor an object is, and the how manieth of that name."""
-
-    of: str
-    shape: tuple[int, ...]
-    offsets: tuple[int, ...]
-    number: int
-
-
-def _boxes_of_columns(
-    file: FileObjects, told: Mapping[str, Any], tensors: Tensors
-) -> list[tuple[str, _Box]]:
-    """Return each object with its box, as the columns of the file say.
+def _told_by(file: FileObjects, told: Mapping[str, Any]) -> tuple[Tensors, list[Chunk]]:
+    """Return the tensors of a file and its chunks, as its columns and its objects say.
 
     Raises:
         FormatError: the columns are damaged, or tell of an object that is not there.
     """
-    columns = Columns(file, Budget(file.limits, file.nbytes), told["table"])
-    listed = told.get("kinds")
-    kinds = kinds_of(listed if isinstance(listed, list) else [])
+    prefix, listed = told.get("table"), told.get("kinds")
+    if not isinstance(prefix, str) or not isinstance(listed, list):
+        raise broken("a file of a process does not say which chunks it has", found=describe(told))
+    columns, kinds = Columns(file, Budget(file.limits, file.nbytes), prefix), kinds_of(listed)
     ranks = columns.column("tensors/rank", most=file.limits.rank)
     names, shapes = columns.names(len(ranks)), columns.shapes(ranks)
     kind = columns.column("tensors/kind", len(ranks), most=len(kinds) - 1).tolist()
+    tensors = Tensors()
+    for name, shape, number in zip(names, shapes, kind, strict=True):
+        tensors.number(name, shape, kinds[number], is_whole=False)
     of = columns.column("chunks/tensor", most=len(ranks) - 1)
     numbers = columns.column("chunks/object", len(of)).tolist()
     counts = ranks.astype(np.int64)[of]
     offsets = columns.column("chunks/offsets", int(counts.sum())).tolist()
     ends = np.cumsum(counts).tolist()
-    boxes = []
-    for tensor, number, end, count in zip(of.tolist(), numbers, ends, counts.tolist(), strict=True):
-        name = names[tensor]
-        own = own_name(name, number)
-        found = file.manifest.objects.get(own)
-        if found is None or kind_of_object(found) != kinds[kind[tensor]]:
-            raise FormatError(
-                "the file lacks a chunk that its columns tell of, or has one of another kind",
-                reason=Reason.SHARD_FILE,
-                object_name=own,
-            )
-        boxes.append((own, _Box(name, shapes[tensor], tuple(offsets[end - count : end]), number)))
-    if len(boxes) != sum(not own.startswith(told["table"]) for own in file.names):
+    if len(of) != sum(not own.startswith(prefix) for own in file.names):
         raise FormatError(
             "the columns of the file do not tell of all its chunks", reason=Reason.SHARD_FILE
         )
-    with_chunks = set(of.tolist())
-    for tensor, name in enumerate(names):
-        if tensor not in with_chunks:
-            tensors.number(name, shapes[tensor], kinds[kind[tensor]], is_whole=True)
-    return boxes
-
-
-def _boxes_of_objects(
-    file: FileObjects, told: Mapping[str, Any], tensors: Tensors
-) -> list[tuple[str, _Box]]:
-    """Return each object with its box, as the objects said themselves in earlier releases."""
-    for empty in told.get("empty", ()):
-        _declare(empty, tensors, file)
-    return [(own, _box_of_object(own, file.object(own), file)) for own in file.names]
-
-
-def _box_of_object(own: str, found: TensorObject, file: FileObjects) -> _Box:
-    told: Any = (found.attributes or {}).get(ATTRIBUTE)
-    of, shape, offsets = (
-        told.get(key) if isinstance(told, Mapping) else None for key in ("of", "shape", "offsets")
-    )
-    if (
-        not isinstance(of, str)
-        or not _is_shape(shape)
-        or not _is_shape(offsets)
-        or len(offsets) != len(shape)
-    ):
-        raise FormatError(
-            "the object does not say which part of which tensor it is",
-            reason=Reason.SHARD_FILE,
-            file=file.name,
-            object_name=own,
-            found=describe(told),
-        )
-    _, _, count = own.rpartition(SEPARATOR) if own != of else ("", "", "0")
-    return _Box(of, tuple(shape), tuple(offsets), int(count) if count.isdecimal() else 0)
-
-
-def _written(own: str, box: _Box, tensors: Tensors, file: FileObjects) -> Written:
-    """Return an object as what was written.
-
-    Raises:
-        FormatError: it cannot be that part of that tensor.
-    """
-    found = file.object(own)
-    kept = {key for key in found.attributes or {} if key != ATTRIBUTE}
-    is_whole = found.format != "dense" or bool(kept)
-    if len(found.shape) != len(box.shape) or (is_whole and found.shape != box.shape):
-        raise FormatError(
-            "the chunk is of another rank than its tensor",
-            reason=Reason.SHARD_FILE,
-            file=file.name,
-            object_name=own,
-        )
-    number = tensors.number(
-        box.of, box.shape, kind_of_object(found), is_whole=found.shape == box.shape
-    )
-    return Written(own, number, box.number, box.offsets, found.shape, is_whole)
-
-
-def _is_shape(found: object) -> TypeGuard[list[int]]:
-    return isinstance(found, list) and all(type(n) is int and 0 <= n < 1 << 62 for n in found)
-
-
-def _declare(empty: Any, tensors: Tensors, file: FileObjects) -> None:
-    """Note a tensor without elements, of which there is no object."""
-    try:
-        name, dtype, type, shape = empty
-        tensors.number(str(name), tuple(map(int, shape)), Kind(dtype, type or None), is_whole=True)
-    except (TypeError, ValueError) as error:
-        raise FormatError(
-            "an empty tensor is malformed", reason=Reason.SHARD_FILE, file=file.name
-        ) from error
+    rows = []
+    for tensor, number, end, count in zip(of.tolist(), numbers, ends, counts.tolist(), strict=True):
+        own, shape = own_name(names[tensor], number), shapes[tensor]
+        found = file.manifest.objects.get(own)
+        is_whole = found is not None and (found.format != "dense" or bool(found.attributes))
+        if (
+            found is None
+            or kind_of(found) != tensors.kinds[tensor]
+            or len(found.shape) != count
+            or (is_whole and found.shape != shape)
+        ):
+            raise FormatError(
+                "the file lacks a chunk that its columns tell of, or has another one",
+                reason=Reason.SHARD_FILE,
+                object_name=own,
+            )
+        word, begin = WHOLE_OBJECT if is_whole else "raw", tuple(offsets[end - count : end])
+        chunk = Chunk(-1, tensor, 0, number, word, begin, found.shape, 0, 0, None)
+        rows.append(stored_as(chunk, 0, found))
+    return tensors, rows

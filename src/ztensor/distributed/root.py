@@ -68,6 +68,7 @@ from ztensor.typing import Durable, Path, Storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from typing import BinaryIO
 
     Array = np.ndarray[Any, Any]
 
@@ -251,17 +252,18 @@ def _array(file: FileObjects, name: str) -> object:
     return file.value(f"{_VALUES}/{name}", copy=True)
 
 
-def parse_root(file: FileObjects) -> Root:
+def parse_root(file: FileObjects, *, is_part: bool = False) -> Root:
     """Return what the root says, every claim checked.
 
     Args:
         file: the open root; values are read of it when they are asked for.
+        is_part: whether the chunks are those of one process, which need not make whole tensors.
 
     Raises:
         ZTensorError: what `read_root` raises.
     """
     with foreign_bytes("the root", file.name):
-        return _Parser(file).root()
+        return _Parser(file).root(is_part=is_part)
 
 
 class _Parser:
@@ -274,7 +276,7 @@ class _Parser:
         told = file.attributes.get(ATTRIBUTE)
         self._told: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
 
-    def root(self) -> Root:
+    def root(self, *, is_part: bool) -> Root:
         version = self._told.get("version")
         if type(version) is not int or version < 1:
             raise broken("the root has no version", found=describe(version))
@@ -286,8 +288,9 @@ class _Parser:
                 found=str(version),
             )
         table = self._table()
-        with self._budget.lent(table.check_cost):
-            table.require_valid()
+        if not is_part:
+            with self._budget.lent(table.check_cost):
+                table.require_valid()
         values = None
         if _VALUES in self._file.names:
             values = functools.partial(_values_of, self._file, self._budget)
@@ -414,7 +417,7 @@ def encode_values(values: Mapping[str, object]) -> Any:
 
 
 def write_root(
-    sink: Sink,
+    sink: Sink | BinaryIO,
     table: ChunkTable,
     values: Any,
     writer: str,
@@ -425,7 +428,7 @@ def write_root(
     """Write the root, and put it in place.
 
     Args:
-        sink: where it goes; it appears as a whole.
+        sink: where it goes; a file appears as a whole.
         table: what is in the checkpoint.
         values: what `encode_values` gave.
         writer: what writes it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Behind the name of a tensor, before the number of its second and later objects in one file.
 SEPARATOR = "\x1f"
+# Those of its chunks that a file has beside their objects. The rest is in the manifest.
 _COLUMNS = (
     "tensors/names", "tensors/name_lengths", "tensors/kind", "tensors/rank", "tensors/shape",
     "chunks/tensor", "chunks/object", "chunks/offsets",
@@ -29,28 +30,6 @@ _COLUMNS = (
 def own_name(name: str, number: int) -> str:
     """Return what the objects of a tensor are called in a file."""
     return f"{name}{SEPARATOR}{number}" if number else name
-
-
-class Written(NamedTuple):
-    """An object of the file that is being written.
-
-    Attributes:
-        own: its name in the file.
-        tensor: the number of the tensor.
-        number: which of the tensor's objects in this file it is.
-        offsets: where the box begins.
-        sizes: how long it is.
-        is_whole: only the file tells what it is made of.
-        content: xxh3-128 over its decoded bytes, where that is wanted.
-    """
-
-    own: str
-    tensor: int
-    number: int
-    offsets: tuple[int, ...]
-    sizes: tuple[int, ...]
-    is_whole: bool
-    content: bytes | None = None
 
 
 class Tensors:
@@ -90,85 +69,54 @@ class Tensors:
         return number
 
 
-def kind_of_tensor(tensor: Tensor) -> Kind:
-    """Return the kind of a tensor: its layout, and the types of its main component."""
-    layout = LAYOUTS.get(tensor.format)
-    role = next(iter(tensor.components)) if layout is None else layout.main_role
-    storage, logical = spell(tensor.components[role].dtype)
-    return Kind(storage, logical, tensor.format)
+def kind_of(found: Tensor | TensorObject) -> Kind:
+    """Return the kind of a tensor or an object: its layout, the types of its main component."""
+    layout, components = LAYOUTS.get(found.format), found.components
+    role = layout.main_role if layout is not None else ""
+    main = components[role if role in components else next(iter(components))]
+    if isinstance(main, np.ndarray):
+        return Kind(*spell(main.dtype), found.format)
+    return Kind(main.dtype, main.type, found.format)
 
 
-def kind_of_object(found: TensorObject) -> Kind:
-    """Return the kind of an object of a file: its layout, and the types of its main component."""
-    layout = LAYOUTS.get(found.format)
-    main = None if layout is None else found.components.get(layout.main_role)
-    one = main or next(iter(found.components.values()))
-    return Kind(one.dtype, one.type, found.format)
-
-
-def row_of(written: Written, file: int, found: TensorObject) -> Chunk:
-    """Return the row of an object that was written."""
-    one = found.components.get("data")
-    is_whole = written.is_whole or one is None
-    return Chunk(
-        -1,
-        written.tensor,
-        file,
-        written.number,
-        WHOLE_OBJECT if is_whole or one is None else one.encoding,
-        written.offsets,
-        written.sizes,
-        0 if is_whole or one is None else one.offset,
-        found.stored_nbytes,
-        None if is_whole or one is None else one.digest,
-        written.content,
+def stored_as(chunk: Chunk, file: int, found: TensorObject) -> Chunk:
+    """Return the row of a chunk that was written as an object of a file."""
+    data = found.components.get("data")
+    if chunk.encoding == WHOLE_OBJECT or data is None:
+        return chunk._replace(file=file, encoding=WHOLE_OBJECT, length=found.stored_nbytes)
+    return chunk._replace(
+        file=file,
+        encoding=data.encoding,
+        at=data.offset,
+        length=found.stored_nbytes,
+        digest=data.digest,
     )
 
 
-class FileTable(NamedTuple):
-    """What a file says of its chunks beside their objects.
-
-    Attributes:
-        kinds: of its tensors.
-        columns: see `ztensor/distributed/root.py`. The rest is in the manifest.
-    """
-
-    kinds: Sequence[Kind]
-    columns: dict[str, Array]
-
-
 def columns_of_file(
-    tensors: Tensors, written: Sequence[Written], empty: Iterable[int]
-) -> tuple[str, FileTable]:
-    """Return the columns of the file that is being written, and what stands before their names.
+    tensors: Tensors, written: Sequence[Chunk], empty: Iterable[int]
+) -> tuple[str, Sequence[Kind], dict[str, Array]]:
+    """Return what stands before the names of a file's columns, its kinds of tensors, the columns.
 
     Args:
         tensors: all tensors of the part.
         written: the objects of this file.
         empty: tensors without elements, which have no object.
     """
-    there = sorted({*empty, *(one.tensor for one in written)})
     own, places = Tensors(), {}
     prefix = f"{SEPARATOR}table"
-    for number in there:
+    for number in sorted({*empty, *(one.tensor for one in written)}):
         name = tensors.names[number]
         while name.startswith(prefix):
             prefix += SEPARATOR
         shape, kind = tensors.shapes[number], tensors.kinds[number]
         places[number] = own.number(name, shape, kind, is_whole=False)
     rows = [
-        Chunk(-1, places[one.tensor], 0, one.number, "raw", one.offsets, one.sizes, 0, 0, None)
-        for one in written
+        one._replace(tensor=places[one.tensor], encoding="raw", content=None) for one in written
     ]
     table = table_of(own, rows, [])
     columns = columns_of(table)
-    return f"{prefix}/", FileTable(table.kinds, {name: columns[name] for name in _COLUMNS})
-
-
-def told_digest(text: str) -> tuple[str, str]:
-    """Return the algorithm and the digits of a digest that a manifest or a root has."""
-    algorithm, _, digits = text.lower().partition(":")
-    return algorithm, digits.removeprefix("0x")
+    return f"{prefix}/", table.kinds, {name: columns[name] for name in _COLUMNS}
 
 
 def content_of(pieces: Iterable[memoryview]) -> bytes:
@@ -186,28 +134,11 @@ def table_of(tensors: Tensors, rows: Sequence[Chunk], files: Sequence[TableFile]
     """Return rows as columns, in the order of the tensors."""
     rows = sorted(rows, key=lambda row: row.tensor)
     kinds = {kind: number for number, kind in enumerate(dict.fromkeys(tensors.kinds))}
-    encodings = {
-        word: n for n, word in enumerate(dict.fromkeys(["raw", *(r.encoding for r in rows)]))
-    }
-    texts = [row.digest for row in rows if row.encoding != WHOLE_OBJECT]
-    algorithm = next((told_digest(text)[0] for text in texts if text), "")
-    digest = None
-    if algorithm:
-        width = ALGORITHMS[algorithm].digits // 2
-        empty = bytes(width)
-        digest = np.frombuffer(
-            b"".join(
-                empty if row.digest is None else bytes.fromhex(told_digest(row.digest)[1])
-                for row in rows
-            ),
-            np.uint8,
-        ).reshape(len(rows), width)
-
-    content = None
-    if rows and any(row.content is not None for row in rows):
-        none = bytes(CONTENT_BYTES)
-        whole = b"".join(none if row.content is None else row.content for row in rows)
-        content = np.frombuffer(whole, np.uint8).reshape(len(rows), CONTENT_BYTES)
+    words = dict.fromkeys(["raw", *(row.encoding for row in rows)])
+    encodings = {word: number for number, word in enumerate(words)}
+    texts = [(row.digest or "").lower() for row in rows]
+    algorithm = next((text.partition(":")[0] for text in texts if text), "")
+    digests = [bytes.fromhex(text.rpartition(":")[2].removeprefix("0x")) for text in texts]
 
     def column(values: Iterable[int]) -> Array:
         return np.fromiter(values, np.int64)
@@ -227,7 +158,16 @@ def table_of(tensors: Tensors, rows: Sequence[Chunk], files: Sequence[TableFile]
         sizes=column(itertools.chain.from_iterable(row.sizes for row in rows)),
         at=column(row.at for row in rows),
         length=column(row.length for row in rows),
-        digest=digest,
+        digest=_in_rows(digests, ALGORITHMS[algorithm].digits // 2) if algorithm else None,
         algorithm=algorithm,
-        content=content,
+        content=_in_rows([row.content or b"" for row in rows], CONTENT_BYTES),
+    )
+
+
+def _in_rows(every: Sequence[bytes], width: int) -> Array | None:
+    """Return bytes of one width as rows, zeros for empty ones; None where all are empty."""
+    if not any(every):
+        return None
+    return np.frombuffer(b"".join(one or bytes(width) for one in every), np.uint8).reshape(
+        -1, width
     )

@@ -57,7 +57,7 @@ class FileOfPart(NamedTuple):
         name: of the file.
         table: its chunks.
         save: which save it is of.
-        process: whose it is; None where an earlier release did not say.
+        process: whose it is; None where it does not say.
         part: a token of the writer; a process that tried again has another.
         number: which file of the part it is.
         files: how many the part has; only its last one says so.

@@ -13,7 +13,7 @@ import numpy as np
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
 from ztensor.distributed.opened import DividedObjects
 from ztensor.distributed.place import opener
-from ztensor.distributed.rows import SEPARATOR, told_digest
+from ztensor.distributed.rows import SEPARATOR, own_name
 from ztensor.errors import ObjectNotFoundError, Problem, Reason, SourceError, ZTensorError
 from ztensor.ext import ALGORITHMS, FileObjects, Range, open_file
 from ztensor.options import shifted
@@ -92,8 +92,7 @@ def _of_file(
         chunks = {}
         for row in rows.tolist():
             chunk = table.chunk(row)
-            name = table.names[chunk.tensor]
-            chunks[f"{name}{SEPARATOR}{chunk.number}" if chunk.number else name] = chunk
+            chunks[own_name(table.names[chunk.tensor], chunk.number)] = chunk
         problems = itertools.islice(_differences(opened, chunks, file.digest), _MOST)
         wanted = None if is_whole else [name for name in chunks if name in opened.names]
         report = opened.check(wanted, **how)
@@ -139,17 +138,16 @@ def _differences(file: FileObjects, chunks: Mapping[str, Chunk], digest: str) ->
         yield Problem(Reason.SHARD_INDEX, wrong, ("objects", name), object_name=name)
 
 
-def _digest(text: str | None) -> object:
-    return None if text is None else told_digest(text)
+def _digest(text: str | None) -> str:
+    return (text or "").lower()
 
 
 def _has_manifest(file: FileObjects, digest: str) -> bool:
-    frame = file.frame
-    algorithm, digits = told_digest(digest)
-    if frame is None or algorithm not in ALGORITHMS:
+    frame, algorithm = file.frame, ALGORITHMS.get(_digest(digest).partition(":")[0])
+    if frame is None or algorithm is None:
         return False
     whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
-    return told_digest(ALGORITHMS[algorithm].of(whole.pieces()))[1] == digits
+    return _digest(algorithm.of(whole.pieces())) == _digest(digest)
 
 
 def _named(report: VerifyReport, chunks: Mapping[str, Chunk]) -> VerifyReport:

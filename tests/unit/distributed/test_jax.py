@@ -18,7 +18,7 @@ import pytest
 
 import ztensor
 from ztensor.distributed import PartWriter, commit, open_divided, read_root
-from ztensor.distributed.sending import record_from_bytes, record_to_bytes
+from ztensor.distributed.committing import record_from_bytes, record_to_bytes
 from ztensor.errors import (
     ArgumentValueError,
     FormatError,

@@ -18,7 +18,7 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from ztensor.distributed import PartRecord, PartWriter, commit, read_root, repair
-from ztensor.distributed.sending import record_from_bytes, record_to_bytes
+from ztensor.distributed.committing import record_from_bytes, record_to_bytes
 
 W = np.arange(48, dtype=np.float32).reshape(12, 4)
 WORLD = 3
@@ -243,24 +243,13 @@ def _unmarked(folder: Path, step: int, which: Sequence[int]) -> None:
             part.finish()
 
 
-def _of_an_earlier_release(folder: Path, step: int, which: Sequence[int]) -> None:
-    """Write parts as earlier releases did: each object says itself which chunk it is."""
-    for process in which:
-        told = {"divided": {"process": process, "empty": [["none", "f32", "", [0, 3]]]}}
-        with ztensor.Writer(folder / f"{process:05d}-0000000{step}.zt", attributes=told) as writer:
-            for name, start in (("w", process * 4), ("w\x1f1", process * 4 + 2)):
-                box = {"of": "w", "shape": [12, 4], "offsets": [start, 0]}
-                writer.write(name, W[start : start + 2] + step, attributes={"divided": box})
-
-
-@pytest.mark.parametrize("write", [_unmarked, _of_an_earlier_release])
 def test_parts_that_do_not_say_their_save_are_joined_where_the_caller_vouches_for_them(
-    tmp_path: Path, write: Callable[[Path, int, Sequence[int]], None]
+    tmp_path: Path,
 ) -> None:
     for name, steps in {"mixed": (1, 2, 2), "one": (1, 1, 1)}.items():
         (tmp_path / name).mkdir()
         for process, step in enumerate(steps):
-            write(tmp_path / name, step, [process])
+            _unmarked(tmp_path / name, step, [process])
         assert _repaired(tmp_path / name) is None
     report = repair(tmp_path / "one", one_save=True)
     assert report.written is not None
@@ -402,7 +391,6 @@ def _alone(home: Path, step: int, rank: int, processes: int, save_id: Any) -> No
 def test_folders_of_processes_that_do_not_talk_are_joined_where_they_are_of_one_save(
     tmp_path: Path, ids: tuple[object, object], is_joined: bool
 ) -> None:
-    """Those of earlier releases say nothing, and are read as before."""
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
     from ztensor.distributed.torch.opened import opened_at
 
