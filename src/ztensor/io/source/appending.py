@@ -99,7 +99,7 @@ class LockedFile(FileSource):
                 file=self.name,
             )
 
-    def put(self, data: bytes | memoryview, offset: int) -> None:
+    def put(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Write bytes at an offset behind the old end; where that fails, cut the file back.
 
         Raises:
@@ -197,14 +197,13 @@ class Commit(Gatherer):
         piece = max(_PIECE_BYTES, _GUARDS_PER_PIECE * len(guard))
         self.small_bytes = self.most_bytes = piece
 
-    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
-        gathered = b"".join(pieces)
+    def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
         self._file.put(gathered, start)
         self._file.put(data, start + len(gathered))
 
     def abort(self) -> None:
         """Drop what is gathered, and let go of the file, which holds its old state."""
-        self._forget()
+        self._gathered.clear()
         self._file.close()
 
 
@@ -227,10 +226,10 @@ class CommitBehind(Commit):
 
     _guarded = 0  # the end of the last guard
 
-    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+    def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
         self._file.put(self._guard, self.position)
         self._guarded = self.position + len(self._guard)
-        super()._store(pieces, data, start)
+        super()._store(gathered, data, start)
 
     def end_blobs(self) -> int:
         """Put every blob on disk before what follows, and return where the manifest will lie."""
@@ -279,11 +278,11 @@ class CommitOver(Commit):
         self._room = file.size  # the length of the file, which ends with the guard or the old one
         self._is_final = False  # the new footer may be there
 
-    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+    def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
         needed = self.position + len(self._guard)
         if needed > self._room:
             self._make_room(needed + min(needed - self._file.size, _AHEAD_BYTES))
-        super()._store(pieces, data, start)
+        super()._store(gathered, data, start)
 
     def _make_room(self, nbytes: int) -> None:
         """Make the file that long; the old guard is written over when the new one is on disk."""
@@ -300,8 +299,8 @@ class CommitOver(Commit):
     def commit(self, manifest: bytes = b"") -> None:
         """Store what is left with the manifest, then write the footer over the guard."""
         size = len(self._guard)
-        rest, start = b"".join([*self._pieces, manifest[:-size]]), self.position - self._gathered
-        self._forget()
+        start = self.position - len(self._gathered)
+        rest, self._gathered = self._gathered + manifest[:-size], bytearray()
         end = self._end(start + len(rest) + size)
         if end <= self._room < end + _SECTOR_BYTES:
             end = self._room

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ztensor.io.source.appending import LockedFile
 
 
-# Linux takes at most 1024 buffers in one call. More of them are short: joining takes less time.
-_MOST_PIECES = 1024
 _COPY_BYTES = 8 << 20
 # What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.
 _KERNEL_BYTES = 256 << 20
@@ -299,18 +297,17 @@ class FileSink(OpenFile, Gatherer):
         name = f".{shown(self._target)}.{secrets.token_hex(8)}.tmp"
         return os.path.join(self._folder, name)
 
-    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
-        self._ask(functools.partial(self._write_all, pieces, data, start), "cannot write")
+    def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
+        self._ask(functools.partial(self._write_all, gathered, data, start), "cannot write")
 
-    def _write_all(self, pieces: list[bytes], data: memoryview, start: int, number: int) -> None:
-        nbytes, written = sum(map(len, pieces)), 0
-        if self._is_reserving and nbytes + data.nbytes >= LEAST_BYTES:
-            self._is_reserving = reserve(number, start, nbytes + data.nbytes)
-        if 1 < len(pieces) <= _MOST_PIECES and hasattr(os, "writev"):
-            written = os.writev(number, pieces)
-        if written < nbytes:  # of the others, or on a disk that is nearly full
-            _write(number, memoryview(b"".join(pieces))[written:], start + written)
-        _write(number, data, start + nbytes)
+    def _write_all(self, gathered: bytearray, data: memoryview, start: int, number: int) -> None:
+        nbytes = len(gathered) + data.nbytes
+        if self._is_reserving and nbytes >= LEAST_BYTES:
+            self._is_reserving = reserve(number, start, nbytes)
+        for rest in (memoryview(gathered), data):
+            while rest.nbytes:
+                count = os.write(number, rest[: WRITE_BYTES - start % WRITE_BYTES])
+                rest, start = rest[count:], start + count  # noqa: PLW2901  # what is left
 
     def skip(self, count: int) -> None:
         """Go on so many bytes further; between is a hole, which reads as zeros.
@@ -429,13 +426,6 @@ class FileSink(OpenFile, Gatherer):
         if name is not None and self._stamp is not None:
             with contextlib.suppress(OSError):
                 removal.remove(name, self._stamp)
-
-
-def _write(number: int, data: memoryview, start: int) -> None:
-    while data.nbytes:
-        count = os.write(number, data[: WRITE_BYTES - start % WRITE_BYTES])
-        data = data[count:]
-        start += count
 
 
 def sink_of(target: Any, *, durable: Durable) -> Sink:

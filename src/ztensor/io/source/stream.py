@@ -34,8 +34,7 @@ class Gatherer(abc.ABC):
 
     def __init__(self, position: int = 0) -> None:
         self.position = position
-        self._pieces: list[bytes] = []
-        self._gathered = 0
+        self._gathered = bytearray()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Append bytes.
@@ -47,10 +46,9 @@ class Gatherer(abc.ABC):
         if count > self.small_bytes:
             self._flush(data, count)
             return
-        self._pieces.append(bytes(data))
-        self._gathered += count
+        self._gathered += data
         self.position += count
-        if self._gathered >= self.most_bytes:
+        if len(self._gathered) >= self.most_bytes:
             self._flush()
 
     def end_blobs(self) -> int:
@@ -59,18 +57,14 @@ class Gatherer(abc.ABC):
 
     def _flush(self, data: bytes | bytearray | memoryview = b"", count: int = 0) -> None:
         """Store what is gathered, and `count` bytes that follow it."""
-        pieces, start = self._pieces, self.position - self._gathered
-        self._forget()
+        gathered, self._gathered = self._gathered, bytearray()
+        start = self.position - len(gathered)
         self.position += count
         if start < self.position:
-            self._store(pieces, memoryview(data), start)
-
-    def _forget(self) -> None:
-        """Drop what is gathered."""
-        self._pieces, self._gathered = [], 0
+            self._store(gathered, memoryview(data), start)
 
     @abc.abstractmethod
-    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+    def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
         """Write what was gathered from an offset on, and then what follows it."""
 
 
@@ -104,9 +98,9 @@ class StreamSink(Gatherer):
         name = getattr(file, "name", None)
         self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
 
-    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
+    def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
         del start
-        for whole in (memoryview(b"".join(pieces)), data):
+        for whole in (memoryview(gathered), data):
             done = 0
             while done < whole.nbytes:
                 done += self._write_some(whole[done : done + WRITE_BYTES])
@@ -145,4 +139,4 @@ class StreamSink(Gatherer):
 
     def abort(self) -> None:
         """Drop what is gathered."""
-        self._forget()
+        self._gathered.clear()
