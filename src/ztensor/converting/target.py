@@ -39,8 +39,8 @@ class Target(FileSink):
         self._look = look
         self._written = written
 
-    def _store(self, pieces: list[bytes], data: memoryview, start: int) -> None:
-        super()._store(pieces, data, start)
+    def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
+        super()._store(gathered, data, start)
         self._written(self.position)
 
     def commit(self, manifest: bytes = b"") -> None:
