@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ztensor.buffers import aligned, new_bytes
+from ztensor.io.collecting import no_collection
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.places import Places
 from ztensor.io.source.base import Source
@@ -65,7 +66,8 @@ def take_small(file: FileObjects, places: Places, take: Take, workers: int) -> N
         nbytes, count = nbytes + int(sizes.sum()), count + len(run.names)
         parts = map(run.rows, _cut(run, sizes))
         jobs += [functools.partial(_take_run, file, encoding, part, take) for part in parts]
-    run_jobs(jobs, workers if nbytes > _LEAST_FOR_THREADS * count else 1)
+    with no_collection():
+        run_jobs(jobs, workers if nbytes > _LEAST_FOR_THREADS * count else 1)
 
 
 def in_order(places: Places) -> Places:
