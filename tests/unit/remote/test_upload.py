@@ -12,7 +12,6 @@ import pytest
 import ztensor
 from ztensor.errors import ClosedError, UsageError
 from ztensor.io.source.sink import Place, sink_of
-from ztensor.io.source.targets import Nowhere
 from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 from ztensor.remote import upload
@@ -135,7 +134,7 @@ def test_what_is_only_read_is_refused(tmp_path: Path) -> None:
 
 def test_free_or_not(store: Any) -> None:
     Place.of(remote(store)).require_free(overwrite=False)
-    Nowhere(remote(store)).write(b"a dry run")
+    Place.of(remote(store)).dry().write(b"a dry run")
     assert there(store) is None
     Place("memory://bucket/k", remote=remote(store)).sink(durable=True).commit()
     Place.of(remote(store)).require_free(overwrite=True)

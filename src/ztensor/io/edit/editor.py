@@ -27,8 +27,7 @@ from ztensor.io.opening import Reader
 from ztensor.io.reading.portable import Portable
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import FileSink
-from ztensor.io.source.targets import Nowhere
+from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.writing.stream import ObjectSink
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
@@ -120,7 +119,7 @@ class Editor(Writer):
                 if old is None and not atomic:
                     self._extend(self._commit(frame), self.old_nbytes)
                     return
-                new = Nowhere(name) if dry_run else FileSink(name, durable=durable)
+                new = Place(name).dry() if dry_run else FileSink(name, durable=durable)
                 self._extend(new, 0)
                 if old is None:
                     new.start_with(self._locked, blobs_end(frame, manifest), progress=progress)

@@ -134,14 +134,14 @@ def repair(
             raise _nothing_found(report)
         if locked is None:
             target = _require_other(path_text(write), name, overwrite=overwrite)
-            sink = Nowhere(target) if dry_run else FileSink(target, durable=durable)
+            sink = Place(target).dry() if dry_run else FileSink(target, durable=durable)
             _copy(source, 0, report.end, sink, progress)
             return dataclasses.replace(report, written=target)
         tail = None
         if not drop_tail:
             tail = _free_name(f"{name}.tail-")
             place = Place(tail, is_new=True, like=locked.rights())
-            sink = Nowhere(tail) if dry_run else FileSink(place, durable=True)
+            sink = Place(tail).dry() if dry_run else FileSink(place, durable=True)
             _copy(source, report.end, source.size, sink, progress)
         locked.cut(report.end)
         return dataclasses.replace(report, written=name, tail_path=tail)

@@ -31,7 +31,6 @@ from ztensor.io.source.removal import remove
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stores import source_of
-from ztensor.io.source.targets import Nowhere
 from ztensor.io.tensor import no_mapping
 from ztensor.io.writing.saving import save_all, save_as
 from ztensor.limits import DEFAULT_LIMITS
@@ -370,7 +369,7 @@ def save_files(
             found=describe(target, 40),
         )
     limit = parse_size(max_shard_size)
-    Nowhere(target)  # raises where no file can be
+    place.dry()  # raises where no file can be
     sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
     objects = ((name, size, _memory(tensors, name)) for name, size in sizes.items())
     groups = [names for names, _ in naming.plan_shards(objects, limit)]

@@ -20,9 +20,16 @@ from ztensor.io.source.local import Descriptor, FileSource, OpenFile
 from ztensor.io.source.paths import flush_folder, path_text, system_call
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow
-from ztensor.io.source.stores import Store, remote_of
+from ztensor.io.source.stores import Store, is_remote
 from ztensor.io.source.stream import WRITE_BYTES, Gatherer, StreamSink
-from ztensor.io.source.targets import Nowhere, no_folder, require_own_link, require_place, shown
+from ztensor.io.source.targets import (
+    Nowhere,
+    no_folder,
+    require_own_link,
+    require_place,
+    require_room,
+    shown,
+)
 from ztensor.io.source.urls import Remote
 from ztensor.threads.background import note_write
 
@@ -76,7 +83,10 @@ class Place(NamedTuple):
             ArgumentTypeError: it is no path.
             ArgumentValueError: no file can have that path.
         """
-        return cls(path_text(given), remote=remote_of(given))
+        path = path_text(given)
+        if isinstance(given, Remote):
+            return cls(path, remote=given)
+        return cls(path, remote=Remote(path) if is_remote(path) else None)
 
     def require_free(self, *, overwrite: bool = False, allowed_by: str | None = None) -> None:
         """Refuse to write over what is there, unless that is allowed.
@@ -116,7 +126,7 @@ class Place(NamedTuple):
 
         return LockedFile(self.path, lock=lock, timeout=timeout)
 
-    def dry(self, *, makes_folder: bool = False) -> Sink:
+    def dry(self, *, makes_folder: bool = False) -> Nowhere:
         """Return a sink that counts bytes and keeps none, as a dry run does.
 
         Args:
@@ -125,7 +135,11 @@ class Place(NamedTuple):
         Raises:
             SourceError: no file can be made there.
         """
-        return Nowhere(self.remote or self.path, makes_folder=makes_folder)
+        if self.remote is None:
+            require_room(self.path, makes_folder=makes_folder)
+            return Nowhere(self.path)
+        Store.of(self.remote.url).require_writable(self.remote)
+        return Nowhere(self.remote.name)
 
     def sink(self, durable: Durable) -> Sink:
         """Return what writes there.

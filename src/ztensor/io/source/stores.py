@@ -240,19 +240,6 @@ def is_remote(path: str) -> bool:
     return True
 
 
-def remote_of(given: Any) -> Remote | None:
-    """Return the URL a caller names a file by, with what opens its store; None for one on disk.
-
-    Raises:
-        ArgumentTypeError: it is no path.
-        ArgumentValueError: no file can have that path.
-    """
-    if isinstance(given, Remote):
-        return given
-    path = path_text(given)
-    return Remote(path) if is_remote(path) else None
-
-
 def source_of(given: Any, *, mapped: bool, size: int | None = None) -> Source:
     """Return where the bytes of what a caller passed come from.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Any
 
 from ztensor.errors import (
     SourceError,
@@ -16,8 +15,7 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
-from ztensor.io.source.paths import absolute_path, is_url, path_text, system_call
-from ztensor.io.source.stores import Store, remote_of
+from ztensor.io.source.paths import absolute_path, is_url, system_call
 
 _MOST_LINKS = 40
 
@@ -100,32 +98,26 @@ def require_place(target: str, path: str, *, is_followed: bool = True) -> None:
     )
 
 
-class Nowhere:
-    """A sink that counts bytes and keeps none: what a dry run writes to.
+def require_room(path: str, *, makes_folder: bool = False) -> None:
+    """Raise where no file can be made: the folder is missing, or the target is no regular file.
 
     Args:
         path: where the file would appear.
         makes_folder: whether its folder would be made where it is missing.
-        position: the offset of the first byte.
-
-    Raises:
-        SourceError: none could: the folder is missing, or the target is not a regular file.
     """
+    target = os.path.realpath(absolute_path(path))
+    with system_call("cannot write", path):
+        require_place(target, path)
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder) and (os.path.lexists(folder) or not makes_folder):
+        raise no_folder(path, folder)
 
-    def __init__(self, path: Any, *, makes_folder: bool = False, position: int = 0) -> None:
-        self.position = position
-        remote = remote_of(path)
-        self.name = path = path_text(path)
-        if remote is not None:
-            self.name = remote.name
-            Store.of(remote.url).require_writable(remote)
-            return
-        target = os.path.realpath(absolute_path(path))
-        with system_call("cannot write", path):
-            require_place(target, path)
-        folder = os.path.dirname(target)
-        if not os.path.isdir(folder) and (os.path.lexists(folder) or not makes_folder):
-            raise no_folder(path, folder)
+
+class Nowhere:
+    """A sink that counts bytes and keeps none: what a dry run writes to."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.position = name, 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Count bytes."""

@@ -14,7 +14,7 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.ext import Place
-from ztensor.io.source.targets import Nowhere, require_own_link
+from ztensor.io.source.targets import require_own_link
 
 
 def test_a_link_to_nothing_is_something(tmp_path: Path) -> None:
@@ -27,20 +27,20 @@ def test_a_link_to_nothing_is_something(tmp_path: Path) -> None:
 def test_a_dry_run_finds_what_the_run_would(tmp_path: Path, makes_folder: bool) -> None:
     (tmp_path / "file").write_bytes(b"old")
     for there in ("file", "new"):
-        sink = Nowhere(tmp_path / there, makes_folder=makes_folder)
+        sink = Place.of(tmp_path / there).dry(makes_folder=makes_folder)
         sink.write(b"bytes")
         assert (sink.name, sink.end_blobs()) == (str(tmp_path / there), 5)
         sink.commit(b"manifest")
         assert sink.position == 13
     with pytest.raises(SourceNotRegularError, match="a folder"):
-        Nowhere(tmp_path, makes_folder=makes_folder)
+        Place.of(tmp_path).dry(makes_folder=makes_folder)
     with pytest.raises(SourceError):  # a file is in the place of its folder
-        Nowhere(tmp_path / "file" / "m.zt", makes_folder=makes_folder)
+        Place.of(tmp_path / "file" / "m.zt").dry(makes_folder=makes_folder)
     if makes_folder:
-        Nowhere(tmp_path / "gone" / "m.zt", makes_folder=True)
+        Place.of(tmp_path / "gone" / "m.zt").dry(makes_folder=True)
     else:
         with pytest.raises(SourceNotFoundError, match="does not exist"):
-            Nowhere(tmp_path / "gone" / "m.zt")
+            Place.of(tmp_path / "gone" / "m.zt").dry()
     assert sorted(os.listdir(tmp_path)) == ["file"]
 
 
@@ -48,7 +48,7 @@ def test_a_dry_run_finds_what_the_run_would(tmp_path: Path, makes_folder: bool) 
 def test_a_dry_run_refuses_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(SourceNotRegularError, match="a device or pipe"):
-        Nowhere(tmp_path / "pipe")
+        Place.of(tmp_path / "pipe").dry()
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no users")
