@@ -37,14 +37,16 @@ class Attributes:
     Args:
         window: the file.
         types: its types.
-        leave: told of what is not given, by kind and name.
+        leave: told of what is not given: its kind, the name of an attribute or "", how many.
 
     Attributes:
         nbytes: bytes of all attributes and texts that were read so far.
     """
 
-    def __init__(self, window: Window, types: Types, leave: Callable[[str, str], None]) -> None:
-        self._leave = leave
+    def __init__(
+        self, window: Window, types: Types, leave: Callable[[str, str, int], None]
+    ) -> None:
+        self.leave = leave
         self._window = window
         self._heaps = GlobalHeaps(window)
         self._types = types
@@ -65,7 +67,7 @@ class Attributes:
             name, value = self._read(body)
             text = text_of(name, budget)
             if value is _NOTHING or text is None:
-                self._leave("attribute", name.decode(errors="replace"))
+                self.leave("attribute", name.decode(errors="replace"), 1)
             else:
                 budget.charge_bytes(_COST + len(name))
                 found.append((order, name, text, value))
@@ -108,7 +110,7 @@ class Attributes:
             raise unknown("a shared dataspace")
         kind = self._types.of(kind_body, is_shared=bool(flags & _TYPE_SHARED))
         if kind.names:
-            self._leave("names of an enum", name.decode(errors="replace"))
+            self.leave("names of an enum", name.decode(errors="replace"), 1)
         shape = parse_space(Fields(self._window, space_body)).shape
         return name, self._value(kind, shape, fields)
 

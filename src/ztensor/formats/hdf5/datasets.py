@@ -35,8 +35,6 @@ from ztensor.formats.hdf5.window import Fields, Window, malformed, unknown
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     # Storage type or words for what no type here holds, logical type, how elements are read.
     Known = tuple[str, str | None, Elements | None]
 
@@ -51,23 +49,15 @@ class Datasets:
         window: the file.
         types: its types.
         attributes: reads its attributes and texts.
-        name_lost: told how many numbers of a dataset have names.
 
     Attributes:
         encodings: how the data of all of them is decoded.
     """
 
-    def __init__(
-        self,
-        window: Window,
-        types: Types,
-        attributes: Attributes,
-        name_lost: Callable[[int], None],
-    ) -> None:
+    def __init__(self, window: Window, types: Types, attributes: Attributes) -> None:
         self._window = window
         self._types = types
         self._attributes = attributes
-        self._name_lost = name_lost
         self.encodings: dict[str, Encoding] = {**RAW, _UNREAD: Absent(_UNREAD, _UNREAD_MESSAGE)}
 
     def read(self, header: Header) -> TensorObject | str:
@@ -80,12 +70,12 @@ class Datasets:
             SourceError: it cannot be read.
         """
         window = self._window
-        layout, space_message = header.of(Kind.LAYOUT), header.of(Kind.SPACE)
+        layout_message, space_message = header.of(Kind.LAYOUT), header.of(Kind.SPACE)
         type_message = header.of(Kind.TYPE)
-        if layout is None or space_message is None or type_message is None:
+        if layout_message is None or space_message is None or type_message is None:
             raise malformed("a dataset has no layout")
-        where = parse_layout(window, layout)
-        if where.place == Place.VIRTUAL:
+        layout = parse_layout(window, layout_message)
+        if layout.place == Place.VIRTUAL:
             return refused("virtual dataset")
         if space_message.is_shared:
             return refused("dataset with a shared dataspace")
@@ -93,7 +83,7 @@ class Datasets:
         attributes = self._attributes.of(header)
         kind = self._types.of(type_message.body, is_shared=type_message.is_shared)
         if kind.names:
-            self._name_lost(kind.names)
+            self._attributes.leave("names of an enum", "", kind.names)
         filters = self._filters(header.of(Kind.FILTERS))
         dtype, logical, elements = known_as(kind, attributes)
         if header.of(Kind.EXTERNAL) is not None:
@@ -101,7 +91,7 @@ class Datasets:
         elif space.shape is None:
             dtype, elements = "null dataspace", None
         elif not space.shape and kind.text is not None and kind.size <= MOST_BYTES:
-            text = self._text(where, kind)
+            text = self._text(layout, kind)
             if text is not None:
                 return text
         for one in filters:
@@ -110,7 +100,7 @@ class Datasets:
         shape = space.shape or ()
         if elements is None:
             return refused(dtype, shape, attributes)
-        component = self._component(header, where, space, elements, filters)
+        component = self._component(header, layout, space, elements, filters)
         component = component._replace(dtype=dtype, type=logical)
         return TensorObject(shape, "dense", {"data": component}, attributes or None)
 

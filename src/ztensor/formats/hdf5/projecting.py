@@ -87,12 +87,7 @@ class _Walk:
         self._at = ""  # the path that is looked at
         types = Types(self._window)
         self._reader = Attributes(self._window, types, self._leave)
-        self._datasets = Datasets(
-            self._window,
-            types,
-            self._reader,
-            lambda count: self._left.add("names of an enum", self._at, count),
-        )
+        self._datasets = Datasets(self._window, types, self._reader)
         self._attributes: dict[str, object] = {}
         self._objects: dict[str, TensorObject] = {}
         self._soft: dict[str, str] = {}
@@ -126,8 +121,8 @@ class _Walk:
         manifest = Manifest("", self._objects, self._attributes or None)
         return Projection(manifest, self._datasets.encodings, self._left)
 
-    def _leave(self, kind: str, name: str) -> None:
-        self._left.add(kind, f"{self._at}/{name}" if self._at else name)
+    def _leave(self, kind: str, name: str, count: int) -> None:
+        self._left.add(kind, "/".join(filter(None, (self._at, name))), count)
 
     def _named(self, path: str, links: list[Link]) -> list[tuple[str, Link]]:
         """Return the links of a group, each with its path."""

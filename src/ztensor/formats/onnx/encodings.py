@@ -157,24 +157,19 @@ class Elements(Encoding):
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Decode all elements."""
-        count = self._packed(destination.nbytes)
-        if self._within is not None:
-            packed = empty_array((count,), np.dtype(np.uint8))
-            self._within.decode_into(stored, packed.data, limits)
-        else:
-            packed = np.frombuffer(stored.read(0, stored.length), np.uint8)
+        count, bits = self._packed(destination.nbytes), self._kind.bits
         target: Array = np.frombuffer(destination, np.uint8)
-        if self._is_varints:
-            width = 1 if self._kind.bits else self._width
-            whole = empty_array((count * width,), target.dtype) if self._kind.bits else target
-            self._fill_numbers(packed, whole)
-            packed = whole
-        if self._kind.bits:
-            packed = _unpacked(packed, self._kind.bits, self._kind.dtype, target.size)
-        if packed.nbytes != target.nbytes:
-            raise _wrong_count(target.nbytes, packed.nbytes)
-        if packed is not target:
-            target[...] = packed.view(np.uint8)
+        numbers = empty_array((count,), target.dtype) if bits else target
+        if self._within is not None:
+            self._within.decode_into(stored, numbers.data, limits)
+        elif self._is_varints:
+            self._fill_numbers(np.frombuffer(stored.read(0, stored.length), np.uint8), numbers)
+        else:
+            require_equal_length(count, stored.length, "packed elements have another length")
+            numbers = np.frombuffer(stored.read(0, count), np.uint8)
+        if bits:
+            elements = _unpacked(numbers, bits, self._kind.dtype, target.size)
+            target[...] = elements.view(np.uint8)
 
     def _fill_numbers(self, data: Array, whole: Array) -> None:
         """Fill `whole` with varints as elements, some at a time: work on one takes forty bytes.
@@ -182,33 +177,28 @@ class Elements(Encoding):
         Raises:
             EncodingError: there is another number of them, or one does not fit its type.
         """
+        kind = STORAGE_TYPES[self._kind.dtype].kind
+        is_signed, is_bool = kind == "i" and not self._kind.bits, self._kind.dtype == "bool"
         width = 1 if self._kind.bits else self._width
-        is_signed = STORAGE_TYPES[self._kind.dtype].kind == "i" and not self._kind.bits
-        is_bool = self._kind.dtype == "bool"
         found = whole.view(np.dtype(f"<{'i' if is_signed else 'u'}{width}"))
-        count, start, done = found.size, 0, 0
+        start = done = 0
         while start < data.size:
             part = data[start : start + VARINT_BYTES]
             last = np.flatnonzero(part < 0x80)
-            if not last.size or done + last.size > count:
-                break
             stop = done + last.size
-            found[done:stop] = _narrowed(
-                _varints(part, last), width, is_signed=is_signed, is_bool=is_bool
-            )
+            if not last.size or stop > found.size:
+                break
+            values = _varints(part, last)
+            found[done:stop] = values != 0 if is_bool else _narrowed(values, found.dtype)
             start, done = start + int(last[-1]) + 1, stop
-        if start != data.size or done != count:
-            raise _wrong_count(count, done)
-
-
-def _wrong_count(expected: int, found: int) -> EncodingError:
-    return EncodingError(
-        "there are more or fewer elements than the shape has",
-        reason=Reason.SIZE_MISMATCH,
-        expected=str(expected),
-        found=str(found),
-        section=SECTION,
-    )
+        if start != data.size or done != found.size:
+            raise EncodingError(
+                "there are more or fewer elements than the shape has",
+                reason=Reason.SIZE_MISMATCH,
+                expected=str(found.size),
+                found=str(done),
+                section=SECTION,
+            )
 
 
 def _varints(data: Array, last: Array) -> Array:
@@ -232,18 +222,15 @@ def _varints(data: Array, last: Array) -> Array:
     return values
 
 
-def _narrowed(values: Array, width: int, *, is_signed: bool, is_bool: bool) -> Array:
-    """Return numbers as little-endian elements of `width` bytes.
+def _narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Return numbers as elements.
 
     Raises:
         EncodingError: one does not fit.
     """
-    if is_bool:
-        truth: Array = (values != 0).view(np.uint8)
-        return truth
-    if is_signed:
+    if dtype.kind == "i":
         values = values.view(np.int64)
-    narrow: Array = values.astype(np.dtype(f"<{'i' if is_signed else 'u'}{width}"))
+    narrow: Array = values.astype(dtype)
     if not np.array_equal(narrow.astype(values.dtype), values):
         raise EncodingError(
             "a number does not fit its element type", reason=Reason.FIELD_VALUE, section=SECTION
