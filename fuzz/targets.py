@@ -47,8 +47,8 @@ from ztensor.numpy import save
 from ztensor.spec.container import v1
 from ztensor.spec.container.framing import Container
 from ztensor.spec.container.v2 import schema as v2
+from ztensor.spec.encoding.base import Held
 from ztensor.spec.encoding.zstd.codec import Zstd
-from ztensor.spec.encoding.zstd.frames import Held
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder import VERSIONS, build, item, sealed, zstd_frame
 from ztensor.testing.promise import PromiseBroken, exercise
@@ -397,7 +397,7 @@ def _by_chunks(stored: Any, length: int) -> bytes:
 
 
 def _by_runs(stored: Any, length: int) -> bytes:
-    runs = ZSTD.find_runs(stored, length, LIMITS)
+    runs = ZSTD.require_length(stored, length, LIMITS)
     if runs is None:
         return _into(stored, length)
     out = bytearray(length)

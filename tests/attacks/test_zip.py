@@ -18,7 +18,7 @@ from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.formats import deflate
 from ztensor.formats.deflate import Stream, inflated
 from ztensor.limits import MIB, Limits
-from ztensor.spec.encoding.zstd.frames import Held
+from ztensor.spec.encoding.base import Held
 
 PIECE = deflate.PIECE_BYTES
 

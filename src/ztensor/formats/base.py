@@ -72,6 +72,10 @@ class InBlocks(Encoding):
     ) -> None:
         """Fill `destination` with the elements at a place."""
 
+    @abc.abstractmethod
+    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+        """Refuse what cannot give so many bytes."""
+
     def _can_cut(self, stored: Stored) -> bool:
         """Return whether a block costs less than the whole."""
         return True
@@ -102,9 +106,9 @@ class InBlocks(Encoding):
         """Return whether it gives block by block."""
         return self._can_cut(stored)
 
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return the blocks: a slice reads those it needs. Offsets are those of decoded bytes."""
-        self.require_length(stored, expected_length, limits)
+        self._require_length(stored, expected_length, limits)
         if not self._can_cut(stored):
             return None
         ends = self._blocks.ends()

@@ -290,7 +290,7 @@ class Fortran(InBlocks):
         self._shape = shape
         self._width = width
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a stored length that is not the expected one."""
         for length in (stored.length, self._blocks.nbytes):
             require_equal_length(expected_length, length, "the stored length is not the array's")

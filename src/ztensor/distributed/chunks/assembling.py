@@ -439,9 +439,14 @@ class DividedEncoding(Encoding):
     def __init__(self, assembler: Assembler) -> None:
         self._assembler = assembler
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse what cannot decode to `expected_length` bytes, before they are allocated."""
-        self._assembler.require_length(self._number(stored), expected_length, limits)
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Refuse what cannot decode to so many bytes; return blocks of rows, for slices."""
+        number = self._number(stored)
+        self._assembler.require_length(number, expected_length, limits)
+        if not self.is_streamed(stored):
+            return None
+        ends = self._blocks(number).ends()
+        return Runs(ends, ends)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` (flat, bytes, writable) exactly."""
@@ -484,14 +489,6 @@ class DividedEncoding(Encoding):
         """Return whether `decode_chunks` holds little more than the piece it gives."""
         component = self._assembler.table.kind_of(self._number(stored)).component
         return component.is_native()
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return blocks of rows, of which a slice reads those it needs."""
-        self.require_length(stored, expected_length, limits)
-        if not self.is_streamed(stored):
-            return None
-        ends = self._blocks(self._number(stored)).ends()
-        return Runs(ends, ends)
 
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits

@@ -104,7 +104,7 @@ class InBoxes(InBlocks):
             self._is_filled = True
         return [self._lying(box) for box in range(len(self._entry.sizes))]
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse where boxes are missing or overlap, or the tensor has another length."""
         del stored, limits
         message = "the tensor has another number of elements than its shape"

@@ -50,7 +50,7 @@ class Unwritten(InBlocks):
         self._value = fill
         self._most_decoded = 0  # bytes that may be made while the whole is read
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a shape that claims far more than the stored bytes can give."""
         most = min(max(_ALWAYS_BYTES, stored.length * _MOST_RATIO), limits.decoded_bytes)
         asked = max(expected_length, self._most_decoded)

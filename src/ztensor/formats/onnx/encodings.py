@@ -101,7 +101,7 @@ class External(InBlocks):
         with self._beside.opened(self._parts) as source:
             return source.identity() or ()
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse a file that is too short."""
         require_equal_length(expected_length, self._length, "external data has another length")
         with self._beside.opened(self._parts) as source:

@@ -89,7 +89,7 @@ class Gathered(InBlocks):
         super().__init__(name, Blocks(geometry.size, geometry.width, GATHERED_BYTES))
         self.geometry = geometry
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
+    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse tensors that repeat few stored bytes very often, or have another length."""
         span = self.geometry.span
         most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)

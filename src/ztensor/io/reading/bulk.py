@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ztensor.buffers import aligned, new_bytes
+from ztensor.errors import ZTensorError
 from ztensor.io.collecting import no_collection
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.places import Places
 from ztensor.io.source.base import Source
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.encoding import Encoding
+from ztensor.spec.encoding.base import Held
 from ztensor.spec.model.manifest import ALIGNMENT
 from ztensor.spec.model.objects import Bools, Ints
 from ztensor.threads import run_jobs
@@ -57,7 +59,7 @@ def take_small(file: FileObjects, places: Places, take: Take, workers: int) -> N
         if word != "raw":
             encoding, decoded, least = file.encodings.get(word), places.nbytes(), _LEAST_PACKED
             is_small &= (decoded > 0) & (decoded <= min(_SMALL_BYTES, file.limits.decoded_bytes))
-            if encoding is None or not encoding.decodes_many:
+            if encoding is None:
                 continue
         if np.count_nonzero(is_small) < least:
             continue
@@ -126,9 +128,11 @@ def _take_run(file: FileObjects, encoding: Encoding | None, run: Places, take: T
     targets = [new_bytes(nbytes) for nbytes in run.nbytes().tolist()]
     covers_decoded = file.object(name).components["data"].digest_covers_decoded
     right = np.ones(len(targets), np.bool_) if covers_decoded else _are_right(file, run, found)
-    some = np.flatnonzero(right)
-    into = [targets[number] for number in some.tolist()]
-    right[some] = encoding.decode_small(memory, starts[some], run.lengths[some], into, file.limits)
+    for number in np.flatnonzero(right).tolist():
+        try:
+            encoding.decode_into(Held(found[number]), targets[number], file.limits)
+        except ZTensorError:
+            right[number] = False
     if covers_decoded:
         right &= _are_right(file, run, targets)
     take(run, targets, right)

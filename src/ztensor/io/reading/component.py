@@ -306,11 +306,9 @@ class StoredComponent:
         else:
             require_decodable(expected, shared.limits)
         require_declared(self.component, expected)
-        runs = None
-        if expected >= _LEAST_SHARED_BYTES and not shared.bringing.prefers_long_reads:
-            runs = encoding.find_runs(stored, expected, shared.limits)
-        else:
-            encoding.require_length(stored, expected, shared.limits)
+        runs = encoding.require_length(stored, expected, shared.limits)
+        if expected < _LEAST_SHARED_BYTES or shared.bringing.prefers_long_reads:
+            runs = None
         buffer = empty_array((expected,), _BYTES) if memory is None else memory
         if runs is not None and len(runs.decoded) > 2:
             from ztensor.io.reading.parts import decode_all  # as slices do
@@ -435,7 +433,7 @@ class StoredComponent:
             # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
                 stored = Range(shared.source, component.offset, length)
-        runs = runs or shared.recent.get(place) or encoding.find_runs(stored, needed, limits)
+        runs = runs or shared.recent.get(place) or encoding.require_length(stored, needed, limits)
         if runs is not None:
             nbytes = 2 * len(runs.decoded) * runs.decoded.itemsize
             shared.recent.keep(place, runs, nbytes)

@@ -365,7 +365,7 @@ def require_listed(file: FileObjects, component: Component, expected: int | None
         return
     stored = file.stored(component).stored()
     told = runs_of_field(listed, stored.length, expected)
-    if told is None or told != encoding.find_runs(stored, expected, file.limits):
+    if told is None or told != encoding.require_length(stored, expected, file.limits):
         raise FormatError(
             f"the field {FRAME_FIELD!r} does not list the frames that are there",
             reason=Reason.FIELD_VALUE,

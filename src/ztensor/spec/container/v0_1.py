@@ -78,7 +78,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
                 objects[name] = made
         return None, end
 
-    entries, end = decoder.read(0, 0, visit)
+    entries, end = decoder.visit(0, 0, visit)
     if type(entries) is not list:
         decoder.require_end(end)
         message = f"expected a CBOR array of maps, found {kind_of(entries)}"

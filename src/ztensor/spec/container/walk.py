@@ -77,7 +77,7 @@ class Root:
         pos = self._level = 0
         if decoder.data.startswith(_SELF_DESCRIBED) and not decoder.strict:
             pos, self._level = decoder.enter(0, 0)[1], 1
-        root, end = decoder.read(pos, self._level, self._read_value)
+        root, end = decoder.visit(pos, self._level, self._read_value)
         decoder.require_end(end)
         problems: list[Problem] = []
         self.values = read_fields(root, form.root, (), problems)
@@ -105,7 +105,7 @@ class Root:
                 self.objects, end = found
                 return {}, end
             del self.problems[known:]
-        objects, end = decoder.read(start, level, self._read_object)
+        objects, end = decoder.visit(start, level, self._read_object)
         if type(objects) is cbor.Pairs:
             message = "expected a map with text keys, found a map with keys that are not text"
             path, section = (form.objects,), form.root.section

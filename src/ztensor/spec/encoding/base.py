@@ -14,9 +14,6 @@ from ztensor.errors import EncodingError, LimitError, Reason, UsageError, descri
 from ztensor.limits import Limits
 from ztensor.spec.model.manifest import Component
 
-Bools = np.ndarray[Any, np.dtype[np.bool_]]
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-
 _PIECE_BYTES = 8 << 20  # of what is decoded as a whole
 RUN_BYTES = 4 << 10  # runs that decode to less are entered together
 
@@ -41,6 +38,21 @@ class Stored(Protocol):
     def read(self, offset: int, length: int) -> memoryview:
         """Return exactly `length` bytes from `offset`; a view where they are in memory."""
         ...
+
+
+class Held:
+    """Stored bytes that are in memory as one buffer: the bytes from `start` on."""
+
+    __slots__ = ("length", "start", "view")
+
+    def __init__(self, view: memoryview, start: int = 0) -> None:
+        self.view = view
+        self.start = start
+        self.length = start + len(view)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        """Return `length` bytes from `offset`."""
+        return self.view[offset - self.start : offset - self.start + length]
 
 
 class Runs(NamedTuple):
@@ -92,7 +104,6 @@ class Encoding(abc.ABC):
         must_shrink: whether what it makes no smaller is stored raw.
         has_sum: whether decoding all of a component compares a checksum that its format has.
         is_absent: whether it refuses all: what has it is listed only.
-        decodes_many: whether it has `decode_small`.
         has_table: whether its stored bytes end with a table of their runs: see `end`.
     """
 
@@ -101,21 +112,24 @@ class Encoding(abc.ABC):
     must_shrink = False
     has_sum = False
     is_absent = False
-    decodes_many = False
     has_table = False
 
-    def require_length(  # noqa: B027  # many have nothing to refuse
-        self, stored: Stored, expected_length: int, limits: Limits
-    ) -> None:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Refuse stored bytes that cannot decode to `expected_length` bytes; decode nothing.
 
         Cheap, and meant for the moment before the destination is allocated: a shape that claims
         terabytes over a few stored bytes fails here. Passing is no promise: decoding still checks.
 
+        Returns:
+            The runs of the stored bytes, each of which `decode_run` decodes by itself. None where
+            only the whole can be decoded, or nothing but decoding tells.
+
         Raises:
             EncodingError: the stored bytes are damaged, or cannot give that length.
             LimitError: a safety cap is exceeded.
         """
+        del stored, expected_length, limits
+        return None
 
     @abc.abstractmethod
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
@@ -176,19 +190,6 @@ class Encoding(abc.ABC):
 
     # --- Parts of a component -----------------------------------------------------------------
 
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the runs of stored bytes that decode to `expected_length`; decode nothing.
-
-        None where only the whole can be decoded, or nothing but decoding tells. Refuses what
-        `require_length` refuses.
-
-        Raises:
-            EncodingError: the stored bytes are damaged, or cannot give that length.
-            LimitError: a safety cap is exceeded.
-        """
-        self.require_length(stored, expected_length, limits)
-        return None
-
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
@@ -224,28 +225,6 @@ class Encoding(abc.ABC):
         """
         del stored, offsets, sizes, target
         return False
-
-    def decode_small(
-        self,
-        memory: memoryview,
-        starts: Ints,
-        lengths: Ints,
-        targets: Sequence[memoryview],
-        limits: Limits,
-    ) -> Bools:
-        """Decode many components of the form that little data usually has; return which were.
-
-        Those that are of another form, or wrong, leave anything where they should go:
-        `decode_into` then decodes them, or says what is wrong.
-
-        Args:
-            memory: where the stored bytes are.
-            starts: where in it those of each begin.
-            lengths: how many each has, within the memory.
-            targets: memory that each has to fill exactly.
-            limits: the caps in force.
-        """
-        raise NotImplementedError  # it does not decode many
 
     # --- Writing ------------------------------------------------------------------------------
 

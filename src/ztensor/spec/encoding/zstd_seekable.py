@@ -13,33 +13,25 @@ to decode to exactly what it says.
 
 from __future__ import annotations
 
-import bisect
+import itertools
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
 from ztensor.errors import EncodingError, Reason, describe
 from ztensor.limits import Limits
-from ztensor.spec.encoding.base import (
-    Bools,
-    Encoding,
-    Ints,
-    Runs,
-    Stored,
-    require_decodable,
-    wrong_length,
-)
+from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_decodable, wrong_length
 from ztensor.spec.encoding.zstd.codec import ZSTD, Zstd
-from ztensor.spec.encoding.zstd.frames import Held, walk_frames
+from ztensor.spec.encoding.zstd.frames import hold, walk_frames
 
 SECTION = "the encoding zt.zstd-seekable/1"
 FRAME_MOST = 16 << 20
 
 _HEAD, _ENTRY, _FOOT = struct.Struct("<4sI"), struct.Struct("<II"), struct.Struct("<IB4s")
 _SKIPPABLE, _MAGIC = bytes.fromhex("5E2A4D18"), bytes.fromhex("B1EA928F")
-_PIECE_BYTES = 1 << 20
+_END_OF_ONE = _HEAD.size + _ENTRY.size + _FOOT.size  # the table of one frame
 _USUAL_RATIO = 64  # decoded to stored bytes; more is believed after a look at the frames
 
 
@@ -53,7 +45,6 @@ class ZstdSeekable(Encoding):
     name = "zt.zstd-seekable/1"
     is_written = False  # by this name: who asks for zstd gets it in files of 2.x
     must_shrink = True  # what it makes no smaller is stored raw
-    decodes_many = True
     has_table = True
 
     def __init__(self, zstd: Zstd) -> None:
@@ -102,11 +93,7 @@ class ZstdSeekable(Encoding):
             raise wrong_length(expected_length, f"{total} by the table", is_long=is_long)
         return table
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse stored bytes whose table or frames cannot give `expected_length` bytes."""
-        self.find_runs(stored, expected_length, limits)
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
         """Return which frames decode to which bytes.
 
         Only the table is read. The frames are looked at where so many bytes would be much memory
@@ -124,40 +111,43 @@ class ZstdSeekable(Encoding):
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` (flat, bytes, writable) exactly, frame after frame."""
-        table = self.table(stored, limits, len(destination))
-        self._decode(stored, table, range(len(table.stored) - 1), destination, limits)
+        length, total = stored.length - _END_OF_ONE, len(destination)
+        if length >= 0 and total <= FRAME_MOST:  # most have one frame
+            one = self.end([(length, total)])
+            if stored.read(length, len(one)) == one:
+                self.decode_run(stored, 0, length, destination, limits)
+                return
+        for _ in self._decode(stored, total, limits, lambda start, stop: destination[start:stop]):
+            pass
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, about 1 MiB or a frame at a time, new memory each."""
-        table = self.table(stored, limits, expected_length)
-        decoded, first, count = table.decoded, 0, len(table.stored) - 1
-        while first < count:
-            last = bisect.bisect_right(decoded, decoded[first] + _PIECE_BYTES) - 1
-            last = max(last, first + 1)
+        """Yield the decoded bytes in order, a frame at a time, new memory each."""
+
+        def new(start: int, stop: int) -> memoryview:
             # Bounded beside what is decoded: an entry may claim 16 MiB over a few bytes.
-            chunk = memoryview(bytearray(decoded[last] - decoded[first]))
-            self._decode(stored, table, range(first, last), chunk, limits)
-            first = last
-            if chunk.nbytes:
-                yield chunk
+            return memoryview(bytearray(stop - start))
+
+        yield from filter(len, self._decode(stored, expected_length, limits, new))
 
     def _decode(
-        self, stored: Stored, table: Runs, entries: range, destination: memoryview, limits: Limits
-    ) -> None:
+        self,
+        stored: Stored,
+        expected_length: int | None,
+        limits: Limits,
+        target: Callable[[int, int], memoryview],
+    ) -> Iterator[memoryview]:
         """Decode entries one by one: each has to give exactly what the table says of it."""
-        stops, begins = table
-        low, high, base = stops[entries.start], stops[entries.stop], begins[entries.start]
-        if high - low <= _PIECE_BYTES:  # read once, not once for every frame
-            stored = Held(stored.read(low, high - low), low)
-        for entry in entries:
-            start, stop = stops[entry], stops[entry + 1]
-            part = destination[begins[entry] - base : begins[entry + 1] - base]
+        table = self.table(stored, limits, expected_length)
+        stored = hold(stored, 0, table.stored[-1])
+        for (start, begin), (stop, end) in itertools.pairwise(zip(*table, strict=True)):
+            part = target(begin, end)
             if start < stop:
                 self.decode_run(stored, start, stop, part, limits)
             elif part.nbytes:
                 raise wrong_length(part.nbytes, "no stored bytes")
+            yield part
 
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
@@ -169,27 +159,6 @@ class ZstdSeekable(Encoding):
             if error.reason is Reason.ENCODING_TRUNCATED:  # not the end of what is stored
                 error.reason = Reason.ENCODING_MALFORMED
             raise
-
-    def decode_small(
-        self,
-        memory: memoryview,
-        starts: Ints,
-        lengths: Ints,
-        targets: Sequence[memoryview],
-        limits: Limits,
-    ) -> Bools:
-        """Decode many frames of one block each, with tables of one entry; see `Encoding`."""
-        size = len(self.end([(0, 0)]))
-        stored, ends = lengths - size, (starts + lengths).tolist()
-        is_one = np.zeros(len(targets), np.bool_)
-        for number, length in enumerate(stored.tolist()):
-            if length >= 0:
-                table = self.end([(length, len(targets[number]))])
-                is_one[number] = memory[ends[number] - size : ends[number]] == table
-        some = np.flatnonzero(is_one)
-        into = [targets[number] for number in some.tolist()]
-        is_one[some] = self._zstd.decode_small(memory, starts[some], stored[some], into, limits)
-        return is_one
 
     def is_streamed(self, stored: Stored) -> bool:
         """Return True: a piece is decoded when it is asked for."""

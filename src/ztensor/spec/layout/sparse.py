@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NoReturn
 
 import numpy as np
 
 from ztensor.buffers import too_large, zeros_array
 from ztensor.errors import LayoutError, Problem, Reason
-from ztensor.spec.layout.base import Array, View, width_of
-from ztensor.spec.model.manifest import Component
+from ztensor.spec.layout.base import Array, Layout, View, width_of
+from ztensor.spec.model.manifest import Component, TensorObject
 
 CSR_SECTION, COO_SECTION = "1.2 section 3, sparse_csr", "1.2 section 3, sparse_coo"
 _SECTIONS = {"indptr": CSR_SECTION, "indices": CSR_SECTION, "coords": COO_SECTION}
@@ -55,26 +54,17 @@ class PointerWatch:
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
-        self._position = 0
-        self._last = 0
+        self._position = self._last = 0
 
     def feed(self, block: Array) -> None:
         """Check the next pointers."""
-        if block.size and self._position == 0 and block[0] != 0:
-            raise broken_pointers("0 as the first", int(block[0]))
-        for start in range(0, block.size, _BLOCK):
-            part = block[start : start + _BLOCK]
-            if int(part[0]) < self._last:
-                self._refuse(self._last, int(part[0]), 0)
-            falls = np.flatnonzero(part[1:] < part[:-1])
-            if falls.size:
-                at = int(falls[0])
-                self._refuse(int(part[at]), int(part[at + 1]), at + 1)
-            self._position += part.size
-            self._last = int(part[-1])
-
-    def _refuse(self, before: int, found: int, at: int) -> NoReturn:
-        raise broken_pointers(f"at least {before} at position {self._position + at}", found)
+        if not block.size:
+            return
+        if self._position == 0 and block[0] != 0:
+            raise broken_pointers("0 as the first", block[0])
+        require_rising(block, self._last, self._position)
+        self._position += block.size
+        self._last = int(block[-1])
 
     def finish(self, counts: Mapping[str, int]) -> None:
         """Check the number of pointers, and that the last is the number of values."""
@@ -84,7 +74,25 @@ class PointerWatch:
             raise broken_pointers(expected, self._last)
 
 
-def broken_pointers(expected: str, found: int) -> LayoutError:
+def require_rising(pointers: Array, least: int, position: int = 0) -> None:
+    """Raise where a row pointer is less than the one before it.
+
+    Args:
+        pointers: some of them, one at least.
+        least: what is before them.
+        position: where in the component they begin, for the message.
+
+    Raises:
+        LayoutError: one is.
+    """
+    falls = np.flatnonzero(pointers[1:] < pointers[:-1]) + 1
+    at = 0 if pointers[0] < least else int(falls[0]) if falls.size else None
+    if at is not None:
+        least = int(pointers[at - 1]) if at else least
+        raise broken_pointers(f"at least {least} at position {position + at}", pointers[at])
+
+
+def broken_pointers(expected: str, found: object) -> LayoutError:
     """Return the error for row pointers that cannot be true."""
     return _broken(Reason.INDEX_POINTERS, "indptr", "the row pointers are broken", expected, found)
 
@@ -136,39 +144,38 @@ def require_in_range(indices: Array, bound: int, role: str, position: int = 0) -
     raise _broken(Reason.INDEX_RANGE, role, message, expected, found)
 
 
-def check_counts(
-    component: Component, counts: Mapping[str, int | None], section: str
-) -> list[Problem]:
-    """Return a problem where components disagree about the number of entries.
+class Sparse(Layout):
+    """A layout whose components agree about one number of entries."""
 
-    Args:
-        component: the values. Where several share bytes, the others tell how many of those in the
-            last byte count.
-        counts: what each component holds, the values as `values`.
-        section: the specification's section.
-    """
-    known = {role: count for role, count in counts.items() if count is not None}
-    logical, held = component.logical, known.get("values")
-    if logical is not None and held is not None:
-        for count in known.values():
-            if held - logical.elements_per_storage < count < held:
-                known["values"] = count
-                break
-    if len(set(known.values())) < 2:
-        return []
-    found = ", ".join(f"{count} by {role!r}" for role, count in known.items())
-    message = f"expected one number of entries, found {found}"
-    return [Problem(Reason.LAYOUT_COUNT, message, ("components",), section)]
+    main_role = "values"
 
+    def check_counts(
+        self, tensor_object: TensorObject, role: str, count: int | None
+    ) -> list[Problem]:
+        """Return a problem where the values are not as many as the indices of a role.
 
-def sparse_length(component: Component, count: int | None, per_entry: int) -> int | None:
-    """Return the decoded length of `count` entries; what the manifest gives without a count."""
-    width = width_of(component)
-    if count is None or width is None or count < 0:
-        return component.known_decoded_length
-    logical = component.logical
-    elements = count * per_entry
-    return (elements if logical is None else logical.storage_count(elements)) * width
+        Args:
+            tensor_object: the object.
+            role: the indices.
+            count: how many entries they are of, as far as the manifest tells.
+        """
+        values = tensor_object.components["values"]
+        held, logical = values.known_count(), values.logical
+        if held is None or count is None or held == count:
+            return []
+        # Where several values share bytes, the indices tell how many of those in the last count.
+        if logical is not None and held - logical.elements_per_storage < count < held:
+            return []
+        message = f"expected one number of entries, found {held} by 'values', {count} by {role!r}"
+        return [Problem(Reason.LAYOUT_COUNT, message, ("components",), self.section)]
+
+    def length_of(self, component: Component, count: int | None, per_entry: int = 1) -> int | None:
+        """Return the decoded length of so many entries; without a count, what the manifest has."""
+        width, logical = width_of(component), component.logical
+        if count is None or width is None or count < 0:
+            return component.known_decoded_length
+        elements = count * per_entry
+        return (elements if logical is None else logical.storage_count(elements)) * width
 
 
 def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> Array:

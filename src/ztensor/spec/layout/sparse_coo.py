@@ -15,7 +15,6 @@ from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
     Indices,
-    Layout,
     LazyArray,
     Part,
     Rows,
@@ -27,20 +26,18 @@ from ztensor.spec.layout.base import (
 from ztensor.spec.layout.sparse import (
     COO_SECTION,
     IndexWatch,
-    check_counts,
+    Sparse,
     require_in_range,
     scatter,
-    sparse_length,
 )
 from ztensor.spec.model.manifest import TensorObject
 
 
-class SparseCoo(Layout):
+class SparseCoo(Sparse):
     """The layout `sparse_coo`."""
 
     name = "sparse_coo"
     section = COO_SECTION
-    main_role = "values"
     read_order = ("values", "coords")
     index_roles = ("coords",)
 
@@ -48,17 +45,14 @@ class SparseCoo(Layout):
         """Return problems with roles, index types and counts."""
         if problems := super().check_object(tensor_object):
             return problems
-        rank = len(tensor_object.shape)
-        coordinates = tensor_object.components["coords"].known_count()
+        rank, coords = len(tensor_object.shape), tensor_object.components["coords"]
+        coordinates = coords.known_count()
         if coordinates is not None and rank and coordinates % rank:
             message = f"expected a multiple of {rank} coordinates, found {coordinates}"
             return [component_problem(Reason.LAYOUT_COUNT, "coords", message, self.section)]
-        counts = {"values": tensor_object.components["values"].known_count()}
-        if rank:
-            counts["coords"] = tensor_object.components["coords"].known_count(rank)
-        elif coordinates:
-            counts["coords"] = -1  # a scalar has no coordinates
-        return check_counts(tensor_object.components["values"], counts, self.section)
+        # A scalar has no coordinates.
+        count = coords.known_count(rank) if rank else -1 if coordinates else None
+        return self.check_counts(tensor_object, "coords", count)
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
@@ -72,7 +66,7 @@ class SparseCoo(Layout):
         if entries is None and rank:
             entries = tensor_object.components["coords"].known_count(rank)
         component = tensor_object.components[role]
-        return sparse_length(component, entries, rank if role == "coords" else 1)
+        return self.length_of(component, entries, rank if role == "coords" else 1)
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
         """Return the number of values once they are known."""
@@ -131,14 +125,13 @@ class CooRows(Rows):
 
 def _found(along: Array, rows: Indices) -> tuple[Array, Array]:
     """Return which entries lie in some rows, and in which of these each lies."""
-    if isinstance(rows, range):
+    if isinstance(rows, range):  # an axis may be longer than int64
         low, high = sorted((rows[0], rows[-1])) if rows else (1, 0)
         place = np.flatnonzero((along >= low) & (along <= high))
-        new = along[place].astype(np.uint64) - np.uint64(low)  # an axis may be longer than int64
-        if high > low and abs(rows.step) > 1:
-            hits = new % np.uint64(abs(rows.step)) == 0
-            place, new = place[hits], new[hits] // np.uint64(abs(rows.step))
-        return place, np.uint64(row_count(rows) - 1) - new if high > low and rows.step < 0 else new
+        step = np.uint64(min(abs(rows.step), max(high - low, 1)))
+        new = along[place].astype(np.uint64) - np.uint64(low)
+        place, new = place[new % step == 0], new[new % step == 0] // step
+        return place, new if rows.step > 0 else np.uint64(max(row_count(rows), 1) - 1) - new
     along = along.astype(np.intp)
     order = np.argsort(rows, kind="stable")
     first, last = (np.searchsorted(rows[order], along, side) for side in ("left", "right"))

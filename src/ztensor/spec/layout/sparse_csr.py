@@ -16,7 +16,6 @@ from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
     Indices,
-    Layout,
     LazyArray,
     Part,
     Rows,
@@ -30,21 +29,20 @@ from ztensor.spec.layout.sparse import (
     CSR_SECTION,
     IndexWatch,
     PointerWatch,
+    Sparse,
     broken_pointers,
-    check_counts,
     require_in_range,
+    require_rising,
     scatter,
-    sparse_length,
 )
 from ztensor.spec.model.manifest import TensorObject
 
 
-class SparseCsr(Layout):
+class SparseCsr(Sparse):
     """The layout `sparse_csr`."""
 
     name = "sparse_csr"
     section = CSR_SECTION
-    main_role = "values"
     read_order = ("indptr", "indices", "values")
     index_roles = ("indices", "indptr")
 
@@ -56,14 +54,13 @@ class SparseCsr(Layout):
             problems.append(Problem(Reason.LAYOUT_RANK, message, ("shape",), self.section))
         if problems:
             return problems
-        pointers, rows = tensor_object.components["indptr"], tensor_object.shape[0]
-        width = width_of(pointers)
+        components, rows = tensor_object.components, tensor_object.shape[0]
+        width = width_of(components["indptr"])
         if width is not None:
-            why = f"{describe(rows)} rows and one more"
-            problems += check_length("indptr", pointers, (rows + 1) * width, why, self.section)
-        components = tensor_object.components
-        counts = {role: components[role].known_count() for role in ("values", "indices")}
-        return problems + check_counts(tensor_object.components["values"], counts, self.section)
+            expected, why = (rows + 1) * width, f"{describe(rows)} rows and one more"
+            problems = check_length("indptr", components["indptr"], expected, why, self.section)
+        count = components["indices"].known_count()
+        return problems + self.check_counts(tensor_object, "indices", count)
 
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
@@ -73,7 +70,7 @@ class SparseCsr(Layout):
         width = width_of(component)
         if role == "indptr" and width is not None:
             return (tensor_object.shape[0] + 1) * width
-        return sparse_length(component, entries if role in self.read_order else None, 1)
+        return self.length_of(component, entries if role in self.read_order else None)
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
         """Return the last row pointer, which is the number of values."""
@@ -162,13 +159,10 @@ class CsrRows(Rows):
 
     def _require_pointers(self, pointers: Array, start: int, stop: int) -> None:
         """Raise unless the pointers of some of the rows from `start` to `stop` can be true."""
-        falls = np.flatnonzero(pointers[1:] < pointers[:-1])
-        if falls.size:
-            before, found = pointers[falls[0] : falls[0] + 2].tolist()
-            raise broken_pointers(f"at least {before}", found)
-        first, last, count = int(pointers[0]), int(pointers[-1]), self._entries
-        if first < 0 or (first > 0 and start == 0):
-            raise broken_pointers("0 as the first", first)
+        require_rising(pointers, 0, start)
+        last, count = int(pointers[-1]), self._entries
+        if start == 0 and pointers[0] != 0:
+            raise broken_pointers("0 as the first", pointers[0])
         if last > count or (last < count and stop == self.shape[0]):
             raise broken_pointers(f"{count}, the number of values, as the last", last)
 

@@ -114,14 +114,8 @@ class Decoder:
         self.budget = Budget(Limits(cost_floor=1 << 62), 0) if budget is None else budget
         self._words: dict[bytes, str] = {}
 
-    def read(self, pos: int, level: int = 0, visit: Visit | None = None) -> tuple[Any, int]:
+    def read(self, pos: int, level: int = 0) -> tuple[Any, int]:
         """Return the item at `pos`, inside of so many others, and where it ends.
-
-        Args:
-            pos: where it begins.
-            level: in how many others it is.
-            visit: `(key, start) -> (value, end)` reads, and charges, what an array or a map has, in
-                place of the decoder; the key of an item of an array is its number.
 
         Raises:
             ManifestError: as `decode`; anything may follow the item.
@@ -129,20 +123,59 @@ class Decoder:
         """
         value: Any
         try:
-            kind = self.data[pos] >> 5
-            if visit is not None and kind in (ARRAY, MAP):
-                value, end = (self._array if kind == ARRAY else self._map)(pos, level, visit)
-            else:
-                value, end = _READERS[kind](self, pos, level)
+            value, end = _READERS[self.data[pos] >> 5](self, pos, level)
         except (IndexError, struct.error):
             raise self._truncated() from None
         except RecursionError:
-            if visit is not None:  # it may be the visitor that needs more
-                raise
             raise self._too_deep(pos) from None
         if end > len(self.data):
             raise self._truncated()
         return value, end
+
+    def visit(self, pos: int, level: int, read: Visit) -> tuple[Any, int]:
+        """Return the item at `pos`, and where it ends; its values are read, and charged, elsewhere.
+
+        Args:
+            pos: where it begins.
+            level: in how many others it is.
+            read: `(key, start) -> (value, end)` reads each value of a map. Each item of an array,
+                too, whose key is its number; of an array none is returned.
+
+        Raises:
+            ManifestError: as `read`.
+            LimitError: as `read`.
+        """
+        kind = self.kind(pos)
+        if kind not in (ARRAY, MAP):
+            return self.read(pos, level)
+        count, pos = self.enter(pos, level)
+        values: dict[str | bytes, object] = {}
+        others: dict[str | bytes, object] = {}  # keys that are not text, by their form
+        before, number = b"", 0
+        while number != count:
+            if count < 0 and self.data[pos : pos + 1] == b"\xff":
+                pos += 1
+                break
+            if kind == ARRAY:
+                _, pos = read(number, pos)
+            else:
+                start, (key, pos) = pos, self.read(pos, level + 1)
+                form = key
+                if type(key) is not str:
+                    self.budget.charge_bytes(_KEY + _PAIR)
+                    form = self._identity(key, pos - start)
+                    others[form] = key
+                if form in values:
+                    raise duplicate_key(start, key)
+                if self.strict and self.data[start:pos] < before:
+                    raise unsorted(start)
+                before = self.data[start:pos]
+                values[form], pos = read(key, pos)
+            number += 1
+        if kind == ARRAY:
+            return [], pos
+        pairs = Pairs((others.get(form, form), value) for form, value in values.items())
+        return pairs if others else values, pos
 
     def kind(self, pos: int) -> int | None:
         """Return the major type of the item at `pos`; None behind the end."""
@@ -276,34 +309,30 @@ class Decoder:
         self.budget.release_to(left - cost)
         return whole, pos + 1
 
-    def _array(self, pos: int, level: int, visit: Visit | None = None) -> tuple[list[object], int]:
-        data, cost = self.data, _ITEM if visit is None else 0
-        count, pos = self.enter(pos, level, cost)
+    def _array(self, pos: int, level: int) -> tuple[list[object], int]:
+        data = self.data
+        count, pos = self.enter(pos, level, _ITEM)
+        item: object
         items: list[object] = []
-        for _ in range(count) if count >= 0 else self._endless(cost):
+        for _ in range(count) if count >= 0 else self._endless(_ITEM):
             first = data[pos]
             if first == _BREAK and count < 0:
                 return items, pos + 1
-            if visit is not None:
-                item, pos = visit(len(items), pos)
-            elif first < 0x18:
+            if first < 0x18:
                 item, pos = first, pos + 1
             else:
                 item, pos = _READERS[first >> 5](self, pos, level + 1)
             items.append(item)
         return items, pos
 
-    def _map(
-        self, pos: int, level: int, visit: Visit | None = None
-    ) -> tuple[dict[str, object] | Pairs, int]:
+    def _map(self, pos: int, level: int) -> tuple[dict[str, object] | Pairs, int]:
         """Read a map; short texts, which most keys are, are read here."""
         data, words, strict = self.data, self._words, self.strict
-        cost = _PAIR if visit is None else 0
-        count, pos = self.enter(pos, level, cost)
+        count, pos = self.enter(pos, level, _PAIR)
         fields: dict[str, object] = {}
         key: Any
         before = b""
-        for _ in range(count) if count >= 0 else self._endless(cost):
+        for _ in range(count) if count >= 0 else self._endless(_PAIR):
             start, first = pos, data[pos]
             if 0x5F < first < 0x78:
                 pos += first - 0x5F
@@ -315,7 +344,7 @@ class Decoder:
             elif first == _BREAK and count < 0:
                 return fields, pos + 1
             else:
-                return self._pairs(fields, pos, count, level, visit)
+                return self._pairs(fields, pos, count, level)
             first = data[pos]  # behind the end where the key is cut: then it is no key at all
             if key in fields:
                 raise duplicate_key(start, key)
@@ -324,16 +353,14 @@ class Decoder:
                 if form < before:
                     raise unsorted(start)
                 before = form
-            if visit is not None:
-                fields[key], pos = visit(key, pos)
-            elif first < 0x18:
+            if first < 0x18:
                 fields[key], pos = first, pos + 1
             else:
                 fields[key], pos = _READERS[first >> 5](self, pos, level + 1)
         return fields, pos
 
     def _pairs(
-        self, fields: dict[str, object], pos: int, count: int, level: int, visit: Visit | None
+        self, fields: dict[str, object], pos: int, count: int, level: int
     ) -> tuple[Pairs, int]:
         """Read the rest of a map whose next key is no text. Equal keys are written alike."""
         pairs: list[tuple[object, object]] = [*fields.items()]
@@ -345,8 +372,7 @@ class Decoder:
                 pos += 1
                 break
             key, end = _READERS[self.data[pos] >> 5](self, pos, level + 1)
-            first = self.data[end]
-            value, behind = visit(key, end) if visit else _READERS[first >> 5](self, end, level + 1)
+            value, behind = _READERS[self.data[end] >> 5](self, end, level + 1)
             form = self._identity(key, end - pos)
             if form in seen:
                 raise duplicate_key(pos, key)

@@ -87,7 +87,7 @@ def test_a_slice_reads_the_table_and_its_own_frames() -> None:
         )
         assert reader.verify().outcome == "ok"
     stored = Counting(packed(data.tobytes(), 1 << 14))
-    runs = ENCODING.find_runs(stored, len(data), DEFAULT_LIMITS)
+    runs = ENCODING.require_length(stored, len(data), DEFAULT_LIMITS)
     assert runs is not None
     assert stored.taken < 1 << 10
     target = memoryview(bytearray(1 << 14))
@@ -132,12 +132,12 @@ def test_it_streams() -> None:
 def test_every_frame_of_4_kib_can_be_entered() -> None:
     data = DATA[: 5 * 4096]
     stored = packed(data, 4096)
-    runs = ENCODING.find_runs(Counting(stored), len(data), DEFAULT_LIMITS)
+    runs = ENCODING.require_length(Counting(stored), len(data), DEFAULT_LIMITS)
     assert runs is not None
     assert list(runs.decoded) == [0, 4096, 8192, 12288, 16384, 20480]
     assert len(runs.stored) == 6
     short = packed(data, 2048)
-    runs = ENCODING.find_runs(Counting(short), len(data), DEFAULT_LIMITS)
+    runs = ENCODING.require_length(Counting(short), len(data), DEFAULT_LIMITS)
     assert runs is not None
     assert list(runs.decoded) == [0, 4096, 8192, 12288, 16384, 20480]
 
@@ -184,26 +184,3 @@ def test_the_length_that_is_asked_for_is_that_of_the_table(expected: int) -> Non
     for use in (ENCODING.require_length, lambda *args: list(ENCODING.decode_chunks(*args))):
         with refused(EncodingError, reason):
             use(stored, expected, DEFAULT_LIMITS)
-
-
-def test_small_data_is_decoded_many_at_a_time() -> None:
-    texts = [DATA[:90], bytes(300), b"x" * 5, DATA[:700]]
-    whole = [seekable([zstandard.compress(text)], [len(text)]) for text in texts]
-    other = bytearray(whole[0])
-    other[-17 - 8] ^= 1  # the magic of the table
-    several = seekable([zstandard.compress(b"ab"), zstandard.compress(b"c")], [2, 1])
-    flagged = bytearray(whole[0])
-    flagged[-5] = 0x80
-    one_more = seekable([zstandard.compress(texts[0])], [91])
-    shifted = bytearray(whole[0])
-    shifted[-17] ^= 1  # the stored length
-    stored = [*whole, bytes(other), several, bytes(flagged), one_more, bytes(shifted), b"short"]
-    lengths = np.array([len(one) for one in stored])
-    starts = np.cumsum(lengths) - lengths
-    sizes = [len(text) for text in texts] + [90, 3, 90, 91, 90, 5]
-    targets = [memoryview(bytearray(size)) for size in sizes]
-    found = ENCODING.decode_small(
-        memoryview(b"".join(stored)), starts, lengths, targets, DEFAULT_LIMITS
-    )
-    assert found.tolist() == [True] * 4 + [False] * 6
-    assert [bytes(target) for target in targets[:4]] == texts

@@ -1033,3 +1033,17 @@ def test_errors_are_of_our_family() -> None:
         "the manifest is not valid CBOR at byte 1: expected an item, "
         "found byte 0x1c (RFC 8949 section 3)"
     )
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x81\x00", b"\xa1\x61a\x00", b"\x9f\x00\xff", b"\xbf\x61a\x00\xff"]
+)
+@pytest.mark.parametrize("error", [IndexError, RecursionError])
+def test_what_a_reader_of_values_raises_is_no_damage_of_the_manifest(
+    data: bytes, error: type[Exception]
+) -> None:
+    def read(key: object, start: int) -> tuple[object, int]:
+        raise error
+
+    with pytest.raises(error):
+        cbor.Decoder(data).visit(0, 0, read)

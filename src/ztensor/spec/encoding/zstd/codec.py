@@ -5,17 +5,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TypeVar
-
-import numpy as np
 
 from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.limits import Limits
 from ztensor.spec.encoding.base import (
-    Bools,
     Encoding,
-    Ints,
+    Held,
     Runs,
     Stored,
     require_decodable,
@@ -23,8 +20,6 @@ from ztensor.spec.encoding.base import (
 )
 from ztensor.spec.encoding.zstd.frames import (
     Frame,
-    Held,
-    are_small_frames,
     hold,
     require_window,
     walk_frames,
@@ -36,6 +31,7 @@ from ztensor.threads.sharing import large_window
 # measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.
 FRAME_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20  # largest piece `decode_chunks` yields, and one read of a streamed frame
+WHOLE_BYTES = 128 << 10  # a frame up to here, decoded, is decoded to memory of its own and copied
 ONE_PASS_BYTES = 8 << 20  # a frame up to here, stored, is read whole: see `_span`
 
 FASTEST_LEVEL = -(1 << 17)
@@ -62,7 +58,6 @@ class Zstd(Encoding):
     name = "zstd"
     is_written = True
     must_shrink = True  # what it makes no smaller is stored raw
-    decodes_many = True
 
     def __init__(self, binding: Binding | None = None) -> None:
         self._binding = binding
@@ -72,15 +67,8 @@ class Zstd(Encoding):
             for key in itertools.product(range(1, KEPT_LEVEL + 1), (False, True))
         }
 
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse frames that cannot decode to `expected_length` bytes; only headers are read."""
-        self.find_runs(stored, expected_length, limits)
-
-    def find_runs(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return which frames decode to which bytes, or None where not all of them tell.
-
-        Only headers are read.
-        """
+    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
+        """Return which frames decode to which bytes; only headers are read."""
         runs: Runs | None = Runs.none()
         least = most = 0
         for frame in walk_frames(stored, limits):
@@ -113,10 +101,31 @@ class Zstd(Encoding):
         require_decodable(total, limits)
         stored = hold(stored, start, stop)
         frames = walk_frames(stored, limits, start=start, stop=stop)
-        if isinstance(stored, Held) and self._bound().crosses_frames:
-            frames = _joined(frames)
+        if isinstance(stored, Held):
+            frame = next(walk_frames(stored, limits, start=start, stop=stop), None)
+            if frame and frame.stop == stop and self._decode_whole(stored, frame, destination):
+                return
+            if self._bound().crosses_frames:
+                frames = _joined(frames)
         for _ in self._decode(stored, frames, destination, total, limits, is_whole=True):
             pass
+
+    def _decode_whole(self, stored: Held, frame: Frame, destination: memoryview) -> bool:
+        """Decode a short frame in one call, a third of the time; say whether all was right."""
+        total, most = len(destination), max(frame.most_length, len(destination))
+        is_told = frame.content_length in (None, total)
+        if not is_told or not 0 < most <= WHOLE_BYTES or frame.window > KEPT_WINDOW:
+            return False
+        binding = self._bound()
+        decoder = _pop(self._decoders) or binding.decoder()
+        try:
+            decoded = decoder.whole(stored.read(frame.start, frame.stop - frame.start), total)
+        except binding.error:
+            return False
+        self._decoders.append(decoder)
+        if len(decoded) == total:
+            destination[:] = decoded
+        return len(decoded) == total
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
@@ -166,7 +175,7 @@ class Zstd(Encoding):
             try:
                 with _memory(min(window, frame.most_length), is_whole=is_whole):
                     decoder = decoder or binding.decoder()
-                    reader = decoder(span)
+                    reader = decoder.open(span)
                     while True:
                         room = chunk[filled:] if filled < len(chunk) else _SCRATCH
                         got = reader.readinto(room)
@@ -195,32 +204,6 @@ class Zstd(Encoding):
         # Reached after success only: what an error leaves behind in a context is not reused.
         if decoder is not None:
             self._decoders.append(decoder)
-
-    def decode_small(
-        self,
-        memory: memoryview,
-        starts: Ints,
-        lengths: Ints,
-        targets: Sequence[memoryview],
-        limits: Limits,
-    ) -> Bools:
-        """Decode many frames of one block each; see `Encoding.decode_small`."""
-        decompress, error = self._bound().small(), self._bound().error
-        sizes = np.fromiter(map(len, targets), np.int64, len(targets))
-        most_window = min(KEPT_WINDOW, 1 << limits.window_log)
-        right = are_small_frames(memory, starts, lengths, sizes, most_window)
-        begins, ends = starts.tolist(), (starts + lengths).tolist()
-        for number in np.flatnonzero(right).tolist():
-            target = targets[number]
-            try:
-                decoded = decompress(memory[begins[number] : ends[number]], len(target))
-            except error:
-                decoded = b""
-            if len(decoded) == len(target):
-                target[:] = decoded
-            else:
-                right[number] = False
-        return right
 
     def window_bytes(self, stored: Stored, limits: Limits) -> int:
         """Return what the largest window holds, 0 where that is little; only headers are read."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from ztensor.errors import EncodingError, LimitError, Reason, UnsupportedError, describe
 from ztensor.limits import Limits
-from ztensor.spec.encoding.base import Bools, Ints, Stored
+from ztensor.spec.encoding.base import Held, Stored
 
 HELD_BYTES = 1 << 20  # stored bytes that are read once and kept, even where that copies them
 WALKED_BYTES = 64 << 10  # so many where only headers are looked at
@@ -19,23 +17,8 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_TAIL = b"\x2a\x4d\x18"  # after one byte 0x50 to 0x5f
 _HEADER_MOST = 18  # magic 4, descriptor 1, window 1, dictionary 4, content size 8
 _BLOCK_MOST = 128 << 10  # RFC 8878 section 3.1.1.2.4
-_RAW, _REPEATED, _COMPRESSED = 0, 1, 2  # 3 is reserved
+_REPEATED, _COMPRESSED = 1, 2  # 0 is raw, 3 reserved
 _HAS_CHECKSUM, _IS_RESERVED, _IS_ONE_SEGMENT = 0x04, 0x08, 0x20
-
-
-class Held:
-    """Stored bytes that are in memory as one buffer: the bytes from `start` on."""
-
-    __slots__ = ("length", "start", "view")
-
-    def __init__(self, view: memoryview, start: int = 0) -> None:
-        self.view = view
-        self.start = start
-        self.length = start + len(view)
-
-    def read(self, offset: int, length: int) -> memoryview:
-        """Return `length` bytes from `offset`."""
-        return self.view[offset - self.start : offset - self.start + length]
 
 
 def hold(stored: Stored, start: int, stop: int, most: int | None = None) -> Stored:
@@ -142,39 +125,46 @@ def window_of(descriptor: int) -> int:
     return base + (base >> 3) * (descriptor & 7)
 
 
+def _places(descriptor: int) -> tuple[int, int, int, int]:
+    """Return where dictionary, content size and blocks begin, and what is added to the size."""
+    is_single_segment, size_code = descriptor >> 5 & 1, descriptor >> 6
+    dictionary_at = 6 - is_single_segment
+    size_at = dictionary_at + (0, 1, 2, 4)[descriptor & 3]
+    blocks_at = size_at + (is_single_segment, 2, 4, 8)[size_code]
+    return dictionary_at, size_at, blocks_at, 256 if size_code == 1 else 0
+
+
+_PLACES = tuple(map(_places, range(256)))  # by the descriptor, RFC 8878 section 3.1.1.1.1
+
+
 def _parse_frame(look: _Look, start: int, limits: Limits) -> Frame:
-    head = look.at(start, _HEADER_MOST)
-    if bytes(head[:4]) != _MAGIC:
+    head = bytes(look.at(start, _HEADER_MOST))
+    if head[:4] != _MAGIC:
         return _parse_skippable(look, start, head)
     if len(head) < 5:
         raise _truncated(start, look.length)
     descriptor = head[4]
+    dictionary_at, size_at, blocks_at, added = _PLACES[descriptor]
     if descriptor & _IS_RESERVED:
         raise EncodingError(
             f"the zstd frame at stored byte {start} sets a reserved bit",
             reason=Reason.ENCODING_MALFORMED,
             section="RFC 8878, 3.1.1.1.1",
         )
-    is_single_segment = bool(descriptor & _IS_ONE_SEGMENT)
-    dictionary_at = 6 - is_single_segment
-    size_at = dictionary_at + (0, 1, 2, 4)[descriptor & 3]
-    blocks_at = size_at + (int(is_single_segment), 2, 4, 8)[descriptor >> 6]
     if len(head) < blocks_at:
         raise _truncated(start, look.length)
-    if dictionary := int.from_bytes(head[dictionary_at:size_at], "little"):
+    if any(head[dictionary_at:size_at]):
+        dictionary = int.from_bytes(head[dictionary_at:size_at], "little")
         raise UnsupportedError(
             f"the zstd frame at stored byte {start} needs dictionary {dictionary}, "
             "and zTensor files carry none",
             reason=Reason.UNKNOWN_ENCODING,
         )
-    content_length: int | None = None
-    if blocks_at > size_at:
-        added = 256 if descriptor >> 6 == 1 else 0
-        content_length = int.from_bytes(head[size_at:blocks_at], "little") + added
-    if is_single_segment and content_length is not None:
-        window = content_length
-    else:
-        window = window_of(head[5])
+    size = int.from_bytes(head[size_at:blocks_at], "little") + added
+    content_length = size if blocks_at > size_at else None
+    is_single_segment = descriptor & _IS_ONE_SEGMENT != 0
+    window = size if is_single_segment else window_of(head[5])
+    if not is_single_segment:
         require_window(window, start, limits)
     stop, most_length = _walk_blocks(look, start, start + blocks_at, min(_BLOCK_MOST, window))
     stop += 4 if descriptor & _HAS_CHECKSUM else 0
@@ -207,8 +197,8 @@ def _walk_blocks(look: _Look, start: int, position: int, block_most: int) -> tup
             return position, most_length
 
 
-def _parse_skippable(look: _Look, start: int, head: memoryview) -> Frame:
-    magic = bytes(head[:4])
+def _parse_skippable(look: _Look, start: int, head: bytes) -> Frame:
+    magic = head[:4]
     may_be_skippable = magic[0] & 0xF0 == 0x50 and _SKIPPABLE_TAIL.startswith(magic[1:])
     stop = start + 8 + int.from_bytes(head[4:8], "little")
     if may_be_skippable and len(head) >= 8 and stop <= look.length:
@@ -245,57 +235,3 @@ def require_window(window: int, start: int, limits: Limits) -> None:
             reason=Reason.LIMIT_WINDOW,
             expected=f"at most {1 << limits.window_log}",
         )
-
-
-# --- Many at once ---------------------------------------------------------------------------
-
-# By the two high bits of the descriptor of frames in one segment: how many bytes the content size
-# takes, which bits of eight bytes that is, and what is added to it.
-_SIZE_BYTES = np.array([1, 2, 4, 8])
-_SIZE_BITS = np.array([(1 << 8 * count) - 1 for count in _SIZE_BYTES.tolist()], np.uint64)
-_SIZE_ADDED = np.array([0, 256, 0, 0], np.uint64)
-_HEAD_BYTES = 16  # magic, descriptor, content size of 8 bytes, and the header of a block
-
-
-def are_small_frames(
-    memory: memoryview, starts: Ints, lengths: Ints, sizes: Ints, most_window: int
-) -> Bools:
-    """Return a mask of the buffers that are exactly one single-block frame that fits a size.
-
-    So is what `walk_frames` finds nothing wrong with, in the forms that writers give little data:
-    one segment that says its length, or a window, of at most so many bytes, and no length.
-
-    Args:
-        memory: where they are.
-        starts: where each begins.
-        lengths: how many bytes each has, within the memory.
-        sizes: to how many bytes each has to decode.
-        most_window: bytes.
-    """
-    at = np.arange(_HEAD_BYTES)
-    heads = np.frombuffer(memory, np.uint8).take(starts[:, None] + at, mode="clip")
-    heads[at >= lengths[:, None]] = 0
-    is_right: Bools = (heads[:, :4] == np.frombuffer(_MAGIC, np.uint8)).all(axis=1)
-    is_right &= (lengths >= 9) & (sizes <= _BLOCK_MOST)
-    descriptors, exponents = heads[:, 4], heads[:, 5].astype(np.int64) + (10 << 3)
-    windows = (8 + (exponents & 7)) << (exponents >> 3) >> 3  # as `window_of`
-    is_right &= (descriptors & 0x1B) == 0  # reserved bits, or a dictionary
-    is_one, flags = (descriptors & _IS_ONE_SEGMENT) != 0, descriptors >> 6
-    told = (heads[:, 5:13].copy().view("<u8")[:, 0] & _SIZE_BITS[flags]) + _SIZE_ADDED[flags]
-    is_right &= np.where(
-        is_one, told == sizes.astype(np.uint64), (flags == 0) & (windows <= most_window)
-    )
-    most = np.where(is_one, sizes, np.minimum(windows, _BLOCK_MOST))
-    is_right &= sizes <= most
-    behind = np.where(is_one, 5 + _SIZE_BYTES[flags], 6)
-    low, middle, high = np.take_along_axis(heads, behind[:, None] + np.arange(3), 1).T.astype(int)
-    header = low | middle << 8 | high << 16
-    kinds, counts = header >> 1 & 3, header >> 3
-    is_right &= (header & 1) == 1
-    left = lengths - np.where(descriptors & _HAS_CHECKSUM, 4, 0) - behind - 3
-    is_compressed = kinds == _COMPRESSED
-    is_right &= np.where(
-        is_compressed, (counts >= 2) & (counts <= most), (kinds < _COMPRESSED) & (counts == sizes)
-    )
-    is_right &= left == np.where(is_compressed | (kinds == _RAW), counts, 1)
-    return is_right

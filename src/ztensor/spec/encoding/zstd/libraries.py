@@ -47,9 +47,19 @@ class FrameReader(Protocol):
         ...
 
 
-# A context opens one span at a time, any number after another. What comes in one piece and fits the
-# first destination must not need a window.
-Decoder = Callable[[Span], FrameReader]
+class Decoder(NamedTuple):
+    """A decoding context.
+
+    Attributes:
+        open: opens one span at a time, any number after another. What comes in one piece and fits
+            the first destination must not need a window.
+        whole: decodes one short frame, to at most so many bytes.
+    """
+
+    open: Callable[[Span], FrameReader]
+    whole: Callable[[memoryview, int], bytes]
+
+
 # A context gives what it gets as one frame that declares its content size.
 Encoder = Callable[[memoryview], bytes]
 
@@ -63,14 +73,12 @@ class Binding(NamedTuple):
         error: what the library raises for damaged bytes.
         decoder: makes a decoding context.
         encoder: makes an encoding context of a level, and of whether frames have a checksum.
-        small: makes what decodes one frame, given as a whole, to at most so many bytes.
         crosses_frames: a span may be several frames, one behind the other.
     """
 
     error: type[Exception]
     decoder: Callable[[], Decoder]
     encoder: Callable[[int, bool], Encoder]
-    small: Callable[[], Callable[[memoryview, int], bytes]]
     crosses_frames: bool = False
 
 
@@ -79,9 +87,14 @@ def bind_zstandard(module: Any) -> Binding:
 
     def decoder() -> Decoder:
         context = module.ZstdDecompressor(max_window_size=1 << module.WINDOWLOG_MAX)
-        return lambda span: context.stream_reader(
-            span, read_size=span.piece_bytes, read_across_frames=True, closefd=False
-        )
+
+        def open_span(span: Span) -> FrameReader:
+            reader: FrameReader = context.stream_reader(
+                span, read_size=span.piece_bytes, read_across_frames=True, closefd=False
+            )
+            return reader
+
+        return Decoder(open_span, context.decompress)
 
     def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
         context = module.ZstdCompressor(
@@ -90,11 +103,7 @@ def bind_zstandard(module: Any) -> Binding:
         encode: Encoder = context.compress
         return encode
 
-    def small() -> Callable[[memoryview, int], bytes]:
-        decompress: Callable[[memoryview, int], bytes] = module.ZstdDecompressor().decompress
-        return decompress
-
-    return Binding(module.ZstdError, decoder, encoder, small, crosses_frames=True)
+    return Binding(module.ZstdError, decoder, encoder, crosses_frames=True)
 
 
 def bind_standard_library(module: Any) -> Binding:
@@ -104,7 +113,10 @@ def bind_standard_library(module: Any) -> Binding:
     parameter = module.CompressionParameter
 
     def decoder() -> Decoder:
-        return lambda span: _StandardReader(module.ZstdDecompressor(options=options), span)
+        return Decoder(
+            lambda span: _StandardReader(module.ZstdDecompressor(options=options), span),
+            lambda data, _: module.decompress(data),
+        )
 
     def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
         context = module.ZstdCompressor(
@@ -118,11 +130,7 @@ def bind_standard_library(module: Any) -> Binding:
 
         return encode
 
-    def small() -> Callable[[memoryview, int], bytes]:
-        # One block: it cannot decode to more than 128 KiB.
-        return lambda stored, _: module.decompress(stored)
-
-    return Binding(module.ZstdError, decoder, encoder, small)
+    return Binding(module.ZstdError, decoder, encoder)
 
 
 class _StandardReader:

@@ -1,4 +1,4 @@
-"""Frames that are decoded together: where they may be entered, and many small ones at a time."""
+"""Frames that are decoded together: what they declare, and which window they take."""
 
 from __future__ import annotations
 
@@ -12,35 +12,11 @@ import zstandard
 from tests.unit.spec.encoding.test_zstd import frame, raw
 from ztensor.errors import EncodingError, Reason
 from ztensor.limits import DEFAULT_LIMITS
+from ztensor.spec.encoding.base import Held
 from ztensor.spec.encoding.zstd.codec import Zstd
-from ztensor.spec.encoding.zstd.frames import Held
-from ztensor.spec.encoding.zstd.libraries import Binding, Span
+from ztensor.spec.encoding.zstd.libraries import Binding, Decoder, Span
 
 DATA = np.random.default_rng(3).integers(0, 9, 1 << 14, np.uint8).tobytes()
-WITHOUT_SIZE = zstandard.ZstdCompressor(write_content_size=False)
-
-
-def test_many_small_frames_say_which_of_them_were_decoded() -> None:
-    texts = [DATA[:200], bytes(1000), b"ab", DATA[:500]]
-    frames = [zstandard.compress(text) for text in texts]
-    frames.append(WITHOUT_SIZE.compress(texts[0]))
-    claims = [*map(len, texts), 200]
-    frames.append(WITHOUT_SIZE.compress(texts[0]))  # holds less than is asked for
-    claims.append(201)
-    frames.append(zstandard.compress(texts[3])[:-1])
-    claims.append(500)
-    damaged = bytearray(zstandard.compress(bytes(1000) + DATA[:99], 3))
-    damaged[-40:] = bytes(40)
-    frames.append(bytes(damaged))
-    claims.append(1099)
-    lengths = np.array([len(frame) for frame in frames])
-    starts = np.cumsum(lengths) - lengths
-    targets = [memoryview(bytearray(b"?" * claim)) for claim in claims]
-    found = Zstd().decode_small(
-        memoryview(b"".join(frames)), starts, lengths, targets, DEFAULT_LIMITS
-    )
-    assert found.tolist() == [True] * 5 + [False] * 3
-    assert [bytes(target) for target in targets[:5]] == [*texts, texts[0]]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +49,7 @@ class Careless:
                 data = data[3 + length :]
         self._decoded = io.BytesIO(decoded)
 
-    def readinto(self, destination: memoryview) -> int:
+    def readinto(self, destination: memoryview | bytearray) -> int:
         return self._decoded.readinto(destination)
 
 
@@ -112,7 +88,12 @@ def test_a_frame_of_another_length_is_refused_also_where_the_library_does_not_lo
     def unused(*_: object) -> Any:
         raise AssertionError
 
-    encoding = Zstd(Binding(ValueError, lambda: Careless, unused, unused, crosses_frames))
+    def whole(data: memoryview, most: int) -> bytes:
+        target = bytearray(most + 1)
+        return bytes(target[: Careless(Span(Held(data), 0, len(data), 1)).readinto(target)])
+
+    decoder = Decoder(Careless, whole)
+    encoding = Zstd(Binding(ValueError, lambda: decoder, unused, crosses_frames))
     right = raw_frame(None, DATA[:600], DATA[600:1000]) + raw_frame(3, b"abc")
     memory = memoryview(bytearray(1003))
     encoding.decode_into(Held(memoryview(right)), memory, DEFAULT_LIMITS)
