@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.options import WriteOptions, require_options
 from ztensor.torch import load_file, save_file
+from ztensor.training.hooks import method_of, require_of
 from ztensor.training.torch_randomness import random_state, set_random_state
 from ztensor.typing import Durable
 
@@ -56,7 +57,7 @@ def register(
         MissingDependencyError: Accelerate is not installed.
     """
     require_options("register", options, WriteOptions)
-    _require_accelerator(accelerator)
+    require_of(accelerator, "accelerate", "Accelerator")
 
     def save(models: list[Any], weights: list[Any], output_dir: str) -> None:
         if accelerator.is_main_process:
@@ -98,7 +99,7 @@ def state_of(accelerator: Any, **objects: Any) -> dict[str, Any]:
         ArgumentValueError: an object has a name that is taken.
         MissingDependencyError: Accelerate is not installed.
     """
-    _require_accelerator(accelerator)
+    require_of(accelerator, "accelerate", "Accelerator")
     _require_free(objects)
     tree = {name: _state(accelerator, name, one) for name, one in objects.items()}
     from accelerate.utils import gather_object
@@ -125,7 +126,7 @@ def set_state(accelerator: Any, tree: dict[str, Any], **objects: Any) -> None:
         MissingDependencyError: Accelerate is not installed.
         Exception: what an object's `load_state_dict` raises.
     """
-    _require_accelerator(accelerator)
+    require_of(accelerator, "accelerate", "Accelerator")
     _require_free(objects)
     if not isinstance(tree, dict):
         raise ArgumentTypeError("a state is a dict", found=describe(tree, 40))
@@ -158,7 +159,7 @@ def _state(accelerator: Any, name: str, one: Any) -> Any:
         return [_state(accelerator, name, each) for each in one]
     if isinstance(one, torch.nn.Module):
         return accelerator.unwrap_model(one).state_dict()
-    return _method(name, one, "state_dict")()
+    return method_of(one, "state_dict", name)()
 
 
 def _set(accelerator: Any, name: str, one: Any, state: Any) -> None:
@@ -174,32 +175,10 @@ def _set(accelerator: Any, name: str, one: Any, state: Any) -> None:
         return
     if isinstance(one, torch.nn.Module):
         one = accelerator.unwrap_model(one)
-    _method(name, one, "load_state_dict")(state)
-
-
-def _method(name: str, one: Any, method: str) -> Any:
-    found = getattr(one, method, None)
-    if not callable(found):
-        raise ArgumentTypeError(
-            f"an object of a run has {method}", object_name=name, found=describe(one, 60)
-        )
-    return found
+    method_of(one, "load_state_dict", name)(state)
 
 
 def _require_free(objects: dict[str, Any]) -> None:
     for name in _OWN:
         if name in objects:
             raise ArgumentValueError("the state has something of this name", object_name=name)
-
-
-def _require_accelerator(accelerator: Any) -> None:
-    try:
-        from accelerate import Accelerator
-    except ImportError as error:
-        raise MissingDependencyError(
-            "ztensor.accelerate needs Accelerate: pip install accelerate"
-        ) from error
-    if not isinstance(accelerator, Accelerator):
-        raise ArgumentTypeError(
-            "not an accelerator", expected="accelerate.Accelerator", found=describe(accelerator, 60)
-        )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor import load_tree, save_tree
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError, describe
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.options import SaveOptions, TreeOptions, require_options
+from ztensor.training.hooks import require_of
 from ztensor.typing import Openable, Target
 
 if TYPE_CHECKING:
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 
 __all__ = ["load_state", "save_state", "set_state", "state_of"]
+
+# Metrics come to be with the first batch, and begin anew with each epoch.
+_METRICS = "metrics_"
 
 
 def state_of(model: Any) -> dict[str, Any]:
@@ -31,7 +35,8 @@ def state_of(model: Any) -> dict[str, Any]:
         ArgumentTypeError: it is no model of Keras.
         MissingDependencyError: Keras is not installed.
     """
-    found: dict[str, Any] = _model(model).get_state_tree(value_format="numpy_array")
+    require_of(model, "keras", "Model")
+    found: dict[str, Any] = model.get_state_tree(value_format="numpy_array")
     return found
 
 
@@ -50,26 +55,23 @@ def set_state(model: Any, state: dict[str, Any]) -> None:
         ArgumentValueError: names or shapes are not those of the model. It was not changed.
         MissingDependencyError: Keras is not installed.
     """
-    model = _model(model)
+    require_of(model, "keras", "Model")
     if not isinstance(state, dict):
         raise ArgumentTypeError("a state is a dict", found=describe(state, 40))
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not optimizer.built and "optimizer_variables" in state:
         optimizer.build(model.trainable_variables)
     own, given = dict(_shapes(state_of(model))), dict(_shapes(state))
-    # Metrics come to be with the first batch, and begin anew with each epoch.
-    wanted = {name: shape for name, shape in own.items() if not name.startswith("metrics_")}
     for name, shape in given.items():
-        if name not in own and name.startswith("metrics_"):
-            continue
-        if own.get(name) != shape:
+        is_metric = name not in own and name.startswith(_METRICS)
+        if own.get(name) != shape and not is_metric:
             raise ArgumentValueError(
                 "the model has no such variable, or of another shape",
                 object_name=name,
                 expected=describe(own.get(name), 40),
                 found=describe(shape, 40),
             )
-    missing = sorted(set(wanted) - set(given))
+    missing = sorted(name for name in own.keys() - given if not name.startswith(_METRICS))
     if missing:
         raise ArgumentValueError(
             "the state lacks variables of the model", found=", ".join(map(describe, missing[:5]))
@@ -118,7 +120,7 @@ def load_state(model: Any, filename: Openable, **options: Unpack[TreeOptions]) -
         ZTensorError: what `ztensor.load_tree` raises.
     """
     require_options("load_state", options, TreeOptions)
-    _model(model)
+    require_of(model, "keras", "Model")
     options["copy"] = True  # Keras copies it into the model's own memory: so it is checked
     set_state(model, load_tree(filename, **options))
 
@@ -129,15 +131,3 @@ def _shapes(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, tuple[
             yield from _shapes(value, (*path, str(key)))
         else:
             yield "/".join((*path, str(key))), tuple(getattr(value, "shape", ()))
-
-
-def _model(model: Any) -> Any:
-    try:
-        import keras
-    except ImportError as error:
-        raise MissingDependencyError("ztensor.keras needs Keras 3: pip install keras") from error
-    if not isinstance(model, keras.Model):
-        raise ArgumentTypeError(
-            "not a model of Keras", expected="keras.Model", found=describe(model, 60)
-        )
-    return model

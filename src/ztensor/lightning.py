@@ -8,7 +8,6 @@ It works with `lightning` and with `pytorch_lightning`, whichever the program ha
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import io
 import logging
@@ -29,6 +28,7 @@ from ztensor.errors import (
 from ztensor.ext import FileObjects, OpenFolder, Place, open_file, path_text, remove
 from ztensor.options import WriteOptions, require_options
 from ztensor.torch.trees import load_tree
+from ztensor.training.hooks import class_of, deriving
 from ztensor.training.states import save_encoded
 from ztensor.training.tree.encode import encode
 from ztensor.training.tree.stored import split_tree
@@ -161,37 +161,26 @@ def _is_tree(given: BinaryIO | Remote) -> bool:
         return False
 
 
-def _class() -> type:
-    """Return `CheckpointIO`, derived from the classes of the Lightnings that are imported.
+def _bases() -> list[type]:
+    """Return the classes of the Lightnings that are imported, or of one that is installed.
 
     Raises:
         MissingDependencyError: there is none.
     """
-    wanted = [name for name in _BASES if name in sys.modules] or list(_BASES)
+    imported = [name for name in _BASES if name in sys.modules]
     bases = []
-    for name in wanted:
-        try:
-            bases.append(importlib.import_module(_BASES[name]).CheckpointIO)
-        except ImportError:
-            continue
-        if name not in sys.modules:
-            break  # neither was imported: one is enough
-    if not bases:
-        raise MissingDependencyError("ztensor.lightning needs Lightning: pip install lightning")
-    words = {"__doc__": TreeCheckpoints.__doc__, "__module__": __name__}
-    return type("CheckpointIO", (TreeCheckpoints, *bases), words)
+    for name in imported or _BASES:
+        with contextlib.suppress(MissingDependencyError):
+            bases.append(class_of("lightning", "CheckpointIO", module=_BASES[name]))
+            if not imported:
+                break
+    return bases or [class_of("lightning", "CheckpointIO", module=_BASES["lightning"])]
 
 
 if TYPE_CHECKING:
     CheckpointIO = TreeCheckpoints
 else:
-
-    def __getattr__(name: str) -> Any:
-        """Make the class when it is first asked for."""
-        if name != "CheckpointIO":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        made = globals()[name] = _class()
-        return made
+    __getattr__ = deriving(globals(), "CheckpointIO", TreeCheckpoints, _bases)
 
 
 def load_from_checkpoint(

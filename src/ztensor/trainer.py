@@ -18,7 +18,6 @@ import numpy as np
 from ztensor import CheckpointManager
 from ztensor.errors import (
     ArgumentTypeError,
-    MissingDependencyError,
     SourceError,
     UsageError,
     describe,
@@ -26,6 +25,7 @@ from ztensor.errors import (
 from ztensor.ext import path_text
 from ztensor.torch import save_file
 from ztensor.torch.trees import load_tree
+from ztensor.training.hooks import class_of, deriving, method_of
 from ztensor.training.torch_randomness import random_state
 from ztensor.typing import Path
 
@@ -83,9 +83,11 @@ class SavesSteps:
             model = model.module  # wrapped by torch for several devices
         own: dict[str, Any] = dataclasses.asdict(state)
         tree = {
-            "model": _state(model, "model"),
-            "optimizer": _state(given.get("optimizer"), "optimizer"),
-            "scheduler": None if scheduler is None else _state(scheduler, "lr_scheduler"),
+            "model": method_of(model, "state_dict", "model")(),
+            "optimizer": method_of(given.get("optimizer"), "state_dict", "optimizer")(),
+            "scheduler": None
+            if scheduler is None
+            else method_of(scheduler, "state_dict", "lr_scheduler")(),
             "random": random_state(),
             _STATE: own,
             **{name: _settings(model, name) for name in ("config", "generation_config")},
@@ -96,15 +98,6 @@ class SavesSteps:
         """Wait until the last step is on disk; called by the trainer."""
         del args, state, control, given
         self.manager.wait()
-
-
-def _state(one: Any, name: str) -> Any:
-    state_dict = getattr(one, "state_dict", None)
-    if not callable(state_dict) or isinstance(one, type):
-        raise ArgumentTypeError(
-            f"what is passed as {name} has no state_dict", found=describe(one, 60)
-        )
-    return state_dict()
 
 
 def _settings(model: Any, name: str) -> str | None:
@@ -129,21 +122,12 @@ def _metrics(state: dict[str, Any]) -> dict[str, float]:
 if TYPE_CHECKING:
     CheckpointCallback = SavesSteps
 else:
-
-    def __getattr__(name: str) -> Any:
-        """Make the class when it is first asked for."""
-        if name != "CheckpointCallback":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        try:
-            from transformers import TrainerCallback
-        except ImportError as error:
-            raise MissingDependencyError(
-                "ztensor.trainer needs transformers: pip install transformers"
-            ) from error
-        words = {"__doc__": SavesSteps.__doc__, "__module__": __name__}
-        kind = type(name, (SavesSteps, TrainerCallback), words)
-        globals()[name] = kind
-        return kind
+    __getattr__ = deriving(
+        globals(),
+        "CheckpointCallback",
+        SavesSteps,
+        lambda: [class_of("transformers", "TrainerCallback")],
+    )
 
 
 def unpack(

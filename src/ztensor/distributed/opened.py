@@ -57,6 +57,7 @@ class DividedObjects(FileObjects):
     Args:
         place: its folder or prefix.
         file: the open root, as the file it is; closed with this.
+        root: what it says, if that is known; the files are those of `place`.
         verify: as for `FileObjects`, for chunks.
         limits: the caps in force.
 
@@ -72,11 +73,17 @@ class DividedObjects(FileObjects):
     """
 
     def __init__(
-        self, place: Place, file: FileObjects, *, verify: bool | None, limits: Limits
+        self,
+        place: Place,
+        file: FileObjects,
+        root: Root | None = None,
+        *,
+        verify: bool | None,
+        limits: Limits,
     ) -> None:
         self.place = place
         self.file = file
-        self.root: Root = parse_root(file)
+        self.root: Root = parse_root(file) if root is None else root
         table = self.root.table
         if place.folder is not None:
             try:

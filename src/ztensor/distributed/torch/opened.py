@@ -2,26 +2,34 @@
 
 Without collectives no process knows of the others', so each writes a checkpoint of its own into a
 folder that is called as its number. There its boxes are tensors by themselves, and a value says
-which part of which tensor each is. Here they are put together again.
+which part of which tensor each is. Here their chunks become one table again.
 """
 
 from __future__ import annotations
 
 import itertools
+import operator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch import distributed as dist
 
 from ztensor import Tensor
-from ztensor.distributed import DividedCheckpoint, open_divided
-from ztensor.distributed.chunks.boxes import find_misfit, overlap
-from ztensor.distributed.chunks.table import Kind
+from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind
+from ztensor.distributed.opened import DividedObjects, open_objects
 from ztensor.distributed.place import Place
-from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, values_as
-from ztensor.distributed.saves import Save
-from ztensor.errors import FormatError, ManifestError, Reason, SourceNotFoundError, describe
-from ztensor.ext import ALGORITHMS, Range, element_count
+from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, Root, values_as
+from ztensor.distributed.rows import Tensors, table_of
+from ztensor.errors import (
+    FormatError,
+    ManifestError,
+    Reason,
+    SourceNotFoundError,
+    UsageError,
+    describe,
+)
+from ztensor.ext import ALGORITHMS, Range
+from ztensor.limits import Limits, caps_of
 from ztensor.typing import Storage
 
 if TYPE_CHECKING:
@@ -43,54 +51,53 @@ class Entry(NamedTuple):
 
 
 class Opened:
-    """A checkpoint with one root.
+    """A checkpoint that is read.
 
     Args:
-        checkpoint: it; closed with this.
-        types: classes of its values.
+        objects: its tensors; closed with this.
+        values: plain values by name, and among them what the writer says beside.
+        parts: of processes that did not talk; closed with this.
 
     Attributes:
+        root: what the root says.
         name: the path of the root.
-        save: which save it is of, and of how many processes at least, if it is one of a process.
         values: plain values by name.
         paths: where in a nested state each name belongs; None where nothing says.
         boxes: of a process that was alone; else None.
         save_id: of the writer; None where it gave none.
     """
 
-    def __init__(self, checkpoint: DividedCheckpoint, types: Iterable[type]) -> None:
-        self._checkpoint = checkpoint
-        self._table = checkpoint.root.table
-        self.name = checkpoint.objects.name
-        self.save = Save(checkpoint.root.save_id, checkpoint.root.processes)
-        try:
-            self.values = dict(values_as(checkpoint.root, "torch", types))
-        except BaseException:
-            checkpoint.close()
-            raise
-        self.paths: Any = self.values.pop(PATHS, None)
-        self.boxes: Any = self.values.pop(BOXES, None)
-        save_id = self.values.pop(SAVE_ID, None)
+    def __init__(
+        self, objects: DividedObjects, values: dict[str, Any], parts: Sequence[Opened] = ()
+    ) -> None:
+        self.objects = objects
+        self.root = objects.root
+        self._parts = parts
+        self.name = objects.name
+        self.values = values
+        self.paths: Any = values.pop(PATHS, None)
+        self.boxes: Any = values.pop(BOXES, None)
+        save_id = values.pop(SAVE_ID, None)
         self.save_id = save_id if isinstance(save_id, str) else None
 
     @property
     def names(self) -> Iterable[str]:
         """Return the names of the tensors."""
-        return self._table.names
+        return self.root.names
 
     @property
     def identity(self) -> str:
-        """Return what tells this checkpoint from every other one: a digest of its root."""
-        file = self._checkpoint.objects.file
-        whole = Range(file.source, 0, file.source.size)
-        return ALGORITHMS["sha256"].of(whole.pieces())
+        """Return what tells this checkpoint from every other one: a digest of each root."""
+        if self._parts:
+            return " ".join(part.identity for part in self._parts)
+        source = self.objects.file.source
+        return ALGORITHMS["sha256"].of(Range(source, 0, source.size).pieces())
 
     def entry(self, name: str) -> Entry | None:
         """Return what a tensor is; None where there is none of that name."""
-        number = self._table.tensor_of.get(name)
-        if number is None:
-            return None
-        return Entry(self._table.kind_of(number), self._table.shapes[number])
+        table = self.root.table
+        number = table.tensor_of.get(name)
+        return None if number is None else Entry(table.kind_of(number), table.shapes[number])
 
     def read_box(
         self,
@@ -100,7 +107,7 @@ class Opened:
         destination: np.ndarray[Any, Any],
     ) -> None:
         """Fill an array with a box of a dense tensor; see `DividedCheckpoint.read_box`."""
-        self._checkpoint.read_box(name, offsets, sizes, destination)
+        self.objects.read_box(name, offsets, sizes, destination)
 
     def tensor(self, name: str) -> Tensor:
         """Return a whole tensor of any layout, in memory of its own.
@@ -108,110 +115,71 @@ class Opened:
         Raises:
             ZTensorError: it is damaged, or of an unknown layout.
         """
-        file = self._checkpoint.objects
-        with file.located(name):
-            return file.tensor(name, copy=True)
+        with self.objects.located(name):
+            return self.objects.tensor(name, copy=True)
 
     def close(self) -> None:
         """Give back the files."""
-        self._checkpoint.close()
+        for one in (self, *self._parts):
+            one.objects.close()
 
 
-class _Box(NamedTuple):
-    """A part of a tensor: the object `own` of one process, and where it begins."""
-
-    part: Opened
-    own: str
-    offsets: Shape
-    sizes: Shape
-
-
-class Apart:
-    """The checkpoints of processes that did not talk, as one; see `Opened` for what it has.
+def _joined(place: Place, parts: list[Opened], rank: int, **how: Any) -> Opened:
+    """Return the checkpoints of processes that did not talk as one.
 
     Args:
+        place: of the folders of all.
         parts: of each process.
         rank: whose values and replicas are taken where several have them.
+        how: of `DividedObjects`.
+
+    Raises:
+        FormatError: they are not of one save, or do not make up its tensors.
     """
+    _require_one_save(parts)
+    order = [*reversed(range(len(parts))), *range(len(parts))[rank : rank + 1]]  # the last counts
+    values: dict[str, Any] = {}
+    paths: dict[str, Any] = {}
+    for part in (parts[number] for number in order):
+        values.update(part.values)
+        paths.update(part.paths or {})
+    values |= {PATHS: paths or None, SAVE_ID: parts[0].save_id}
+    root = Root(_joined_table(parts, order), parts[0].root.writer)
+    return Opened(DividedObjects(place, parts[0].objects.file, root, **how), values, parts)
 
-    def __init__(self, parts: list[Opened], rank: int) -> None:
-        self._parts = parts
-        own = parts[rank : rank + 1]
-        self.name, self.save_id = parts[0].name, parts[0].save_id
-        self.values: dict[str, Any] = {}
-        paths: dict[str, Any] = {}
-        self._boxes: dict[str, dict[tuple[Shape, Shape], _Box]] = {}
-        self._entries: dict[str, Entry] = {}
-        for part in (*reversed(parts), *own):  # the last one counts
-            self.values.update(part.values)
-            paths.update(part.paths or {})
-            for name, of, shape, offsets in _boxes_of(part):
-                entry = part.entry(name)
-                if entry is None:
-                    raise _broken(part, name, "the root lacks a tensor that it tells of")
-                found = self._entries.setdefault(of, Entry(entry.kind, shape))
-                if found != Entry(entry.kind, shape):
-                    raise _broken(part, of, "the processes disagree about a tensor")
-                box = _Box(part, name, offsets, entry.shape)
-                self._boxes.setdefault(of, {})[offsets, entry.shape] = box
-        self.paths = paths or None
-        for name, entry in self._entries.items():
-            self._require_filled(name, entry.shape)
-        _require_one_save(parts)
 
-    def _require_filled(self, name: str, shape: Shape) -> None:
-        boxes: Any = np.array(list(self._boxes[name]), np.int64).reshape(-1, 2, len(shape))
-        tensors, whole = np.zeros(len(boxes), np.intp), np.array([shape], np.int64)
-        misfit = find_misfit(boxes[:, 0], boxes[:, 1], tensors, whole)
-        if misfit is not None:
-            error = _broken(
-                self._parts[0], name, "the boxes of all processes do not make up a tensor"
-            )
-            error.expected = f"{describe(element_count(shape))} elements, each once"
-            error.found = (
-                f"the one at {misfit.element} in {len(misfit.boxes)} of {len(boxes)} boxes of "
-                f"{len(self._parts)} processes"
-            )
-            error.hint = "the folder of a process may be missing: it died, or is not yet done"
-            raise error
-
-    @property
-    def names(self) -> Iterable[str]:
-        """Return the names of the tensors."""
-        return self._entries
-
-    @property
-    def identity(self) -> str:
-        """Return what tells this checkpoint from every other one."""
-        return " ".join(part.identity for part in self._parts)
-
-    def entry(self, name: str) -> Entry | None:
-        """Return what a tensor is; None where there is none of that name."""
-        return self._entries.get(name)
-
-    def read_box(
-        self,
-        name: str,
-        offsets: Sequence[int],
-        sizes: Sequence[int],
-        destination: np.ndarray[Any, Any],
-    ) -> None:
-        """Fill an array with a box of a dense tensor; see `DividedCheckpoint.read_box`."""
-        for box in self._boxes[name].values():
-            common = overlap(box.offsets, box.sizes, offsets, sizes)
-            if not common.is_empty:
-                start = tuple(one.start for one in common.source)
-                box.part.read_box(box.own, start, common.sizes, destination[common.in_target])
-
-    def tensor(self, name: str) -> Tensor:
-        """Return a whole tensor of any layout, in memory of its own."""
-        box = next(iter(self._boxes[name].values()))
-        return box.part.tensor(box.own)
-
-    def close(self) -> None:
-        """Give back the files."""
-        for part in self._parts:
-            part.close()
+def _joined_table(parts: list[Opened], order: Iterable[int]) -> ChunkTable:
+    """Return the chunks of all processes as those of whole tensors."""
+    files = [(number, file) for number, part in enumerate(parts) for file in part.root.table.files]
+    places = {one: at for at, one in enumerate(files)}
+    tensors = Tensors()
+    chunks: dict[tuple[str, Shape, Shape], list[Chunk]] = {}  # of each box once
+    for number in order:
+        part, table = parts[number], parts[number].root.table
+        for own, of, shape, offsets in _boxes_of(part):
+            tensor = table.tensor_of[own]
+            try:
+                place = tensors.number(of, shape, table.kind_of(tensor), is_whole=False)
+            except UsageError as error:
+                raise _broken(part, of, "the processes disagree about a tensor") from error
+            chunks[of, offsets, table.shapes[tensor]] = [
+                chunk._replace(
+                    tensor=place,
+                    file=places[number, table.files[chunk.file]],
+                    offsets=tuple(map(operator.add, offsets, chunk.offsets)),
+                )
+                for chunk in map(table.chunk, table.rows(tensor))
+            ]
+    if len({part.root.table.algorithm for part in parts if len(part.root.table)}) > 1:
+        raise _broken(parts[0], None, "the processes wrote different digests")
+    named = [file._replace(name=f"{number:05d}/{file.name}") for number, file in files]
+    joined = table_of(tensors, list(itertools.chain.from_iterable(chunks.values())), named)
+    try:
+        joined.require_valid()
+    except FormatError as error:
+        error.hint = "the folder of a process may be missing: it died, or is not yet done"
+        raise error.locate(file=parts[0].name) from None
+    return joined
 
 
 def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
@@ -229,7 +197,9 @@ def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
             raise _broken(part, str(own), "a box is malformed")
         name, shape, offsets = told
         entry = part.entry(own)
-        sizes = () if entry is None else entry.shape
+        if entry is None:
+            raise _broken(part, own, "the root lacks a tensor that it tells of")
+        sizes = entry.shape
         if not all(
             type(one) is tuple and len(one) == len(sizes) and all(type(n) is int for n in one)
             for one in (shape, offsets)
@@ -241,7 +211,7 @@ def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
         yield own, name, shape, offsets
 
 
-def _broken(part: Opened, name: str, message: str) -> FormatError:
+def _broken(part: Opened, name: str | None, message: str) -> FormatError:
     return FormatError(message, reason=Reason.SHARD_INDEX, file=part.name, object_name=name)
 
 
@@ -251,16 +221,16 @@ def _require_one_save(parts: list[Opened]) -> None:
     Raises:
         FormatError: so it is.
     """
-    first = parts[0].save.id
+    first = parts[0].root.save_id
     for part in parts:
-        if part.save.id != first:
+        if part.root.save_id != first:
             error = FormatError(
                 "the processes saved at different times", reason=Reason.SHARD_INDEX, file=part.name
             )
-            error.expected, error.found = describe(first, 80), describe(part.save.id, 80)
+            error.expected, error.found = describe(first, 80), describe(part.root.save_id, 80)
             error.hint = "each folder by itself can be read"
             raise error
-    most = max(part.save.processes or 0 for part in parts)
+    most = max(part.root.processes or 0 for part in parts)
     if most > len(parts):
         error = FormatError("a process did not save", reason=Reason.SHARD_INDEX, file=parts[0].name)
         error.expected, error.found = f"at least {most} processes", str(len(parts))
@@ -273,24 +243,36 @@ def folder_of(path: Any, storage: Storage | None, rank: int) -> Any:
     return Place(path, storage).target(f"{rank:05d}")
 
 
-def opened_at(path: Any, types: Iterable[type], **options: Any) -> Opened | Apart:
+def opened_at(
+    path: Any, types: Iterable[type], *, storage: Storage | None, limits: Limits | None, **how: Any
+) -> Opened:
     """Open a checkpoint; see `open_divided` for the options.
 
     Raises:
         ZTensorError: it cannot be opened.
     """
+
+    def opened(home: Any) -> Opened:
+        objects = open_objects(home, storage=storage, limits=limits, **how)
+        try:
+            return Opened(objects, dict(values_as(objects.root, "torch", types)))
+        except BaseException:
+            objects.close()
+            raise
+
     try:
-        return Opened(open_divided(path, **options), types)
+        return opened(path)
     except SourceNotFoundError:
         parts: list[Opened] = []
         try:
-            for rank in itertools.count():
-                home = folder_of(path, options["storage"], rank)
-                if not Place(home, options["storage"]).has_root():
+            for number in itertools.count():
+                home = folder_of(path, storage, number)
+                if not Place(home, storage).has_root():
                     break
-                parts.append(Opened(open_divided(home, **options), types))
+                parts.append(opened(home))
             if parts:
-                return Apart(parts, dist.get_rank() if dist.is_initialized() else 0)
+                rank = dist.get_rank() if dist.is_initialized() else 0
+                return _joined(Place(path, storage), parts, rank, limits=caps_of(limits), **how)
         except BaseException:
             for part in parts:
                 part.close()

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import LoadItemType
 
-from ztensor.distributed.torch.opened import Apart, Opened, opened_at
+from ztensor.distributed.torch.opened import Opened, opened_at
 from ztensor.distributed.torch.place import DCP_VERSION, AtPlace
 from ztensor.distributed.torch.planner import asking, elements, require_shape
 from ztensor.errors import (
@@ -103,7 +103,7 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         self._threads = threads
         self._types = tuple(types)
         self.load_id = str(uuid.uuid4())
-        self._opened: Opened | Apart | None = None
+        self._opened: Opened | None = None
         self._failure: ZTensorError | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -226,7 +226,7 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         done.set_result(None)
         return done
 
-    def _checkpoint(self) -> Opened | Apart:
+    def _checkpoint(self) -> Opened:
         """Return the open checkpoint.
 
         Raises:
@@ -291,7 +291,7 @@ class _Entries(Mapping[str, Any]):
         return sum(1 for _ in self)
 
 
-def _fill(opened: Opened | Apart, item: Any, target: Any) -> None:
+def _fill(opened: Opened, item: Any, target: Any) -> None:
     """Fill a tensor of the planner with a box of one of the checkpoint.
 
     Raises:

@@ -9,8 +9,8 @@ Read `step.py` (one step, and what is damage), `place.py` (a folder or the prefi
 `rules.py` (which steps are kept), `staging.py` (the one copy that a save in the background takes),
 `background.py` (a thread that ends although the program does), `folder_lock.py` (a folder that is
 written), `listing.py` and `history.py` (what there is, and reading it back), `interrupting.py`
-(signals), `owning.py` (what is removed is a step), `whole.py` (a step of many processes) and
-`manager.py`, which saves and removes, with `hints.py`. What a tree is belongs to
+(signals), `owning.py` (what is removed is a step) and `manager.py`, which saves and removes, with
+`hints.py`. What a tree is belongs to
 `ztensor/training/tree/`, how a file becomes whole to `ztensor/io/source/`.
 """
 

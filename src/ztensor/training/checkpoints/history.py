@@ -8,6 +8,7 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from ztensor import open as open_files
+from ztensor.distributed.opened import root_of
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -28,7 +29,6 @@ from ztensor.training.checkpoints.step import (
     told_by,
     why_not_a_step,
 )
-from ztensor.training.checkpoints.whole import read_divided
 from ztensor.training.states import read_tree
 from ztensor.training.tree.adapters import AS_SAVED
 from ztensor.training.tree.fitting import fit
@@ -276,17 +276,16 @@ class History:
         raise ObjectNotFoundError(f"there is no step {step}", file=self._place.name)
 
     def _restored(self, entry: Entry, into: Any, how: dict[str, Any]) -> Restored:
-        if entry.is_divided:
-            path = self._place.path(entry.file)
-            with judged(self._place, entry):
-                metrics, tree = read_divided(path, entry.step, into, how)
-            self._in_use = entry.step
-            return Restored(entry.step, tree, metrics)
-        path = self._place.path(entry.name)
+        path = self._place.path(entry.file)
         with judged(self._place, entry), open_files(path) as reader:
-            metrics, _ = told_by(reader, entry.step)
+            metrics, _ = told_by(reader, entry.step, is_divided=entry.is_divided)
+            root = root_of(reader.objects.parts()[0])
             tree = read_tree(reader, AS_SAVED, copy=True, **how)
-        if into is not None:
+        if into is not None and root is not None and root.writer == "jax":
+            from ztensor.distributed.jax import laid_over
+
+            tree = laid_over(into, tree)
+        elif into is not None:
             tree = fit(into, tree)
         self._in_use = entry.step
         return Restored(entry.step, tree, metrics)

@@ -6,17 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader
 from ztensor import open as open_files
-from ztensor.distributed.opened import root_of
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
 from ztensor.training.checkpoints.place import Entry, StepPlace, judged
-from ztensor.training.checkpoints.step import (
-    NO_ROOT,
-    Checkpoint,
-    is_unreadable,
-    not_a_step,
-    told_by,
-    told_by_root,
-)
+from ztensor.training.checkpoints.step import Checkpoint, is_unreadable, told_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,16 +89,10 @@ class Listing:
 
     def _opened(self, entry: Entry, *, whole: bool) -> Checkpoint:
         path = self._place.path(entry.file)
-        told: dict[str, Any] = {}
         try:
             with judged(self._place, entry), open_files(path, mmap=False) as reader:
-                root = root_of(reader.objects.parts()[0])
-                if root is not None:
-                    told["metrics"] = told_by_root(root.values, entry.step, str(path))
-                elif entry.is_divided:
-                    raise not_a_step(NO_ROOT, None, reader.name)
-                else:
-                    told["metrics"], told["is_pinned"] = told_by(reader, entry.step)
+                metrics, is_pinned = told_by(reader, entry.step, is_divided=entry.is_divided)
+                told: dict[str, Any] = {"metrics": metrics, "is_pinned": is_pinned}
                 told |= _checked(reader) if whole else {}
             return self._of(entry, **told)
         except ZTensorError as error:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Remote
 from ztensor import open as open_files
 from ztensor.distributed.opened import root_of
+from ztensor.distributed.root import STEP
 from ztensor.errors import FormatError, ZTensorError
 from ztensor.ext import FileObjects, open_file
-from ztensor.training.checkpoints.step import told_by, told_by_root, why_not_a_step
+from ztensor.training.checkpoints.step import metrics_told, told_by, why_not_a_step
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -56,7 +57,9 @@ def is_step_root(given: BinaryIO | Remote, step: int, named: list[str]) -> bool:
             if root is None:
                 return False
             named += [one.name for one in root.files]
-            told_by_root(root.values, step, file.name)
+            told = root.values.get(STEP)
+            if isinstance(told, dict):
+                metrics_told(told, step, file.name)
         except ZTensorError as error:
             return why_not_a_step(error) is None  # it is a root, and what else it says is damaged
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ztensor import Remote
 from ztensor.distributed.cleaning import clear_checkpoint
@@ -87,73 +87,6 @@ def judged(place: StepPlace, entry: Entry) -> Iterator[None]:
         raise found from why_not_a_step(found)
 
 
-class StepPlace(Protocol):
-    """Where steps are."""
-
-    @property
-    def name(self) -> str:
-        """Return the folder or the URL, for messages."""
-        ...
-
-    def entries(self) -> list[Entry]:
-        """Return all names that are steps', by number.
-
-        Raises:
-            SourceError: they cannot be listed.
-        """
-        ...
-
-    def path(self, name: str) -> Any:
-        """Return what opens or writes the file of a name."""
-        ...
-
-    def writing(self, name: str, *, durable: bool) -> contextlib.AbstractContextManager[Any]:
-        """Have a divided step written, and give where its files go; no other takes it for dead.
-
-        Args:
-            name: of the step.
-            durable: whether all of it is on disk behind the context, whoever wrote it.
-
-        Raises:
-            SourceError: its folder cannot be made, or not be flushed.
-        """
-        ...
-
-    def prepare(self, *, durable: bool) -> None:
-        """Make the folder, on disk where that is asked for, and remove what killed saves left."""
-        ...
-
-    def clear(self, before: int) -> None:
-        """Remove what killed saves and removals left of divided steps older than one that opens.
-
-        Raises:
-            SourceError: a file of them could not be removed.
-        """
-        ...
-
-    def remove(self, entry: Entry) -> bool:
-        """Remove what a step is made of; return whether the step is gone.
-
-        Files that are not the step's stay, and its folder with them, which is no step then.
-
-        Returns:
-            False for a link, for a file that is not what its name says, and where another
-            manager saves in the folder.
-
-        Raises:
-            SourceError: it could not be removed.
-        """
-        ...
-
-    def require_no_link(self, step: int) -> None:
-        """Raise where a step would be written through a link.
-
-        Raises:
-            UsageError: one of its names is a link.
-        """
-        ...
-
-
 def place_of(where: Any, storage: Any) -> StepPlace:
     """Return the place of a run.
 
@@ -188,9 +121,12 @@ class Folder:
         self.name = path_text(path, absolute=True)
 
     def entries(self) -> list[Entry]:
-        """Return all names that are steps'.
+        """Return all names that are steps', by number.
 
         While another process saves one and removes one, a listing may have neither.
+
+        Raises:
+            SourceError: they cannot be listed.
         """
         return self._scanned() or self._scanned()
 
@@ -223,7 +159,15 @@ class Folder:
 
     @contextlib.contextmanager
     def writing(self, name: str, *, durable: bool) -> Iterator[str]:
-        """Have a divided step written, and give its folder, which is made."""
+        """Have a divided step written, and give its folder; no other takes it for dead.
+
+        Args:
+            name: of the step.
+            durable: whether all of it is on disk behind the context, whoever wrote it.
+
+        Raises:
+            SourceError: its folder cannot be made, or not be flushed.
+        """
         path = self.path(name)
         try:
             with contextlib.ExitStack() as stack:
@@ -266,7 +210,11 @@ class Folder:
             run.sweep(NAMES)
 
     def clear(self, before: int) -> None:
-        """Remove folders of older steps that have no root and that nobody writes."""
+        """Remove folders of steps before one that opens, which have no root and nobody writes.
+
+        Raises:
+            SourceError: a file of them could not be removed.
+        """
         try:
             with os.scandir(self.name) as found:
                 names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
@@ -296,7 +244,11 @@ class Folder:
             raise SourceError.from_os(error, "cannot remove what a save left", path) from error
 
     def require_no_link(self, step: int) -> None:
-        """Raise where a step would be written through a link."""
+        """Raise where a step would be written through a link.
+
+        Raises:
+            UsageError: one of its names is a link.
+        """
         for name in (name_of(step), file_name(step)):
             path = self.path(name)
             with contextlib.suppress(OSError):  # nothing has the name, or saving will say why not
@@ -306,7 +258,14 @@ class Folder:
     def remove(self, entry: Entry) -> bool:
         """Remove a step: of a folder the root first, so that it is none at once.
 
-        A folder in which another manager saves stays; the rules are asked again at the next save.
+        Files that are not the step's stay, and its folder with them. A folder in which another
+        manager saves stays; the rules are asked again at the next save.
+
+        Returns:
+            Whether it is gone: not a link, nor a file that is not what its name says.
+
+        Raises:
+            SourceError: it could not be removed.
         """
         path = self.path(entry.name)
         if entry.is_link:
@@ -407,6 +366,9 @@ class Prefix:
             return True
         clear_checkpoint(path)
         return True
+
+
+StepPlace: TypeAlias = Folder | Prefix
 
 
 def file_name(step: int) -> str:

@@ -7,6 +7,7 @@ import errno
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from ztensor import Reader
+from ztensor.distributed.opened import root_of
 from ztensor.distributed.root import STEP
 from ztensor.errors import (
     ArgumentTypeError,
@@ -31,7 +32,6 @@ SUFFIX = ".zt"
 _MOST_DIGITS = 18
 # The names of all files of steps, as an expression.
 NAMES = r"step-[0-9]{8,18}\.zt"
-NO_ROOT = "the file is the root of no divided checkpoint"
 
 
 class NotAStepError(Exception):
@@ -102,36 +102,46 @@ def attributes_of(step: int, metrics: Mapping[str, float]) -> dict[str, object]:
     return {STEP: told}
 
 
-def told_by(reader: Reader, step: int) -> tuple[dict[str, float], bool]:
+def told_by(
+    reader: Reader, step: int, *, is_divided: bool = False
+) -> tuple[dict[str, float], bool]:
     """Return the metrics of an open step, and whether it is pinned.
+
+    Of a divided one the value `checkpoint` of the root may say its metrics, as a file does.
+
+    Args:
+        reader: the open step.
+        step: what its name says.
+        is_divided: whether it is a folder.
 
     Raises:
         FormatError: its metrics are damaged; or it is no step, or another one than its name says,
             see `why_not_a_step`.
     """
+    root = root_of(reader.objects.parts()[0])
+    if root is not None:
+        told = root.values.get(STEP)
+        return (metrics_told(told, step, reader.name) if isinstance(told, dict) else {}), False
+    if is_divided:
+        raise not_a_step("the file is the root of no divided checkpoint", None, reader.name)
     attributes, tree = split_tree(reader.attributes)
     told = attributes.get(STEP)
     if not isinstance(told, dict) or tree is None:
         raise not_a_step("the file is no step of a run", describe(told, 40), reader.name)
-    return _metrics_told(told, step, reader.name), told.get("pinned") is True
+    return metrics_told(told, step, reader.name), told.get("pinned") is True
 
 
-def told_by_root(values: Mapping[str, Any], step: int, name: str) -> dict[str, float]:
-    """Return the metrics of a divided step: its value `checkpoint` may say them, as a file does.
+def metrics_told(told: Mapping[str, Any], step: int, name: str) -> dict[str, float]:
+    """Return the metrics that a step tells.
 
     Args:
-        values: of its root.
+        told: what it says of itself.
         step: what its name says.
-        name: of the root, for messages.
+        name: of the file, for messages.
 
     Raises:
-        FormatError: its metrics are damaged, or it is another step than its name says.
+        FormatError: they are damaged, or it is another step than its name says.
     """
-    told = values.get(STEP)
-    return _metrics_told(told, step, name) if isinstance(told, dict) else {}
-
-
-def _metrics_told(told: dict[str, Any], step: int, name: str) -> dict[str, float]:
     if told.get("step") != step or isinstance(told.get("step"), bool):
         text = "the file is another step than its name says"
         error = not_a_step(text, describe(told.get("step"), 40), name, is_another=True)

@@ -1,0 +1,77 @@
+"""What the hooks into libraries that train have in common: their classes, looked up when needed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from ztensor.errors import ArgumentTypeError, MissingDependencyError, describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+
+def class_of(library: str, name: str, *, module: str | None = None) -> Any:
+    """Return a class of a library.
+
+    Args:
+        library: what is installed.
+        name: of the class.
+        module: where the class is; in the library itself by default.
+
+    Raises:
+        MissingDependencyError: the library is not installed.
+    """
+    try:
+        return getattr(importlib.import_module(module or library), name)
+    except ImportError as error:
+        raise MissingDependencyError(f"{library} is needed: pip install {library}") from error
+
+
+def require_of(value: Any, library: str, name: str) -> None:
+    """Raise where a value is none of a class of a library.
+
+    Raises:
+        ArgumentTypeError: it is none.
+        MissingDependencyError: the library is not installed.
+    """
+    if not isinstance(value, class_of(library, name)):
+        raise ArgumentTypeError(
+            f"not a {name} of {library}", expected=f"{library}.{name}", found=describe(value, 60)
+        )
+
+
+def deriving(
+    home: dict[str, Any], name: str, own: type, bases: Callable[[], Iterable[type]]
+) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module: it makes a class when that is first asked for.
+
+    Args:
+        home: the names of the module.
+        name: of the class.
+        own: what it does.
+        bases: gives the classes of the library that it is derived from, too.
+    """
+
+    def made(asked: str) -> Any:
+        if asked != name:
+            raise AttributeError(f"module {home['__name__']!r} has no attribute {asked!r}")
+        words = {"__doc__": own.__doc__, "__module__": home["__name__"]}
+        home[name] = type(name, (own, *bases()), words)
+        return home[name]
+
+    return made
+
+
+def method_of(one: Any, method: str, name: str) -> Any:
+    """Return a method of an object of a run, such as `state_dict`.
+
+    Raises:
+        ArgumentTypeError: it has none.
+    """
+    found = getattr(one, method, None)
+    if not callable(found) or isinstance(one, type):
+        raise ArgumentTypeError(
+            f"an object of a run has {method}", object_name=name, found=describe(one, 60)
+        )
+    return found
