@@ -32,8 +32,8 @@ class LazyFile(Source):
         name: what messages call it.
         path: its path, None for one in a store.
         size: how long it has to be.
-        open: opens it.
         pool: those of its kind that are open.
+        open: opens it.
         explain: makes of an error what is raised: the file may be gone for a reason.
     """
 
@@ -42,8 +42,8 @@ class LazyFile(Source):
         name: str,
         path: str | None,
         size: int,
-        open: Callable[[], Source],
         pool: OpenFiles,
+        open: Callable[[], Source],
         explain: Callable[[SourceError], SourceError] | None = None,
     ) -> None:
         self.name = name
@@ -151,17 +151,6 @@ class OpenFiles:
     def __init__(self) -> None:
         self._lock = Lock()
         self._open: collections.OrderedDict[LazyFile, Source] = collections.OrderedDict()
-
-    def file(
-        self,
-        name: str,
-        path: str | None,
-        size: int,
-        open: Callable[[], Source],
-        explain: Callable[[SourceError], SourceError] | None = None,
-    ) -> LazyFile:
-        """Return one that is opened when it is first read; see `LazyFile`."""
-        return LazyFile(name, path, size, open, self, explain)
 
     @staticmethod
     def behind(first: Source, files: Sequence[Source]) -> Source:

@@ -13,7 +13,7 @@ from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
 from ztensor.distributed.chunks.table import Chunk
 from ztensor.distributed.cleaning import has_parts
-from ztensor.distributed.lazy_files import OpenFiles
+from ztensor.distributed.lazy_files import LazyFile, OpenFiles
 from ztensor.distributed.nested import RootAttributes, attributes_of, named_apart
 from ztensor.distributed.place import DIVIDED, ROOT, Place
 from ztensor.distributed.root import Root, is_root, open_root, parse_root, value_arrays
@@ -92,16 +92,17 @@ class DividedObjects(FileObjects):
                 raise self.explained(error) from error.__cause__
         pool = OpenFiles()
         files = [
-            pool.file(
+            LazyFile(
                 place.shown(one.name),
                 place.path(one.name),
                 one.size,
+                pool,
                 functools.partial(place.open, one.name, one.size),
                 self.explained,
             )
             for one in table.files
         ]
-        source = pool.behind(file.bringing, files)
+        source = OpenFiles.behind(file.bringing, files)
         starts = [start for start, _ in source.parts]
         self.assembler = Assembler(table, source, limits, verify=verify, starts=starts[1:])
         tensors = self.assembler.objects(self._whole)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from ztensor import Remote, Tensor, Writer
+from ztensor.distributed.chunks.boxes import is_within
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import remove_parts
 from ztensor.distributed.columns import told_kinds
@@ -473,14 +474,7 @@ def _box(
     if shape is None or offsets is None:
         raise ArgumentValueError("shape and offsets are given both, or neither", object_name=name)
     whole, begin = tuple(map(operator.index, shape)), tuple(map(operator.index, offsets))
-    if (
-        len(whole) != len(sizes)
-        or len(begin) != len(sizes)
-        or any(
-            start < 0 or start + size > length
-            for start, size, length in zip(begin, sizes, whole, strict=True)
-        )
-    ):
+    if not is_within(begin, sizes, whole):
         raise ArgumentValueError(
             "the box does not lie in the tensor",
             object_name=name,

@@ -194,32 +194,17 @@ def loaded_tree(
     filename: Openable,
     framework: str | None,
     placing: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    copy: bool = True,
-    only: str | Iterable[str] | None = None,
-    into: Any = None,
-    types: Iterable[type] = (),
-    dequantize: bool = False,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    **options: Unpack[OpenOptions],
+    **options: Unpack[TreeOptions],
 ) -> Any:
     """Return the tree of a file, laid over a live one where there is one.
 
     See `TreeOptions`, and `read_tree` for the framework and its placing.
     """
-    with open_files(filename, **options) as reader:
-        tree = read_tree(
-            reader,
-            framework,
-            placing,
-            copy=copy,
-            only=only,
-            types=types,
-            dequantize=dequantize,
-            threads=threads,
-            progress=progress,
-        )
+    how: dict[str, Any] = {"copy": True, **options}
+    into = how.pop("into", None)
+    opening = {name: how.pop(name) for name in OpenOptions.__annotations__ if name in how}
+    with open_files(filename, **opening) as reader:
+        tree = read_tree(reader, framework, placing, **how)
     return tree if into is None else fit(into, tree)
 
 
@@ -328,13 +313,17 @@ class LazyTree(Shown, Mapping[str, Any]):
             FormatError: the leaf's bytes are damaged, or its object is missing.
             ZTensorError: what else `Reader` raises for one object.
         """
+        value = self._value(path)
+        return self._reader[value.name] if isinstance(value, LeafAt) else value
+
+    def _value(self, path: str) -> Any:
+        """Return a plain value, or a leaf whose object is there."""
         if not isinstance(path, str) or path not in self._values:
             raise ObjectNotFoundError.named(str(path), self._values, self._reader.name)
         value = self._values[path]
-        if not isinstance(value, LeafAt):
-            return value
-        _require_there(self._reader, [value.name])
-        return self._reader[value.name]
+        if isinstance(value, LeafAt):
+            _require_there(self._reader, [value.name])
+        return value
 
     @property
     def name(self) -> str:
@@ -357,13 +346,8 @@ class LazyTree(Shown, Mapping[str, Any]):
             FormatError: the file has no object of the leaf's name.
             ZTensorError: what else `Reader.metadata` raises.
         """
-        if path not in self._values:
-            raise ObjectNotFoundError.named(str(path), self._values, self._reader.name)
-        value = self._values[path]
-        if not isinstance(value, LeafAt):
-            return None
-        _require_there(self._reader, [value.name])
-        return self._reader.metadata(value.name)
+        value = self._value(path)
+        return self._reader.metadata(value.name) if isinstance(value, LeafAt) else None
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the paths, in the order of the tree."""

@@ -43,7 +43,7 @@ def joined(paths: list[Path], opened: list[FileSource]) -> Source:
         return opened[-1]
 
     files = [
-        LazyFile(path.name, str(path), 100, functools.partial(open_one, path), pool)
+        LazyFile(path.name, str(path), 100, pool, functools.partial(open_one, path))
         for path in paths
     ]
     return OpenFiles.behind(MemorySource(b"first"), files)
@@ -99,14 +99,14 @@ def test_closing_closes_what_is_open(joined: Source, opened: list[FileSource]) -
 
 def test_a_file_of_another_length_is_refused(paths: list[Path]) -> None:
     opener = functools.partial(FileSource, str(paths[0]))
-    joined = OpenFiles.behind(MemorySource(b""), [LazyFile("f", None, 7, opener, OpenFiles())])
+    joined = OpenFiles.behind(MemorySource(b""), [LazyFile("f", None, 7, OpenFiles(), opener)])
     with pytest.raises(SourceError, match="another length"):
         joined.read(0, 1)
 
 
 def test_how_long_files_may_be_together() -> None:
     def of(size: int) -> LazyFile:
-        return LazyFile("f", None, size, lambda: MemorySource(b""), OpenFiles())
+        return LazyFile("f", None, size, OpenFiles(), lambda: MemorySource(b""))
 
     most = (1 << 62) - 1
     assert OpenFiles.behind(MemorySource(b""), [of(most)]).size == most

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.distributed.chunks.boxes import Overlap, overlap
+from ztensor.distributed.chunks.boxes import Overlap, is_within, overlap
 from ztensor.distributed.chunks.staging import BLOCK_BYTES, pieces_of
 from ztensor.distributed.chunks.sums import Sums
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
@@ -300,14 +300,7 @@ class Assembler:
             raise ArgumentTypeError(
                 "a box is read into an array", object_name=name, found=describe(destination, 40)
             )
-        if (
-            len(offsets) != len(shape)
-            or len(sizes) != len(shape)
-            or any(
-                start < 0 or size < 0 or start + size > length
-                for start, size, length in zip(offsets, sizes, shape, strict=True)
-            )
-        ):
+        if not is_within(offsets, sizes, shape):
             raise ArgumentValueError(
                 "the box does not lie in the tensor",
                 object_name=name,

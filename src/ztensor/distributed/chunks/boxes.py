@@ -41,6 +41,14 @@ class Overlap(NamedTuple):
         return (*self.target, ...)
 
 
+def is_within(offsets: Sequence[int], sizes: Sequence[int], shape: Sequence[int]) -> bool:
+    """Return whether the box (offsets, sizes) lies in a shape."""
+    return len(offsets) == len(sizes) == len(shape) and all(
+        start >= 0 and size >= 0 and start + size <= length
+        for start, size, length in zip(offsets, sizes, shape, strict=True)
+    )
+
+
 def overlap(
     offsets: Sequence[int], sizes: Sequence[int], others: Sequence[int], lengths: Sequence[int]
 ) -> Overlap:

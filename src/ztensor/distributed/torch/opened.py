@@ -15,6 +15,7 @@ import numpy as np
 from torch import distributed as dist
 
 from ztensor import Tensor
+from ztensor.distributed.chunks.boxes import is_within
 from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind
 from ztensor.distributed.opened import DividedObjects, open_objects
 from ztensor.distributed.place import Place
@@ -199,14 +200,10 @@ def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
         entry = part.entry(own)
         if entry is None:
             raise _broken(part, own, "the root lacks a tensor that it tells of")
-        sizes = entry.shape
-        if not all(
-            type(one) is tuple and len(one) == len(sizes) and all(type(n) is int for n in one)
-            for one in (shape, offsets)
-        ) or any(
-            start < 0 or start + size > length
-            for start, size, length in zip(offsets, sizes, shape, strict=True)
-        ):
+        are_boxes = all(
+            type(one) is tuple and all(type(n) is int for n in one) for one in (shape, offsets)
+        )
+        if not are_boxes or not is_within(offsets, entry.shape, shape):
             raise _broken(part, name, "a box does not lie in its tensor")
         yield own, name, shape, offsets
 

@@ -8,7 +8,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor import Remote
-from ztensor.distributed.lazy_files import OpenFiles
+from ztensor.distributed.lazy_files import LazyFile, OpenFiles
 from ztensor.errors import Reason, SourceNotFoundError, UnsupportedError, describe
 from ztensor.ext import Beneath, Pool, Source, source_of
 from ztensor.formats.dcp.table import File
@@ -72,7 +72,7 @@ class Beside:
                 name = self._root.beside(name).name
             size = file.end if length is None else length
             opened = functools.partial(self.open, file.parts)
-            found.append((length, pool.file(name, path, size, opened)))
+            found.append((length, LazyFile(name, path, size, pool, opened)))
         return found
 
     def _length(self, file: File) -> int | None:
