@@ -17,6 +17,7 @@ import time
 from typing import BinaryIO
 
 from ztensor.errors import Reason, SourceError
+from ztensor.io.source.paths import system_call
 
 try:
     import fcntl
@@ -45,22 +46,20 @@ def acquire(descriptor: int, path: str, *, timeout: float = 0.0) -> None:
         SourceError: another process has a lock (SOURCE_LOCKED), or the file system has no locks.
     """
     until = time.monotonic() + max(timeout, _PATIENCE_SECONDS)
-    try:
-        while not (is_ours := _is_taken(descriptor)) and time.monotonic() < until:
+    doing = (
+        "the file system cannot lock the file; if no other process writes it, use "
+        "`--no-lock` (lock=False in Python)"
+    )
+    with system_call(doing, path):
+        while not _is_taken(descriptor):
+            if time.monotonic() >= until:
+                raise SourceError(
+                    "the file is locked by another process; try again when it has finished",
+                    reason=Reason.SOURCE_LOCKED,
+                    errno=errno.EWOULDBLOCK,
+                    file=path,
+                )
             time.sleep(_POLL_SECONDS)
-    except OSError as error:
-        doing = (
-            "the file system cannot lock the file; if no other process writes it, use "
-            "`--no-lock` (lock=False in Python)"
-        )
-        raise SourceError.from_os(error, doing, path) from error
-    if not is_ours:
-        raise SourceError(
-            "the file is locked by another process; try again when it has finished",
-            reason=Reason.SOURCE_LOCKED,
-            errno=errno.EWOULDBLOCK,
-            file=path,
-        )
 
 
 def try_acquire(descriptor: int) -> bool | None:
@@ -117,15 +116,12 @@ def is_dead(file: BinaryIO) -> bool:
     """
     if fcntl is None:
         return False  # Windows removes no open file anyway, but cannot tell a dead one's
-    descriptor = file.fileno()
-    status = os.fstat(descriptor)
-    if status.st_uid != os.geteuid() or status.st_nlink != 1:
-        return False
-    try:
-        _lock(descriptor, "F_RDLCK", fcntl.LOCK_EX)
-    except OSError:
-        return False
-    return True
+    status = os.fstat(file.fileno())
+    if status.st_uid == os.geteuid() and status.st_nlink == 1:
+        with contextlib.suppress(OSError):
+            _lock(file.fileno(), "F_RDLCK", fcntl.LOCK_EX)
+            return True
+    return False
 
 
 def _is_taken(descriptor: int) -> bool:

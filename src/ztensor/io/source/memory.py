@@ -41,14 +41,6 @@ class MemorySource(Source):
         """Return the whole buffer, read-only."""
         return self._view
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by value."""
-        return _restore, (bytes(self._view), self.name)
-
-
-def _restore(data: bytes, name: str) -> MemorySource:
-    return MemorySource(data, name=name)
-
 
 class FileObjectSource(Source):
     """A seekable binary file object, read from its first byte under a lock; never mapped.

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import array
 import mmap
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -51,11 +50,6 @@ def test_any_contiguous_buffer_is_flat_bytes(kind: str) -> None:
 def test_more_than_there_is(offset: int, length: int) -> None:
     with refused(SourceError, Reason.SOURCE_CHANGED):
         MemorySource(DATA).read(offset, length)
-
-
-def test_it_is_pickled_by_value() -> None:
-    again = pickle.loads(pickle.dumps(MemorySource(bytearray(DATA), name="here")))
-    assert (again.name, again.view()) == ("here", DATA)
 
 
 # --- A whole file in memory -----------------------------------------------------------------------

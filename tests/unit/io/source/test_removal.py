@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -10,11 +11,7 @@ from typing import BinaryIO
 
 import pytest
 
-from ztensor.io.source.removal import (
-    OpenFolder,
-    remove,
-    take_back,
-)
+from ztensor.io.source.removal import OpenFolder, remove, take_back
 
 
 @pytest.fixture(params=["descriptors", "paths"])
@@ -161,3 +158,22 @@ def test_what_a_save_made_is_taken_back_and_nothing_else(tmp_path: Path) -> None
     os.replace(paths[2], paths[1])
     made.close()
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b", b"other")]
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])
+def test_a_file_system_that_flushes_no_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    (tmp_path / "a").write_bytes(b"")
+    with OpenFolder(str(tmp_path)) as folder:
+        if number == errno.EIO:
+            with pytest.raises(OSError, match="error"):
+                folder.flush()
+        else:
+            folder.flush()
+        with pytest.raises(OSError):  # noqa: PT011  # any of these
+            folder.flush(["a"])
