@@ -4,7 +4,7 @@
 which 2.x has one, whose form `canonical.py` checks. `parameters.py` counts, and `summary.py` has
 one object in short. `streaming.py` cuts objects into blocks of elements; `statistics.py` and
 `comparing.py` take such blocks, and hand them to what adds them up: `sums.py`, `counters.py`,
-`spreads.py`, `channels.py` and `tally.py`; small objects are looked at together by `batches.py`.
+`spreads.py`, `channels.py` and `tally.py`.
 `slicing.py` and `singular.py` look at one matrix of a tensor. `plotting.py` draws what the
 statistics found. `insight.py` puts all of this together for one model, with roles and layers
 (`roles.py`), what a training state says of itself (`states.py`) and rules for what is odd

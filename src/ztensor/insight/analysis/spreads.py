@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -12,9 +12,12 @@ from ztensor.errors import counted
 from ztensor.insight.text import short_repr
 from ztensor.typing import Array
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 Scale = Literal["linear", "log"]
 
-MIDDLE = 0.01, 0.99  # shares of values below what is called the middle, and below its end
+_MIDDLE = 0.01, 0.99  # shares of values below what is called the middle, and below its end
 _SQUEEZED = 4  # times as wide as the middle is a histogram of all values that shows little of it
 
 
@@ -38,18 +41,6 @@ class Histogram:
     def __repr__(self) -> str:
         """Return how many bins there are; `edges` and `counts` have them."""
         return short_repr("insight.Histogram", [counted(len(self.counts), "bin"), self.scale])
-
-
-def is_squeezed(least: float, low: float, high: float, most: float) -> bool:
-    """Return whether a few values take most of the width of a histogram: its middle is narrow."""
-    return low < high and most / _SQUEEZED - least / _SQUEEZED > high - low
-
-
-def middle_edges(low: float, high: float, bins: int) -> Array:
-    """Return the borders of bins between two quantiles."""
-    part = np.linspace(0.0, 1.0, bins + 1)
-    edges: Array = np.maximum.accumulate(np.clip(low * (1 - part) + high * part, low, high))
-    return edges
 
 
 class Spread:
@@ -82,12 +73,12 @@ class Spread:
         counts = np.insert(self.counts.astype(np.float64), at, float(count))
         return Spread(lows, highs, counts, self.error)
 
-    def _at(self, rank: float) -> float:
-        """Return the value with `rank` values before it."""
-        at = min(int(np.searchsorted(self.ends, rank, "right")), self.ends.size - 1)
-        low, high, count = float(self.lows[at]), float(self.highs[at]), float(self.counts[at])
-        part = (rank - (float(self.ends[at]) - count) + 0.5) / count
-        return low + (high - low) * part
+    def _at(self, ranks: Array) -> Array:
+        """Return the values with so many values before them."""
+        at = np.minimum(np.searchsorted(self.ends, ranks, "right"), self.ends.size - 1)
+        low, high, count = self.lows[at], self.highs[at], self.counts[at]
+        found: Array = low + (high - low) * ((ranks - (self.ends[at] - count) + 0.5) / count)
+        return found
 
     def kurtosis(self, mean: float, std: float) -> float | None:
         """Return the fourth moment over the square of the second; None of a single value."""
@@ -101,13 +92,16 @@ class Spread:
         """Return how many values are at least so large, whatever their sign."""
         return int(self.counts[(self.lows >= limit) | (self.highs <= -limit)].sum())
 
-    def quantile(self, share: float) -> float:
-        """Return the value with a share of the others below it, as `numpy.quantile` does."""
-        rank = (self.size - 1) * share
-        before = math.floor(rank)
-        low, high = self._at(before), self._at(min(before + 1, self.size - 1))
-        part = rank - before
-        return low if low == high else low * (1 - part) + high * part
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """Return the values with shares of the others below them, as `numpy.quantile` does."""
+        if not self.size or not shares:
+            return []
+        ranks = (self.size - 1) * np.asarray(shares, np.float64)
+        before = np.floor(ranks)
+        low, high = self._at(before), self._at(np.minimum(before + 1, self.size - 1))
+        part = ranks - before
+        found: list[float] = np.where(low == high, low, low * (1 - part) + high * part).tolist()
+        return found
 
     def histogram(self, bins: int, scale: Scale) -> Histogram | None:
         """Return how many values lie in each bin; None where there is no value."""
@@ -119,15 +113,16 @@ class Spread:
         """Return the histogram of the values between the first and the last hundredth of them.
 
         Returns:
-            None where it shows no more than that of all values: where they are not four times as
+            None where a histogram of all values shows as much: where these are not four times as
             far apart.
         """
         if not self.size:
             return None
-        low, high = self.quantile(MIDDLE[0]), self.quantile(MIDDLE[1])
-        if not is_squeezed(float(self.lows[0]), low, high, float(self.highs[-1])):
+        least, (low, high), most = self.lows[0], self.quantiles(_MIDDLE), self.highs[-1]
+        if not low < high or most / _SQUEEZED - least / _SQUEEZED <= high - low:
             return None
-        edges = middle_edges(low, high, bins)
+        part = np.linspace(0.0, 1.0, bins + 1)
+        edges = np.maximum.accumulate(np.clip(low * (1 - part) + high * part, low, high))
         counts = np.diff(np.rint(self._below(edges)))
         return Histogram(tuple(edges.tolist()), tuple(int(n) for n in counts.tolist()))
 

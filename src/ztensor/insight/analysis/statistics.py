@@ -19,7 +19,6 @@ from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     FormatError,
-    LimitError,
     UnsupportedError,
     counted,
     describe,
@@ -34,7 +33,6 @@ from ztensor.ext import (
     element_count,
     result_dtype,
 )
-from ztensor.insight.analysis.batches import MOST_ELEMENTS, ROOM, looked_at
 from ztensor.insight.analysis.channels import Channels, ChannelSums, has_channels, is_float
 from ztensor.insight.analysis.counters import counter_of, values_of
 from ztensor.insight.analysis.spreads import Histogram, Scale
@@ -50,10 +48,10 @@ from ztensor.insight.analysis.streaming import (
 from ztensor.insight.analysis.sums import Moments
 from ztensor.insight.text import short_repr
 from ztensor.quantization.floats import dequantized
-from ztensor.typing import Array, Readable
+from ztensor.typing import Readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from ztensor.insight.analysis.streaming import Progress
 
@@ -266,15 +264,12 @@ def survey(
         ZTensorError: what `stats` raises.
     """
     objects: dict[str, TensorMetadata] = {}
-    small: dict[str, FileObjects] = {}
     places = []
     for name in names:
         there = reader.objects.part(name)
         found = there.object(name)
         objects[name] = reader.metadata(name)
         places += [(there, component) for component in found.components.values()]
-        if found.format == "dense" and 0 < math.prod(found.shape) <= MOST_ELEMENTS:
-            small[name] = there
     sizes = {name: metadata.nbytes for name, metadata in objects.items()}
     meter = Meter(sum(sizes.values()), progress)
     overlaps = Overlaps(places)
@@ -303,54 +298,8 @@ def survey(
         report(sizes[name])  # where another's was taken
         return dataclasses.replace(found, name=name)
 
-    done: dict[str, TensorStats] = {}
-    if asked.scale == "linear" and not overlaps.are_any:
-        few = ((name, small[name], objects[name]) for name in order or small if name in small)
-        for one in _together(few, asked):
-            done[one.name] = one
-            meter.add(sizes[one.name])
-    left = {name: size for name, size in sizes.items() if name not in done}
-    order = None if order is None else [name for name in order if name in left]
-    done |= share_out(of, left, threads, order)
+    done = share_out(of, sizes, threads, order)
     return objects, StatsReport({name: done[name] for name in objects})
-
-
-def _together(
-    tensors: Iterable[tuple[str, FileObjects, TensorMetadata]], asked: Asked
-) -> Iterator[TensorStats]:
-    """Yield statistics of small dense tensors, in batches; those with a problem are left out."""
-    waiting: dict[tuple[Any, ...], list[tuple[TensorMetadata, Array]]] = {}
-    room = 0
-    for name, there, found in tensors:
-        try:
-            array = there.array(name, copy=True)  # its digest checked
-        except (FormatError, LimitError, UnsupportedError):
-            continue  # the way of single ones says what is wrong
-        batch = waiting.setdefault((array.dtype, array.shape), [])
-        batch.append((found, array))
-        room += array.size
-        if room >= ROOM or len(batch) * array.size >= ROOM // 8:
-            full = [batch] if room < ROOM else list(waiting.values())
-            for some in full:
-                yield from _batch(some, asked)
-                room -= sum(one.size for _, one in some)
-                some.clear()
-    for some in waiting.values():
-        yield from _batch(some, asked)
-
-
-def _batch(batch: list[tuple[TensorMetadata, Array]], asked: Asked) -> Iterator[TensorStats]:
-    if not batch:
-        return
-    first = batch[0][1]
-    block = np.stack([array for _, array in batch]).reshape(len(batch), first.size)
-    # NaN and overflow are what is looked for, not surprises.
-    with np.errstate(all="ignore"):
-        limit = _limit_of(first.dtype)
-        rows = looked_at(block, first.shape, asked.quantiles, asked.bins, asked.tiles, limit)
-        for (found, _), fields in zip(batch, rows, strict=True):
-            if fields is not None:
-                yield TensorStats(found.name, found.shape, **fields)
 
 
 def _main_component(file: FileObjects, name: str) -> tuple[Component | None, Hashable]:
@@ -416,6 +365,7 @@ def _stats_of(
                 counter.moments.reach(zero, zero)
             moments = counter.moments.as_fields()
             is_linear = asked.scale == "linear"
+            quantiles = spread.quantiles(asked.quantiles)  # none of no value
             return dataclasses.replace(
                 result,
                 dtype=dtype.name,
@@ -427,7 +377,9 @@ def _stats_of(
                 negative_infs=counter.negative_infs,
                 **moments,
                 kurtosis=spread.kurtosis(moments["mean"], moments["std"]) if moments else None,
-                quantiles={q: spread.quantile(q) for q in asked.quantiles} if spread.size else {},
+                quantiles=dict(
+                    zip(asked.quantiles, spread.quantiles(asked.quantiles), strict=False)
+                ),
                 quantile_error=spread.error,
                 histogram=spread.histogram(asked.bins, asked.scale) if asked.bins else None,
                 middle=spread.middle(asked.bins) if asked.bins and is_linear else None,

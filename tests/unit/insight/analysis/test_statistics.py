@@ -254,3 +254,31 @@ def test_statistics_are_frozen() -> None:
     found = stats(save({"w": np.ones(3)}))["w"]
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.count = 4  # type: ignore[misc]
+
+
+def test_bytes_of_several_tensors_are_within_the_budget(tmp_path: Path) -> None:
+    one = np.arange(64, dtype=np.float32)
+    save_file({"a": one, "b": one, "c": one.view(np.int32)}, tmp_path / "tied.zt")
+    found = ztensor.stats(tmp_path / "tied.zt")
+    assert found["a"].max == found["b"].max == 63
+    assert found["c"].dtype == "int32"
+
+
+def test_types_of_8_bits_count_values_at_their_limit(tmp_path: Path) -> None:
+    full = np.full((4, 4), 448).astype(ml_dtypes.float8_e4m3fn)
+    save_file({"a": full, "b": np.full((4, 4), 127, np.int8)}, tmp_path / "a.zt")
+    found = ztensor.stats(tmp_path / "a.zt")
+    assert (found["a"].at_limit, found["b"].at_limit) == (16, 0)
+
+
+def test_the_middle_is_of_the_values_between_two_hundredths() -> None:
+    values = np.append(np.random.default_rng(0).normal(size=10_000), [-500.0, 800.0])
+    found = stats(save({"w": values, "plain": values[:-2]}), bins=20)
+    assert found["plain"].middle is None
+    middle = found["w"].middle
+    assert middle is not None
+    low, high = np.quantile(values, (0.01, 0.99))
+    assert middle.edges == pytest.approx(np.linspace(low, high, 21), rel=1e-3)
+    counts, _ = np.histogram(values, np.array(middle.edges))
+    assert abs(np.array(middle.counts) - counts).max() <= 3
+    assert stats(save({"w": values}), scale="log")["w"].middle is None
