@@ -377,9 +377,7 @@ def _stats_of(
                 negative_infs=counter.negative_infs,
                 **moments,
                 kurtosis=spread.kurtosis(moments["mean"], moments["std"]) if moments else None,
-                quantiles=dict(
-                    zip(asked.quantiles, spread.quantiles(asked.quantiles), strict=False)
-                ),
+                quantiles=dict(zip(asked.quantiles, quantiles, strict=False)),
                 quantile_error=spread.error,
                 histogram=spread.histogram(asked.bins, asked.scale) if asked.bins else None,
                 middle=spread.middle(asked.bins) if asked.bins and is_linear else None,
