@@ -245,12 +245,6 @@ class Calls:
         offset = os.lseek(descriptor, 0, os.SEEK_CUR)
         return self._written(descriptor, data, offset, lambda d: self._real["write"](descriptor, d))
 
-    def _writev(self, descriptor: int, pieces: Sequence[Any]) -> int:
-        if descriptor not in self._descriptors:
-            written: int = self._real["writev"](descriptor, pieces)
-            return written
-        return self._write(descriptor, b"".join(pieces))
-
     def _pwrite(self, descriptor: int, data: Any, offset: int) -> int:
         if descriptor not in self._descriptors:
             written: int = self._real["pwrite"](descriptor, data, offset)
@@ -340,6 +334,6 @@ class Calls:
 
 
 _REPLACED = (
-    "open", "close", "write", "writev", "pwrite", "copy_file_range", "ftruncate", "fsync", "link",
+    "open", "close", "write", "pwrite", "copy_file_range", "ftruncate", "fsync", "link",
     "mkdir", "replace", "rmdir", "unlink",
 )  # fmt: skip
