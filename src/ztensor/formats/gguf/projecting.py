@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import itertools
 from typing import TYPE_CHECKING
 
 from ztensor.errors import Reason, UnsupportedVersionError, describe
@@ -15,7 +14,6 @@ from ztensor.ext import (
     Source,
     Tally,
     TensorObject,
-    Unrepresented,
     element_count,
 )
 from ztensor.formats.base import RAW, Absent
@@ -25,7 +23,7 @@ from ztensor.formats.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Literal
 
 
@@ -55,32 +53,11 @@ def project(source: Source, budget: Budget) -> Projection:
     attributes = read_metadata(cursor, keys)
     alignment = alignment_of(attributes)
     infos = _infos(cursor, tensors)
-    objects = _objects(infos, -(-cursor.at // alignment) * alignment, alignment, cursor)
+    objects, left = _objects(infos, alignment, cursor)
     encodings = RAW
     if cursor.order == ">":
         encodings = {**RAW, SWAPPED: Absent(SWAPPED, _SWAPPED_MESSAGE, is_absent=False)}
-    manifest = Manifest(str(version), objects, attributes or None)
-    header = cursor.at
-    return Projection(manifest, encodings, lambda: _gaps(objects, header, alignment, source.size))
-
-
-def _gaps(
-    objects: Mapping[str, TensorObject], header: int, alignment: int, size: int
-) -> list[Unrepresented]:
-    """Return the bytes that are of no tensor, and more than fill up to the alignment."""
-    left = Tally()
-    ranges = [
-        (component.offset, component.offset + component.length)
-        for tensor_object in objects.values()
-        for component in tensor_object.components.values()
-        if component.length
-    ]
-    end = header
-    for start, stop in [*sorted(ranges), (size, size)]:
-        if start - end >= alignment:
-            left.add("bytes of no tensor", nbytes=start - end)
-        end = max(end, stop)
-    return left()
+    return Projection(Manifest(str(version), objects, attributes or None), encodings, left)
 
 
 def _start(cursor: Cursor) -> tuple[int, int, int]:
@@ -133,16 +110,16 @@ def _infos(cursor: Cursor, count: int) -> list[_Info]:
 
 
 def _objects(
-    infos: Sequence[_Info], start: int, alignment: int, cursor: Cursor
-) -> dict[str, TensorObject]:
-    """Return the tensors, every rule about their places checked.
+    infos: Sequence[_Info], alignment: int, cursor: Cursor
+) -> tuple[dict[str, TensorObject], Tally]:
+    """Return the tensors, every rule about their places checked, and what bytes are of none.
 
     Args:
         infos: the table.
-        start: where the first tensor may begin.
         alignment: what offsets are multiples of.
-        cursor: for size and byte order of the file.
+        cursor: behind the table, for size and byte order of the file.
     """
+    start = -(-cursor.at // alignment) * alignment  # where the first tensor may begin
     size = cursor.source.size
     places: list[int] = []  # of all tensors; made where a type is unknown
     objects: dict[str, TensorObject] = {}
@@ -176,17 +153,20 @@ def _objects(
         objects[name] = _object(shape, number, min(place, size), length, cursor.order)
         if length:
             ranges.append((place, place + length, name))
-    ranges.sort()
-    for (_, stop, _), (place, _, name) in itertools.pairwise(ranges):
-        if place < stop:
+    left, end = Tally(), cursor.at
+    for place, stop, name in [*sorted(ranges), (size, size, "")]:
+        if place < end:
             raise broken(
                 "two tensors overlap",
                 reason=Reason.OUT_OF_BOUNDS,
                 object_name=name,
-                expected=f"an offset from {stop} on",
+                expected=f"an offset from {end} on",
                 found=str(place),
             )
-    return objects
+        if place - end >= alignment:  # else they fill up to it
+            left.add("bytes of no tensor", nbytes=place - end)
+        end = stop
+    return objects, left
 
 
 def length_of(name: str, shape: tuple[int, ...], number: int) -> int | None:
