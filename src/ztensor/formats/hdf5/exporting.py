@@ -242,13 +242,14 @@ def _is_plain(found: TensorObject) -> bool:
 
 
 def _plain_value(value: Any) -> Any:
-    """Return a value that h5py read back as plain Python values, or None where it has none."""
+    """Return a value that h5py read back as our reader gives it, or None where that has none."""
     if isinstance(value, np.void):
-        return None if value.dtype.names else value.tobytes()
+        return value.tobytes()
     if isinstance(value, (np.ndarray, np.generic)):
-        if value.dtype.kind not in "biufSO":
-            return None
         value = value.tolist()
+    if isinstance(value, list):
+        items = [_plain_value(item) for item in value]
+        return None if None in items else items
     if isinstance(value, str):
         value = value.encode(errors="surrogateescape")
     if isinstance(value, bytes):
@@ -256,10 +257,7 @@ def _plain_value(value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             return None
-    if isinstance(value, list):
-        items = [_plain_value(item) for item in value]
-        return None if None in items else items
-    return value if isinstance(value, (bool, int, float)) else None
+    return value
 
 
 class _Skeleton(io.RawIOBase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.errors import FormatError, LimitError, Reason, describe
 from ztensor.ext import Manifest, Projection, Source, Tally, TensorObject
@@ -69,6 +69,27 @@ def project(source: Source, budget: Budget) -> Projection:
     return _Model(source, budget).run()
 
 
+class _Scope(NamedTuple):
+    """The graph or function that nodes are in.
+
+    Attributes:
+        prefix: what names of tensors in it begin with; empty in the main graph.
+        depth: how many graphs it is in.
+        kind: what the bytes of its nodes are counted as.
+    """
+
+    prefix: str
+    depth: int
+    kind: str = "graph node"
+
+    @property
+    def path(self) -> str:
+        return self.prefix[:-1]
+
+
+_MAIN = _Scope("", 0)
+
+
 class _Model:
     """One walk over a model: the main graph first, whose tensors keep their names."""
 
@@ -98,7 +119,7 @@ class _Model:
                 self._attributes["model_version"] = signed(field.value)
             elif number == 7:
                 has_graph = True
-                self._add_graph(field, "", 0)
+                self._add_graph(field, _MAIN)
             elif number == 8:
                 self._add_opset(field, opsets)
             elif number == 14:
@@ -109,7 +130,7 @@ class _Model:
                 self._add_training(field, f"training.{training}.")
                 training += 1
             elif number == 25:
-                self._wait(1, "", self._add_function, field)
+                self._wait(self._add_function, field, _Scope("", 1, "function"))
             else:
                 kind = "device configuration" if number == 26 else f"field {number} of the model"
                 self._left.add(kind, nbytes=field.nbytes)
@@ -145,82 +166,66 @@ class _Model:
                 version = signed(inner.value)
         opsets[domain or "ai.onnx"] = version
 
-    def _add_graph(self, graph: Field, prefix: str, depth: int) -> None:
+    def _add_graph(self, graph: Field, scope: _Scope) -> None:
         count = nbytes = 0
         for field in self._message.within(graph, _GRAPH):
             if field.number == 1:
                 count += 1
                 nbytes += field.nbytes
-                self._look_into(field, prefix, depth, ("graph node", prefix[:-1]))
-            elif field.number == 2 and not prefix:
+                self._look_into(field, scope)
+            elif field.number == 2 and scope is _MAIN:
                 self._attributes["graph"] = self._message.text(field)
             elif field.number == 5:
-                self._add_dense(field, prefix)
+                self._add_dense(field, scope.prefix)
             elif field.number == 15:
-                self._add_sparse(field, prefix)
+                self._add_sparse(field, scope.prefix)
             elif field.number != 2:
                 kind = _GRAPH_PARTS.get(field.number, f"field {field.number} of a graph")
-                self._left.add(kind, prefix[:-1], nbytes=field.nbytes)
+                self._left.add(kind, scope.path, nbytes=field.nbytes)
         if count:
-            self._left.add("graph node", prefix[:-1], count, nbytes)
+            self._left.add(scope.kind, scope.path, count, nbytes)
 
-    def _add_function(self, function: Field) -> None:
+    def _add_function(self, function: Field, scope: _Scope) -> None:
         """Take the nodes of a local function; its name stands behind them."""
         names = self._message.texts(function, _FUNCTION_NAMES)
-        prefix = ".".join(["functions", *filter(None, names), ""])
-        owner = "function", prefix[:-1]
-        self._left.add(*owner, nbytes=function.nbytes)
+        scope = scope._replace(prefix=".".join(["functions", *filter(None, names), ""]))
+        self._left.add(scope.kind, scope.path, nbytes=function.nbytes)
         for field in self._message.within(function, _FUNCTION):
             if field.number == 7:
-                self._look_into(field, prefix, 1, owner)
+                self._look_into(field, scope)
             elif field.number == 11:
-                self._add_attribute(field, prefix, prefix, 1, owner)
+                self._add_attribute(field, scope, scope.prefix)
 
     def _add_training(self, training: Field, prefix: str) -> None:
         nbytes = training.nbytes
         for field in self._message.within(training, _TRAINING):
             if field.number in (1, 2):
                 what = "initialization." if field.number == 1 else "algorithm."
-                self._wait(1, prefix + what, self._add_graph, field, prefix + what, 1)
+                self._wait(self._add_graph, field, _Scope(prefix + what, 1))
                 nbytes -= field.nbytes
         self._left.add("training info", nbytes=nbytes)
 
-    def _wait(self, depth: int, prefix: str, add: Callable[..., None], *arguments: object) -> None:
-        """Read something later that is in so many graphs."""
-        if depth > self._budget.limits.depth:
+    def _wait(self, add: Callable[[Field, _Scope], None], field: Field, scope: _Scope) -> None:
+        """Read something when the main graph has its names."""
+        if scope.depth > self._budget.limits.depth:
             raise LimitError(
                 "graphs are nested deeper than Limits.depth",
                 reason=Reason.LIMIT_DEPTH,
                 expected=f"at most {self._budget.limits.depth}",
             )
-        self._budget.charge_bytes(FIELD_COST + TEXT_COST + 4 * len(prefix))
-        self._waiting.append(functools.partial(add, *arguments))
+        self._budget.charge_bytes(FIELD_COST + TEXT_COST + 4 * len(scope.prefix))
+        self._waiting.append(functools.partial(add, field, scope))
 
     # --- Nodes ------------------------------------------------------------------------------
 
-    def _look_into(self, node: Field, prefix: str, depth: int, owner: tuple[str, str]) -> None:
-        """Take what a node holds.
-
-        Args:
-            node: the field.
-            prefix: of the graph it is in.
-            depth: how deep that is.
-            owner: what the node's bytes are counted as; those of tensors in it are taken off.
-        """
+    def _look_into(self, node: Field, scope: _Scope) -> None:
+        """Take what a node holds; in the main graph, all but constants wait."""
         head = self._message.head(node)
         if len(head) < node.nbytes or may_hold(head):
-            self._add_node(node, prefix, depth, owner, may_wait=not prefix)
+            self._add_node(node, scope, may_wait=scope is _MAIN)
 
-    def _add_node(
-        self,
-        node: Field,
-        prefix: str,
-        depth: int,
-        owner: tuple[str, str],
-        *,
-        may_wait: bool = False,
-    ) -> None:
-        """Take the tensors and graphs that a node holds, later unless it is a `Constant`."""
+    def _add_node(self, node: Field, scope: _Scope, *, may_wait: bool = False) -> None:
+        """Take the tensors and graphs that a node holds."""
         message, kind, name = self._message, "", ""
         output: str | None = None
         attributes: list[Field] = []
@@ -234,32 +239,24 @@ class _Model:
             elif field.number == 5:
                 self._budget.charge_bytes(FIELD_COST)
                 attributes.append(field)
-        own = f"{prefix}{output or ''}" if kind == "Constant" else None
+        own = f"{scope.prefix}{output or ''}" if kind == "Constant" else None
         if own is None and may_wait:
             if attributes:
-                self._wait(0, "", self._add_node, node, prefix, depth, owner)
+                self._wait(self._add_node, node, scope)
             return
-        within = f"{prefix}{name or output or kind}."
+        within = f"{scope.prefix}{name or output or kind}."
         for attribute in attributes:
-            self._add_attribute(attribute, prefix, within, depth, owner, own)
+            self._add_attribute(attribute, scope, within, own)
 
     def _add_attribute(
-        self,
-        attribute: Field,
-        prefix: str,
-        within: str,
-        depth: int,
-        owner: tuple[str, str],
-        own: str | None = None,
+        self, attribute: Field, scope: _Scope, within: str, own: str | None = None
     ) -> None:
         """Take what an attribute holds.
 
         Args:
             attribute: the field.
-            prefix: of the graph the node is in.
+            scope: what the node is in; its bytes are fewer by those of a tensor.
             within: what names in the node begin with.
-            depth: how deep that graph is.
-            owner: see `_look_into`.
             own: the name of the tensor where it is that of a node `Constant`.
         """
         message, name = self._message, ""
@@ -274,16 +271,15 @@ class _Model:
             path = within + name
             if field.number in (TENSORS, GRAPHS, SPARSE):
                 path += f".{place}"
-            self._left.add(*owner, 0, -field.nbytes)
+            self._left.add(scope.kind, scope.path, 0, -field.nbytes)
             self._budget.charge_bytes(TEXT_COST + 4 * len(path))
             if field.number in (ONE_GRAPH, GRAPHS):
-                below = f"{path}."
-                self._wait(depth + 1, below, self._add_graph, field, below, depth + 1)
+                self._wait(self._add_graph, field, _Scope(f"{path}.", scope.depth + 1))
                 continue
             is_own = own is not None and field.number in (ONE_TENSOR, ONE_SPARSE)
             add = self._add_dense if field.number in (ONE_TENSOR, TENSORS) else self._add_sparse
             # Only the main graph's constants are as sure of their names as its initializers are.
-            add(field, prefix if is_own else within, own if is_own else path)
+            add(field, scope.prefix if is_own else within, own if is_own else path)
 
     # --- Tensors ----------------------------------------------------------------------------
 
