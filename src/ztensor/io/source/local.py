@@ -253,7 +253,6 @@ class FileSource(OpenFile, Source):
         and one whose lock a writer has is being appended to: what it held when it was opened is
         untouched.
         """
-        del ask  # asking costs little
         status = self.status()
         if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
             return

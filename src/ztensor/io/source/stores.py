@@ -88,7 +88,6 @@ class Store(abc.ABC):
 
     def names_folder(self, url: str) -> bool:
         """Return whether a URL can only name a folder, as one that ends in a slash does."""
-        del url
         return False
 
     def look(self, remote: Remote) -> Listed | None:
@@ -97,7 +96,6 @@ class Store(abc.ABC):
         Raises:
             SourceError: it could not be asked.
         """
-        del remote
         return None
 
     def there(self, folder: Remote, names: Sequence[str]) -> list[str]:
@@ -140,7 +138,6 @@ class Store(abc.ABC):
             SourceError: the place cannot be asked.
             UsageError: more is in the folder than can be looked through.
         """
-        del folder
         return None
 
     # --- Writing ----------------------------------------------------------------------------
@@ -197,7 +194,6 @@ class Store(abc.ABC):
         Raises:
             SourceError: it could not be done.
         """
-        del source, target
         return False
 
     def remove(self, remote: Remote) -> None:

@@ -99,7 +99,6 @@ class StreamSink(Gatherer):
         self.name = name if isinstance(name, str) else f"<{type(file).__name__}>"
 
     def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
-        del start
         for whole in (memoryview(gathered), data):
             done = 0
             while done < whole.nbytes:

@@ -8,6 +8,7 @@ Signatures in a query stay in the URL and are cut wherever it is shown.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ _HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
 _PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 
 
+@dataclasses.dataclass(init=False, repr=False, unsafe_hash=True)
 class Remote(os.PathLike[str]):
     """A URL together with what opens its store: it is taken wherever a path is.
 
@@ -87,18 +89,6 @@ class Remote(os.PathLike[str]):
         self.storage = storage
         # The folder means the same after a change of folder.
         self.cache = os.path.abspath(path_text(cache)) if cache else cache
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether another one has the same URL, storage and cache."""
-        if not isinstance(other, Remote):
-            return NotImplemented
-        return self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[object, ...]:
-        return self.url, self.storage, self.cache
 
     def __fspath__(self) -> str:
         """Return the URL."""
