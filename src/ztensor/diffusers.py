@@ -48,6 +48,7 @@ def from_pretrained(
     subfolder: str = "",
     copy: bool = False,
     verify: bool | None = None,
+    dequantize: bool = False,
     storage: Storage | None = None,
     cache: Path | None = None,
     **options: Any,
@@ -65,6 +66,8 @@ def from_pretrained(
         subfolder: a folder in `folder` that is meant.
         copy: True gives weights memory of their own.
         verify: None and True check the digest of every weight, of views as well; False of none.
+        dequantize: True gives models floats in the place of quantized tensors: those of
+            `quantized_group` and the blocks of GGUF.
         storage: see `ztensor.typing.OpenOptions`.
         cache: likewise.
         options: of a pipeline: components to take instead of those in the folder, such as
@@ -92,6 +95,7 @@ def from_pretrained(
         )
     place = ModelFolder(folder, subfolder=subfolder, storage=storage, cache=cache)
     how: dict[str, Any] = {"dtype": dtype, "variant": variant, "copy": copy, "verify": verify}
+    how["dequantize"] = dequantize
     if _is_of(cls, library.DiffusionPipeline):
         return _pipeline(library, place, cls, how, options)
     if not _is_of(cls, library.ModelMixin):
@@ -165,6 +169,7 @@ def _model(
     variant: str | None,
     copy: bool,
     verify: bool | None,
+    dequantize: bool,
 ) -> Any:
     values = place.json(CONFIG)
     if values is None:
@@ -179,7 +184,9 @@ def _model(
         pass
     weights = place.weights(STEM, variant=variant) or place.weights("model", variant=variant)
     checks = verify is not False
-    load_model(model, weights or place.name, assign=True, copy=copy, verify=checks)
+    load_model(
+        model, weights or place.name, assign=True, copy=copy, verify=checks, dequantize=dequantize
+    )
     if dtype is not None:
         _cast(model, dtype)
     with words_of("diffusers", place.name):

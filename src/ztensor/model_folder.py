@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader, Remote
 from ztensor import open as open_files
+from ztensor.converting.casting import Casts
+from ztensor.converting.folders import require_plain
 from ztensor.errors import (
     FormatError,
     LimitError,
-    NotZTensorError,
     Reason,
     SourceNotFoundError,
     describe,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 # What describes a model has kilobytes; a tokenizer's file, which is not read here, has megabytes.
 _MOST_JSON_BYTES = 16 << 20
-_PLAIN = ("zt", "safetensors")
 _PICKLES = {"model": "pytorch_model"}  # what files of pickles are called where it is another name
 
 
@@ -159,11 +159,12 @@ class ModelFolder:
         variant: str | None = None,
         pickled: bool = False,
         verify: bool | None = None,
+        dequantize: bool = False,
     ) -> Reader:
         """Open the weights of the first of several names that is there; see `weights`.
 
         Whatever is read of them is checked, views as well, unless `verify` is False: libraries cast
-        and move what they are handed.
+        and move what they are handed. With `dequantize` quantized objects are float32.
 
         Raises:
             SourceNotFoundError: there are none.
@@ -179,7 +180,7 @@ class ModelFolder:
                 except BaseException:
                     reader.close()
                     raise
-                return reader
+                return Casts(None, dequantize=dequantize).over(reader)
         variants = f".{variant}" if variant else ""
         error = SourceNotFoundError(
             "the folder has no weights",
@@ -190,24 +191,6 @@ class ModelFolder:
         )
         error.hint = "pickles (.bin) are read with pickled=True, and nothing in them is run"
         raise error
-
-
-def require_plain(reader: Reader, *, pickled: bool) -> None:
-    """Raise where files called `.zt` or `.safetensors` are of another format.
-
-    Raises:
-        NotZTensorError: one is, and is no pickle that may be read.
-    """
-    for file in reader.objects.parts():
-        if file.format not in _PLAIN and not (pickled and file.format == "pt"):
-            error = NotZTensorError(
-                "the weights are not what they are called",
-                file=file.name,
-                expected="a .zt or .safetensors file",
-                found=f"format {file.format}",
-            )
-            error.hint = "pickled=True reads pickles, and runs nothing of them"
-            raise error
 
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ def from_pretrained(
     subfolder: str = "",
     pickled: bool = False,
     verify: bool | None = None,
+    dequantize: bool = False,
     storage: Storage | None = None,
     cache: Path | None = None,
 ) -> Any:
@@ -51,6 +52,8 @@ def from_pretrained(
         pickled: True takes `adapter_model.bin` where there is nothing else. It is read by a reader
             that makes tensors only, and runs nothing.
         verify: None and True check the digest of every weight, of views as well; False of none.
+        dequantize: True gives the adapter floats in the place of quantized tensors: those of
+            `quantized_group` and the blocks of GGUF.
         storage: see `ztensor.typing.OpenOptions`.
         cache: likewise.
 
@@ -74,7 +77,9 @@ def from_pretrained(
         raise SourceNotFoundError(
             "the folder does not say what adapter it is of", file=place.name, expected=CONFIG
         )
-    with place.open_weights([STEM], pickled=pickled, verify=verify) as reader:
+    with place.open_weights(
+        [STEM], pickled=pickled, verify=verify, dequantize=dequantize
+    ) as reader:
         name = reader.name
         state = {one: reader.read_torch(one, copy=is_trainable) for one in reader}
     with words_of("peft", place.name):

@@ -58,6 +58,7 @@ def from_pretrained(
     strict: bool = False,
     copy: bool = False,
     verify: bool | None = None,
+    dequantize: bool = False,
     pickled: bool = False,
     output_loading_info: bool = False,
     storage: Storage | None = None,
@@ -88,6 +89,8 @@ def from_pretrained(
             weights for what is missing.
         copy: True gives weights memory of their own.
         verify: None and True check the digest of every weight, of views as well; False of none.
+        dequantize: True gives the model floats in the place of quantized tensors: those of
+            `quantized_group` and the blocks of GGUF.
         pickled: True takes `pytorch_model.bin` where there is nothing else. It is read by a reader
             that makes tensors only, and runs nothing.
         output_loading_info: True returns the model and the library's dict of missing, unexpected
@@ -119,7 +122,9 @@ def from_pretrained(
         config = _config(library, place, cls) if config is None else copying.deepcopy(config)
         _refuse_quantized(config, place.name)
         cls, config = _model_class(library, cls, config)
-    reader = place.open_weights(["model"], variant=variant, pickled=pickled, verify=verify)
+    reader = place.open_weights(
+        ["model"], variant=variant, pickled=pickled, verify=verify, dequantize=dequantize
+    )
     failures: list[ZTensorError] = []
     with reader:
         state: dict[str, Any]

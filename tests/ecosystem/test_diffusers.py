@@ -122,6 +122,20 @@ def test_another_type(tmp_path: Path) -> None:
     assert equal_states(ours, stock)
 
 
+def test_quantized_weights_become_floats(tmp_path: Path) -> None:
+    import diffusers
+
+    from ztensor.diffusers import from_pretrained, save_pretrained
+
+    file = tmp_path / "diffusion_pytorch_model.zt"
+    save_pretrained(unet(), tmp_path)
+    ztensor.convert(file, tmp_path / "q.zt", quantize="int8 g9", exclude="*.bias")
+    os.replace(tmp_path / "q.zt", file)
+    loaded = from_pretrained(tmp_path, diffusers.UNet2DModel, dequantize=True)
+    expected = ztensor.torch.load_file(file, dequantize=True)
+    assert all(value.equal(expected[name]) for name, value in loaded.state_dict().items())
+
+
 def test_a_pipeline(tmp_path: Path) -> None:
     import diffusers
     import torch

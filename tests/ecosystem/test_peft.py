@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,21 @@ def test_an_adapter_is_trained_further(tmp_path: Path) -> None:
     assert loaded.training or any(value.requires_grad for value in loaded.parameters())
     loaded(input_ids=__import__("torch").arange(6)[None]).logits.sum().backward()
     assert any(value.grad is not None for value in loaded.parameters())
+
+
+def test_quantized_weights_become_floats(tmp_path: Path) -> None:
+    from ztensor.peft import from_pretrained, save_pretrained
+
+    save_pretrained(adapted(), tmp_path)
+    file = tmp_path / "adapter_model.zt"
+    ztensor.convert(file, tmp_path / "q.zt", quantize="int8 g4")
+    os.replace(tmp_path / "q.zt", file)
+    loaded = from_pretrained(base(), tmp_path, dequantize=True)
+    save_pretrained(loaded, tmp_path / "again")
+    expected = ztensor.torch.load_file(file, dequantize=True)
+    again = ztensor.torch.load_file(tmp_path / "again" / "adapter_model.zt")
+    assert expected.keys() == again.keys()
+    assert all(value.equal(expected[name]) for name, value in again.items())
 
 
 def test_two_adapters(tmp_path: Path) -> None:

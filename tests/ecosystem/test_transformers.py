@@ -285,6 +285,26 @@ def test_a_folder_behind_a_url(tmp_path: Path) -> None:
     assert same(model, loaded)
 
 
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_quantized_weights_become_floats(dtype: str | None, tmp_path: Path) -> None:
+    import torch
+
+    from ztensor.transformers import from_pretrained, save_pretrained
+
+    save_pretrained(made("llama"), tmp_path / "m")
+    shutil.copytree(tmp_path / "m", tmp_path / "q")
+    ztensor.convert(
+        tmp_path / "m/model.zt", tmp_path / "q/model.zt", quantize="int8 g32", overwrite=True
+    )
+    with pytest.raises(ztensor.errors.ArgumentTypeError, match="dequantize"):
+        from_pretrained(tmp_path / "q", auto("llama"))
+    loaded = from_pretrained(tmp_path / "q", auto("llama"), dequantize=True, dtype=dtype)
+    expected = ztensor.torch.load_file(tmp_path / "q/model.zt", dequantize=True)
+    for name, value in loaded.state_dict().items():
+        assert torch.equal(value, expected[name].to(value.dtype)), name
+    assert loaded.dtype == getattr(torch, dtype or "float32")
+
+
 # --- What is wrong ------------------------------------------------------------------------------
 
 

@@ -46,6 +46,19 @@ def test_a_variant_is_another_file(tmp_path: Path) -> None:
         opened(tmp_path, variant="int8")
 
 
+def test_quantized_objects_are_floats_where_that_is_asked(tmp_path: Path) -> None:
+    weights = {"w": np.linspace(-1, 1, 64, dtype=np.float32).reshape(2, 32)}
+    ztensor.numpy.save_file(weights, tmp_path / "floats.zt")
+    ztensor.convert(tmp_path / "floats.zt", tmp_path / "model.zt", quantize="int8 g32")
+    expected = ztensor.numpy.load_file(tmp_path / "model.zt", dequantize=True)
+    for dequantize in (True, False):
+        with ModelFolder(tmp_path).open_weights(["model"], dequantize=dequantize) as reader:
+            is_dense = reader.metadata("w").format == "dense"
+            assert is_dense == dequantize
+            if is_dense:
+                np.testing.assert_array_equal(reader.read_numpy("w"), expected["w"])
+
+
 def test_a_file_leads_to_its_folder(tmp_path: Path) -> None:
     save(tmp_path / "model.zt")
     with pytest.raises(ztensor.errors.SourceNotFoundError, match="this is a file") as caught:

@@ -9,6 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from ztensor import Reader
 from ztensor import open as open_files
 from ztensor.converting.asking import require_divided
 from ztensor.converting.files import write_file
@@ -18,6 +19,7 @@ from ztensor.converting.whole_folder import WholeFolder, require_place
 from ztensor.errors import (
     FormatError,
     LimitError,
+    NotZTensorError,
     Reason,
     SourceError,
     SourceNotFoundError,
@@ -27,7 +29,6 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Beneath, FileSink, Place, ShardSet, is_remote, path_text
-from ztensor.model_folder import require_plain
 from ztensor.typing import Path
 
 if TYPE_CHECKING:
@@ -423,3 +424,21 @@ class _Folder:
             sink.commit()
         finally:
             sink.abort()
+
+
+def require_plain(reader: Reader, *, pickled: bool) -> None:
+    """Raise where files called `.zt` or `.safetensors` are of another format.
+
+    Raises:
+        NotZTensorError: one is, and is no pickle that may be read.
+    """
+    for file in reader.objects.parts():
+        if file.format not in ("zt", "safetensors") and not (pickled and file.format == "pt"):
+            error = NotZTensorError(
+                "the weights are not what they are called",
+                file=file.name,
+                expected="a .zt or .safetensors file",
+                found=f"format {file.format}",
+            )
+            error.hint = "pickled=True reads pickles, and runs nothing of them"
+            raise error
