@@ -26,14 +26,15 @@ from ztensor.spec.model.manifest import ALIGNMENT
 from ztensor.spec.model.objects import Bools, Ints
 from ztensor.threads import run_jobs
 
-# Small: of so many bytes at most, stored and decoded; larger ones are looked at one by one.
-_SMALL_BYTES = 128 << 10
-# So much of these is read and decoded at a time: memory that is no shorter is filled faster.
-_RUN_BYTES = 8 << 20
+# Small: of so many bytes at most; larger ones are looked at one by one.
+_SMALL_BYTES = 4 << 20
+_SMALL_ENCODED_BYTES = 128 << 10  # stored and decoded
+# So much of these is read, decoded and checked at a time, while it is in the cache.
+_RUN_BYTES = 4 << 20
+# What is kept shares memory by so much: systems fill long memory with large pages.
+_SLAB_BYTES = 64 << 20
 # Dead bytes between two tensors that are read, and kept: the heads of archives are fewer.
 _GAP_BYTES = 1 << 10
-# Of fewer encoded ones each is looked at by itself: arrays of few numbers cost what one does.
-_LEAST_PACKED = 6
 # Threads pay where the work on a tensor takes longer than to hand it over, which holds the
 # interpreter.
 _LEAST_FOR_THREADS = 4 << 10
@@ -41,7 +42,9 @@ _LEAST_FOR_THREADS = 4 << 10
 Take = Callable[[Places, list[memoryview], Bools], None]
 
 
-def take_small(file: FileObjects, places: Places, take: Take, workers: int) -> None:
+def take_small(
+    file: FileObjects, places: Places, take: Take, workers: int, *, are_kept: bool
+) -> None:
     """Read small tensors by runs, decode them, and check each; some are left out.
 
     Args:
@@ -49,25 +52,37 @@ def take_small(file: FileObjects, places: Places, take: Take, workers: int) -> N
         places: the tensors.
         take: called with a run, memory of each of its tensors, and a mask of those that are right.
         workers: how many threads to use where they pay.
+        are_kept: whether the memory is kept, which raw neighbours then share.
     """
     jobs: list[Callable[[], None]] = []
     nbytes = count = 0
     for word in dict.fromkeys(kind.encoding for kind in places.kinds):
         is_small = places.where(lambda kind, word=word: kind.encoding == word)  # type: ignore[misc]
-        is_small &= places.lengths <= _SMALL_BYTES
-        encoding, least = None, 1
+        encoding, most = None, _SMALL_BYTES
         if word != "raw":
-            encoding, decoded, least = file.encodings.get(word), places.nbytes(), _LEAST_PACKED
-            is_small &= (decoded > 0) & (decoded <= min(_SMALL_BYTES, file.limits.decoded_bytes))
+            encoding, sizes = file.encodings.get(word), places.nbytes()
+            most = min(_SMALL_ENCODED_BYTES, file.limits.decoded_bytes)
+            is_small &= (sizes > 0) & (sizes <= most)
             if encoding is None:
                 continue
-        if np.count_nonzero(is_small) < least:
+        is_small &= places.lengths <= most
+        if not is_small.any():
             continue
         run = in_order(places.rows(is_small))
         sizes = run.lengths if encoding is None else run.nbytes()
         nbytes, count = nbytes + int(sizes.sum()), count + len(run.names)
-        parts = map(run.rows, _cut(run, sizes))
-        jobs += [functools.partial(_take_run, file, encoding, part, take) for part in parts]
+        work = functools.partial(_take_run, file, encoding, take)
+        if are_kept and encoding is None:
+            for slab in map(run.rows, _cut(run, _SLAB_BYTES)):
+                memory, starts = _laid(slab)
+                jobs += [
+                    functools.partial(work, slab.rows(part), (memory, starts[part]))
+                    for part in _cut(slab, _RUN_BYTES)
+                ]
+        else:
+            decoded = 0 if encoding is None else sizes
+            parts = _cut(run, _RUN_BYTES, decoded)
+            jobs += [functools.partial(work, run.rows(part)) for part in parts]
     with no_collection():
         run_jobs(jobs, workers if nbytes > _LEAST_FOR_THREADS * count else 1)
 
@@ -83,43 +98,57 @@ def ends_of(run: Places) -> Ints:
     return np.maximum.accumulate(run.offsets + run.lengths)
 
 
-def _cut(run: Places, sizes: Ints) -> Iterator[slice]:
+def _cut(run: Places, most: int, decoded: Ints | int = 0) -> Iterator[slice]:
     """Yield which tensors are read and decoded at a time.
 
     Args:
         run: tensors in the order of their bytes.
-        sizes: (count,) the bytes of each that are looked at.
+        most: how many bytes are read, and decoded, in all.
+        decoded: (count,) the bytes that each is decoded to.
     """
     ends = ends_of(run)
     starts = np.maximum(run.offsets, np.append(0, ends[:-1]))
-    done = np.cumsum(np.maximum(ends - starts, 0) + sizes)
-    borders = np.flatnonzero(np.diff(done // _RUN_BYTES)) + 1
+    done = np.cumsum(np.maximum(ends - starts, 0) + decoded)
+    borders = np.flatnonzero(np.diff(done // most)) + 1
     yield from map(slice, [0, *borders.tolist()], [*borders.tolist(), len(done)])
 
 
-def _read(run: Places, source: Source) -> tuple[memoryview, Ints]:
-    """Return the bytes of all, few dead ones between, and where in them each begins.
+def _laid(run: Places) -> tuple[memoryview, Ints]:
+    """Return memory for the bytes of all, few dead ones between, and where in it each begins.
 
     Each begins as it does in the file, counted within 64 bytes.
     """
     ends = ends_of(run)
     firsts = np.flatnonzero(np.append(True, run.offsets[1:] > ends[:-1] + _GAP_BYTES))
-    starts, stops = run.offsets[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
-    lengths = stops // ALIGNMENT * ALIGNMENT + ALIGNMENT - starts // ALIGNMENT * ALIGNMENT
+    lows = run.offsets[firsts] // ALIGNMENT * ALIGNMENT
+    stops = ends[np.append(firsts[1:], len(ends)) - 1]
+    lengths = -(-stops // ALIGNMENT) * ALIGNMENT - lows
     places = np.cumsum(lengths)
-    memory = aligned(places.item(-1)).data
-    shifts = places - lengths - starts // ALIGNMENT * ALIGNMENT
-    parts = zip(starts.tolist(), stops.tolist(), shifts.tolist(), strict=True)
+    shifts = np.repeat(places - lengths - lows, np.diff(firsts, append=len(ends)))
+    return aligned(places.item(-1)).data, run.offsets + shifts
+
+
+def _read(run: Places, source: Source, memory: memoryview, starts: Ints) -> None:
+    """Fill memory that was laid out for these tensors, perhaps among others."""
+    ends, shifts = ends_of(run), starts - run.offsets
+    firsts = np.flatnonzero(np.append(True, np.diff(shifts) != 0))
+    stops = ends[np.append(firsts[1:], len(ends)) - 1]
+    parts = zip(run.offsets[firsts].tolist(), stops.tolist(), shifts[firsts].tolist(), strict=True)
     source.read_many([(start, memory[start + to : stop + to]) for start, stop, to in parts])
-    counts = np.diff(firsts, append=len(ends))
-    return memory, run.offsets + np.repeat(shifts, counts)
 
 
-def _take_run(file: FileObjects, encoding: Encoding | None, run: Places, take: Take) -> None:
+def _take_run(
+    file: FileObjects,
+    encoding: Encoding | None,
+    take: Take,
+    run: Places,
+    laid: tuple[memoryview, Ints] | None = None,
+) -> None:
     name = run.names[0]
     with file.located(name):
         file.source.require_unchanged()
-        memory, starts = _read(run, file.source)
+        memory, starts = laid or _laid(run)
+        _read(run, file.source, memory, starts)
     places = zip(starts.tolist(), (starts + run.lengths).tolist(), strict=True)
     found = [memory[start:stop] for start, stop in places]
     if encoding is None:
@@ -183,5 +212,5 @@ def right_names(
         right.update(itertools.compress(run.names, mask.tolist()))
         report(int(run.lengths[mask].sum()))
 
-    take_small(file, run.rows(is_apart), note, workers)
+    take_small(file, run.rows(is_apart), note, workers, are_kept=False)
     return right

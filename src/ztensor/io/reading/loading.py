@@ -149,7 +149,7 @@ def _take_plain(file: FileObjects, result: dict[str, Any], workers: int, *, copy
         for name, array in itertools.compress(zip(run.names, arrays, strict=True), right.tolist()):
             result[name] = array if array is None or array.flags.aligned else array.copy()
 
-    take_small(file, places, take, workers)
+    take_small(file, places, take, workers, are_kept=True)
     return whole is None
 
 

@@ -93,8 +93,8 @@ MIB = 1 << 20
 
 def test_a_large_tensor_keeps_no_others_in_memory() -> None:
     """It has memory of its own; small neighbours share theirs."""
-    tensors = {"a": np.zeros(MIB, np.uint8)}
-    tensors |= {name: np.full(MIB // 16, 7, np.uint8) for name in "bcdefg"}
+    tensors = {"a": np.zeros(5 * MIB, np.uint8)}
+    tensors |= {name: np.full(MIB, 7, np.uint8) for name in "bcdefg"}
     found = load(save(tensors))
     assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
     assert not np.may_share_memory(found["a"].base, found["b"].base)
