@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ztensor.ext import Source
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Within(Source):
@@ -25,7 +20,6 @@ class Within(Source):
         self.name = source.name
         self.size = size
         self.prefers_long_reads = source.prefers_long_reads
-        self.is_held = source.is_held
 
     def read_into(self, offset: int, destination: memoryview) -> None:
         """Fill `destination` from `offset`.
@@ -34,16 +28,3 @@ class Within(Source):
             SourceError: the bytes could not be read.
         """
         self._source.read_into(self._offset + offset, destination)
-
-    def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory; see `Source`."""
-        self._source.read_many([(self._offset + start, piece) for start, piece in pieces])
-
-    def view(self) -> memoryview | None:
-        """Return them as a view, where the source gives one."""
-        whole = self._source.view()
-        return None if whole is None else whole[self._offset : self._offset + self.size]
-
-    def require_unchanged(self, *, ask: bool = False) -> None:
-        """Raise where the source is no longer what was opened; see `Source`."""
-        self._source.require_unchanged(ask=ask)

@@ -54,6 +54,17 @@ def test_attributes() -> None:
     assert reader.attributes["model_version"] == -1
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_text_is_read_up_to_16_mib(more: int) -> None:
+    text = "a" * ((16 << 20) + more)
+    data = make.model(make.GOOD, more=make.block(6, text))
+    if more <= 0:
+        assert ztensor.open(data).attributes["doc_string"] == text
+        return
+    with refused(ztensor.LimitError, Reason.LIMIT_MANIFEST):
+        ztensor.open(data)
+
+
 def test_raw_data_and_packed_floats_are_views(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     floats = make.tensor("floats", make.FLOAT, [6], make.block(4, make.F32))
