@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Decoded bytes that may wait, and those of the piece that comes next. What is decoded as a whole
 # before it gives the first piece is begun only if it fits as a whole.
 _MOST_BYTES = 40 << 20
-_PIECE_BYTES = 16 << 20  # of which nothing is known yet
+_PIECE_BYTES = 8 << 20  # of which nothing is known yet
 # Of what was asked for: even where others have filled the room, and more would only wait.
 _MOST_OF_FIRST_BYTES = 8 << 20
 # To hand over less takes longer than to decode it.
@@ -57,7 +57,7 @@ class Ahead:
         read: Callable[[FileObjects, str, str], Iterator[memoryview]] = FileObjects.decoded_chunks,
     ) -> None:
         self._crew = Pool(thread_count(threads))
-        self._decoded = read
+        self._read = read
         keys = components if self._crew.count > 1 else ()
         self._left = iter([key for key in keys if _is_worth_it(*key)])
         self._under_way: collections.deque[_Stream] = collections.deque()
@@ -74,8 +74,7 @@ class Ahead:
         """End the threads: each stops behind the piece it is at."""
         with self._changed:
             for stream in (self._first, *self._under_way):
-                self._drop(stream)
-            self._changed.notify_all()
+                self._end(stream)
         self._crew.close()
 
     def chunks(self, file: FileObjects, name: str, role: str) -> Iterator[memoryview]:
@@ -89,18 +88,15 @@ class Ahead:
         key = file, name, role
         self._begin()
         if not any(stream.key == key for stream in self._under_way):
-            return self._read(key)
+            return self._read(*key)
         with self._changed:
             while True:
-                self._drop(self._first)
+                self._end(self._first)
                 self._first = self._under_way.popleft()
                 if self._first.key == key:
                     break
             self._changed.notify_all()
         return self._pieces(self._first)
-
-    def _read(self, key: Key) -> Iterator[memoryview]:
-        return self._decoded(*key)
 
     def _pieces(self, stream: _Stream) -> Iterator[memoryview]:
         self._begin()  # others, in the place of those that are behind
@@ -125,92 +121,78 @@ class Ahead:
         with self._changed:
             self._changed.wait_for(lambda: stream.pieces or stream.is_done)
             if not stream.pieces:
-                self._release(stream, stream.held)
-                self._changed.notify_all()
+                self._end(stream)
                 return None
             piece = stream.pieces.popleft()
             stream.waiting -= piece.nbytes
-            if not stream.is_whole:  # else memory is only free with the last piece
-                self._release(stream, min(stream.held, piece.nbytes))
             self._changed.notify_all()
             return piece
 
-    def _drop(self, stream: _Stream | None) -> None:
+    def _end(self, stream: _Stream | None) -> None:
+        """Let go of a stream, and of the room that it had."""
         if stream is not None:
             stream.is_dropped = True
             stream.pieces.clear()
-            self._release(stream, stream.held)
-
-    def _release(self, stream: _Stream, nbytes: int) -> None:
-        stream.held -= nbytes
-        self._held -= nbytes
+            self._held -= stream.room
+            stream.room = 0
+            self._changed.notify_all()
 
     # --- On the other threads ---------------------------------------------------------------
 
     def _decode(self, stream: _Stream) -> None:
         try:
-            if self._may_begin(stream):
-                for piece in self._read(stream.key):
-                    if not self._may_go_on(stream, piece):
-                        break
-                    del piece  # not held while the next is decoded
+            most = self._take_room(stream)
+            for piece in self._read(*stream.key) if most else ():
+                nbytes = piece.nbytes
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda: (
+                            stream.is_dropped
+                            or not stream.pieces
+                            or stream.waiting + nbytes <= most  # noqa: B023  # called here
+                        )
+                    )
+                    if stream.is_dropped:
+                        return
+                    stream.pieces.append(piece)
+                    stream.waiting += nbytes
+                    self._changed.notify_all()
+                del piece  # who takes it has it alone
         except BaseException as error:  # noqa: BLE001  # raised where the pieces are asked for
             stream.error = error
         finally:
             with self._changed:
                 stream.is_done = True
-                if not stream.is_whole:
-                    self._release(stream, max(0, stream.held - stream.waiting))
                 self._changed.notify_all()
 
-    def _may_begin(self, stream: _Stream) -> bool:
-        """Wait until a component is the first, or fits beside others; False if it is dropped."""
+    def _take_room(self, stream: _Stream) -> int:
+        """Wait until a component is the first, or fits beside others; return how much may wait."""
         file, name, role = stream.key
-        tensor_object = file.object(name)
-        component, nbytes = tensor_object.components[role], file.known_length(name, role)
+        component = file.object(name).components[role]
         encoding = file.encodings.get(component.encoding)
         stored = file.stored(component).stored()
-        stream.is_whole = encoding is None or not encoding.is_streamed(stored)
+        nbytes = file.known_length(name, role)
         if nbytes is None:
             nbytes = _MOST_BYTES + 1
-        if not stream.is_whole:
-            nbytes = min(nbytes, _PIECE_BYTES)
+        is_whole = encoding is None or not encoding.is_streamed(stored)
+        most = nbytes if is_whole else min(nbytes, _PIECE_BYTES)
+        room = most
         if encoding is not None:
             with contextlib.suppress(ZTensorError):  # decoding says so, after the digest
-                nbytes += encoding.window_bytes(stored, file.limits)
-        return self._may_hold(stream, nbytes)
-
-    def _may_go_on(self, stream: _Stream, piece: memoryview) -> bool:
-        """Hand over a piece, and wait until there is room for another; False if it is dropped."""
-        nbytes = piece.nbytes
-        with self._changed:
-            if stream.is_dropped:
-                return False
-            stream.pieces.append(piece)
-            stream.waiting += nbytes
-            self._changed.notify_all()
-            del piece  # who takes it has it alone
-            if stream.is_whole and stream.held:
-                return True
-            self._release(stream, stream.held - stream.waiting)
-            return self._may_hold(stream, nbytes)
-
-    def _may_hold(self, stream: _Stream, nbytes: int) -> bool:
-        """Wait until there is room for so many bytes more, and take it; False if it is dropped."""
+                room += encoding.window_bytes(stored, file.limits)
         with self._changed:
             self._changed.wait_for(
                 lambda: (
-                    stream.is_dropped
-                    or (
-                        stream.waiting < _MOST_OF_FIRST_BYTES
-                        if stream is self._first
-                        else self._held + nbytes <= _MOST_BYTES
-                    )
+                    stream.is_dropped or stream is self._first or self._held + room <= _MOST_BYTES
                 )
             )
-            if not stream.is_dropped and self._held + nbytes <= _MOST_BYTES:
-                self._release(stream, -nbytes)
-            return not stream.is_dropped
+            if stream.is_dropped:
+                return 0
+            if self._held + room > _MOST_BYTES:
+                return most if is_whole else min(most, _MOST_OF_FIRST_BYTES)
+            stream.room = room
+            self._held += room
+            return max(most, 1)
 
 
 class _Stream:
@@ -220,8 +202,7 @@ class _Stream:
         key: its file, object and role.
         pieces: what was decoded and not asked for.
         waiting: bytes of those.
-        held: bytes it may have waiting, as far as they were counted beforehand.
-        is_whole: whether it is decoded as a whole before the first piece comes.
+        room: bytes that are kept for it.
         is_dropped: nobody will ask for more.
         is_done: no more will come.
         error: why it ended early, if it did.
@@ -231,8 +212,7 @@ class _Stream:
         self.key = key
         self.pieces: collections.deque[memoryview] = collections.deque()
         self.waiting = 0
-        self.held = 0
-        self.is_whole = False
+        self.room = 0
         self.is_dropped = False
         self.is_done = False
         self.error: BaseException | None = None
@@ -240,8 +220,7 @@ class _Stream:
 
 def _is_worth_it(file: FileObjects, name: str, role: str) -> bool:
     """Return whether decoding is work: what is stored as it is needed only goes through."""
-    tensor_object = file.object(name)
-    component = tensor_object.components[role]
+    component = file.object(name).components[role]
     if component.encoding == "raw" and component.byte_order == "little":
         return False
     nbytes = file.known_length(name, role)
