@@ -40,17 +40,10 @@ def tensor(dtype: str, shape: list[int], start: int, stop: int) -> dict[str, Any
     return {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
 
 
-@pytest.fixture(params=["objects", "columns"])
-def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to keep what a header says, which its size decides."""
-    monkeypatch.setattr(safetensors, "_COLUMNS_FROM", 0 if request.param == "columns" else 1 << 60)
-    return str(request.param)
-
-
 # --- Reading --------------------------------------------------------------------------------
 
 
-def test_a_golden_file(kept: str) -> None:
+def test_a_golden_file() -> None:
     expected = json.loads(GOLDEN.with_suffix(".json").read_text("utf-8"))
     with ztensor.open(GOLDEN) as reader:
         assert reader.format == "safetensors"
@@ -104,7 +97,7 @@ def one_of_each() -> tuple[bytes, dict[str, bytes]]:
 
 
 @pytest.mark.parametrize("word", DTYPES)
-def test_every_element_type(word: str, kept: str) -> None:
+def test_every_element_type(word: str) -> None:
     data, stored = one_of_each()
     name, dtype = f"a {word}", DTYPES[word][1]
     with ztensor.open(data) as reader:
@@ -159,7 +152,7 @@ SCALAR = '{"dtype":"U8","shape":[],"data_offsets":[0,1]}'
 
 
 @pytest.mark.parametrize("text", HEADERS.values(), ids=list(HEADERS))
-def test_what_the_library_takes_is_taken(text: str, kept: str) -> None:
+def test_what_the_library_takes_is_taken(text: str) -> None:
     library = pytest.importorskip("safetensors", reason="the format's own library")
     raw = (text.replace("%s", SCALAR)).encode()
     data = struct.pack("<Q", len(raw)) + raw + (b"x" if "[0,1]" in text or "%s" in text else b"")
@@ -222,7 +215,7 @@ def test_a_file_that_is_shorter_than_the_length_of_its_header_is_refused() -> No
         safetensors.project(MemorySource(bytes(7)), Budget(DEFAULT_LIMITS, 7))
 
 
-def test_a_dimension_beyond_64_bits_in_a_long_header(kept: str) -> None:
+def test_a_dimension_beyond_64_bits_in_a_long_header() -> None:
     entries = {f"t{i}": tensor("U8", [0, 1 << 64], 0, 0) for i in range(2)}
     with refused(ztensor.FormatError, Reason.FIELD_TYPE):
         ztensor.open(file(entries, b""))

@@ -19,7 +19,7 @@ from ztensor.formats.base import (
     gather,
     gather_stored,
 )
-from ztensor.formats.deflate import PIECE_BYTES, Stream
+from ztensor.formats.deflate import Stream
 from ztensor.formats.pt.values import (
     NumpyArray,
 )
@@ -27,10 +27,10 @@ from ztensor.limits import Limits
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 
-# Elements of a deflated storage that lie closer than this are taken from memory with all between.
+# Elements of a deflated storage are taken from memory with all between, as far as that is.
 _SPAN_BYTES, _SPAN_PART = 16 << 20, 16
 # Of Limits.decoded_bytes: what a tensor may grow to that repeats few stored bytes.
 _REPEATED_PART = 1 << 10
@@ -100,6 +100,16 @@ class Gathered(InBlocks):
                 expected=f"at most {most} bytes of {span}",
                 found=describe(expected_length),
             )
+        if self._run is None and self.geometry.stream is not None:
+            room = max(_SPAN_BYTES, _SPAN_PART * expected_length)
+            if span > room:
+                raise LimitError(
+                    "the elements of a tensor lie too far apart in a deflated storage; store the "
+                    "archive's members without compression",
+                    reason=Reason.LIMIT_DECODED,
+                    expected=f"within {room} bytes",
+                    found=describe(span),
+                )
         message = "the tensor has another number of elements than its shape"
         require_equal_length(expected_length, self._blocks.nbytes, message)
 
@@ -153,45 +163,14 @@ class Gathered(InBlocks):
         target: Array = np.frombuffer(destination, dtype).reshape(shape)
         if geometry.stream is None:
             gather_stored(stored, dtype, geometry.stride, place, target)
-        elif geometry.span <= max(_SPAN_BYTES, _SPAN_PART * destination.nbytes):
+        else:
             data = empty_array((geometry.span,)).data
             geometry.stream.fill(stored, geometry.skip, data)
             gather(np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place], target)
-        else:
-            self._pick(stored, geometry.stream, target.reshape(-1))
         if "conj" in geometry.flags:
             np.conjugate(target, out=target)
         if "neg" in geometry.flags:
             np.negative(target, out=target)
-
-    def _pick(self, stored: Stored, stream: Stream, target: Array) -> None:
-        """Fill `target` with elements that lie far apart in a deflated storage."""
-        geometry = self.geometry
-        places: Array = np.zeros((), np.int64)
-        for count, stride in zip(geometry.size, geometry.stride, strict=True):
-            places = np.add.outer(places, np.arange(count, dtype=np.int64) * stride)
-        order = np.argsort(places, axis=None)
-        places = places.reshape(-1)[order] // geometry.width
-        count = PIECE_BYTES // geometry.width  # elements of a block: none lies in two
-        pieces = stream.pieces(stored, geometry.skip, geometry.skip + geometry.span)
-        first = 0
-        for number, block in enumerate(_blocks(pieces)):
-            stop = int(np.searchsorted(places, (number + 1) * count))
-            elements: Array = np.frombuffer(block, target.dtype)
-            target[order[first:stop]] = elements[places[first:stop] - number * count]
-            first = stop
-
-
-def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of 1 MiB, the last one shorter."""
-    rest = bytearray()
-    for piece in pieces:
-        rest += piece
-        while len(rest) >= PIECE_BYTES:
-            yield bytes(rest[:PIECE_BYTES])
-            del rest[:PIECE_BYTES]
-    if rest:
-        yield bytes(rest)
 
 
 class Held(Encoding):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from ztensor.ext import (
 )
 from ztensor.formats.base import RAW, Absent
 from ztensor.formats.deflate import Stream
-from ztensor.formats.pt.encodings import Gathered, Geometry, Held
+from ztensor.formats.pt.encodings import ByteOrder, Gathered, Geometry, Held
 from ztensor.formats.pt.pickled import Global, Items, misfit
 from ztensor.formats.pt.values import (
     BytesStream,
@@ -51,10 +51,6 @@ if TYPE_CHECKING:
 
 LONE_TENSOR, LONE_VALUE = "tensor", "value"  # names where the object itself is one
 
-# Elements of a deflated storage that lie closer than this are taken from memory with all between.
-_SPAN_BYTES, _SPAN_PART = 16 << 20, 16
-# Of Limits.decoded_bytes: what a tensor may grow to that repeats few stored bytes.
-_REPEATED_PART = 1 << 10
 # In bytes of memory: an empty list or dict with its path, a member of a list, one of a dict; a
 # tensor's object with its place in the file, and what says how it is gathered.
 _NEST_COST, _MEMBER_COST, _ITEM_COST, _OBJECT_COST, _GATHER_COST = 192, 16, 112, 600, 800
@@ -65,8 +61,6 @@ _NEST_STEPS, _MEMBER_STEPS = 16, 4  # a pickle says a list in five bytes, a memb
 _FREE_PASSES, _STEP_BYTES = 4, 256
 _WHERE_MOST = 64  # characters of a key in the account
 _DEPTH_ABOVE = 4  # levels of a manifest around an attribute
-
-ByteOrder = Literal["little", "big"]
 
 
 class Place(NamedTuple):

@@ -41,7 +41,8 @@ from ztensor.ext import (
     Unrepresented,
 )
 from ztensor.formats.deflate import Stream
-from ztensor.formats.pt.objects import ByteOrder, Objects, Place
+from ztensor.formats.pt.encodings import ByteOrder
+from ztensor.formats.pt.objects import Objects, Place
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.formats.pt.pickled import Global, Vocabulary, kind_of, misfit
 from ztensor.formats.pt.values import Storage, storage_key, storage_of

@@ -29,7 +29,7 @@ from ztensor.formats.pt.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 # --- Tensors --------------------------------------------------------------------------------
 
@@ -286,92 +286,61 @@ _TENSOR_CLASSES = (
 )
 
 
-def _table() -> Mapping[str, Call]:
-    table: dict[str, Call] = {}
-    rows: tuple[tuple[str, Callable[..., object], int, int], ...] = (
-        ("torch._utils._rebuild_tensor", _rebuild_tensor, 4, 4),
-        ("torch._utils._rebuild_tensor_v2", _rebuild_tensor, 6, 7),
-        ("torch._utils._rebuild_tensor_v3", _rebuild_typed_tensor, 7, 8),
-        ("torch._utils._rebuild_meta_tensor_no_storage", _rebuild_meta, 3, 4),
-        ("torch._utils._rebuild_device_tensor_from_cpu_tensor", _rebuild_device_tensor, 3, 4),
-        ("torch._utils._rebuild_device_tensor_from_numpy", _rebuild_device_tensor, 3, 4),
-        ("torch._utils._rebuild_xla_tensor", _rebuild_device_tensor, 3, 4),
-        ("torch._utils._rebuild_parameter", _rebuild_parameter, 3, 3),
-        ("torch._utils._rebuild_parameter_with_state", _rebuild_parameter, 4, 4),
-        ("torch._utils._rebuild_sparse_tensor", _rebuild_sparse, 2, 2),
-        ("torch._utils._rebuild_qtensor", _rebuild_quantized, 7, 7),
-        ("torch._tensor._rebuild_from_type_v2", _rebuild_from_type, 4, 4),
-        ("torch.Size", _size, 0, 1),
-        ("torch.device", _device, 1, 2),
-        ("torch.serialization._get_layout", _layout, 1, 1),
-        ("torch.torch_version.TorchVersion", _text, 1, 1),
-        ("collections.OrderedDict", _items, 0, 1),
-        ("collections.Counter", _items, 0, 1),
-        ("collections.deque", lambda value=(), _=None: _list(value), 0, 2),
-        ("collections.defaultdict", lambda _=None, value=None: _items(value), 0, 2),
-        ("argparse.Namespace", Items, 0, 0),
-        ("types.SimpleNamespace", Items, 0, 0),
-        ("_codecs.encode", _encoded, 1, 2),
-        ("_io.BytesIO", BytesStream, 0, 0),
-        ("numpy.dtype", NumpyType, 1, 3),
-        *(
-            (f"{module}.{pure}{kind}Path", _path, 0, 64)
-            for module in ("pathlib", "pathlib._local")  # the latter by Python 3.13
-            for pure in ("", "Pure")
-            for kind in ("Posix", "Windows")
-        ),
-        *(
-            (f"{module}.{name}", make, least, most)
-            for module in ("numpy.core.multiarray", "numpy._core.multiarray")
-            for name, make, least, most in (
-                ("scalar", _scalar, 1, 2),
-                ("_reconstruct", _reconstructed, 3, 3),
-            )
-        ),
-        *((f"numpy.{core}.numeric._frombuffer", _from_buffer, 4, 4) for core in ("core", "_core")),
-        *(
-            (f"{module}.{name}", make, 0, most)
-            for module in ("builtins", "__builtin__")
-            for name, make, most in (
-                ("set", _list, 1),
-                ("frozenset", _list, 1),
-                ("complex", _complex, 2),
-                ("slice", _numbers, 3),
-                ("range", _numbers, 3),
-                ("xrange", _numbers, 3),
-                ("bytes", _bytes, 2),
-                ("bytearray", _bytes, 2),
-            )
-        ),
-    )
-    for name, make, least, most in rows:
-        table[name] = Call(make, least, most, _becomes_plain(name))
-    return table
-
-
-_PLAINER = {
-    "Counter": "Counter",
-    "deque": "deque",
-    "defaultdict": "defaultdict",
-    "Namespace": "namespace",
-    "SimpleNamespace": "namespace",
-    "set": "set",
-    "frozenset": "set",
-    "complex": "complex number",
-    "slice": "slice",
-    "range": "range",
-    "xrange": "range",
-    "bytearray": "bytearray",
-    "device": "torch.device",
-    "scalar": "NumPy scalar",
-    "BytesIO": "stream in memory",
+_REBUILD = "torch._utils._rebuild"
+# By dotted name; the last word is what a value is in Python that becomes a plainer one here.
+CALLS: Mapping[str, Call] = {
+    f"{_REBUILD}_tensor": Call(_rebuild_tensor, 4, 4),
+    f"{_REBUILD}_tensor_v2": Call(_rebuild_tensor, 6, 7),
+    f"{_REBUILD}_tensor_v3": Call(_rebuild_typed_tensor, 7, 8),
+    f"{_REBUILD}_meta_tensor_no_storage": Call(_rebuild_meta, 3, 4),
+    f"{_REBUILD}_device_tensor_from_cpu_tensor": Call(_rebuild_device_tensor, 3, 4),
+    f"{_REBUILD}_device_tensor_from_numpy": Call(_rebuild_device_tensor, 3, 4),
+    f"{_REBUILD}_xla_tensor": Call(_rebuild_device_tensor, 3, 4),
+    f"{_REBUILD}_parameter": Call(_rebuild_parameter, 3, 3),
+    f"{_REBUILD}_parameter_with_state": Call(_rebuild_parameter, 4, 4),
+    f"{_REBUILD}_sparse_tensor": Call(_rebuild_sparse, 2, 2),
+    f"{_REBUILD}_qtensor": Call(_rebuild_quantized, 7, 7),
+    "torch._tensor._rebuild_from_type_v2": Call(_rebuild_from_type, 4, 4),
+    "torch.Size": Call(_size, 0, 1),
+    "torch.device": Call(_device, 1, 2, "torch.device"),
+    "torch.serialization._get_layout": Call(_layout, 1, 1),
+    "torch.torch_version.TorchVersion": Call(_text, 1, 1),
+    "collections.OrderedDict": Call(_items, 0, 1),
+    "collections.Counter": Call(_items, 0, 1, "Counter"),
+    "collections.deque": Call(lambda value=(), _=None: _list(value), 0, 2, "deque"),
+    "collections.defaultdict": Call(lambda _=None, value=None: _items(value), 0, 2, "defaultdict"),
+    "argparse.Namespace": Call(Items, 0, 0, "namespace"),
+    "types.SimpleNamespace": Call(Items, 0, 0, "namespace"),
+    "_codecs.encode": Call(_encoded, 1, 2),
+    "_io.BytesIO": Call(BytesStream, 0, 0, "stream in memory"),
+    "numpy.dtype": Call(NumpyType, 1, 3),
+    **{
+        f"{module}.{pure}{kind}Path": Call(_path, 0, 64, "path")
+        for module in ("pathlib", "pathlib._local")  # the latter by Python 3.13
+        for pure in ("", "Pure")
+        for kind in ("Posix", "Windows")
+    },
+    **{
+        f"numpy.{core}.{name}": call
+        for core in ("core", "_core")
+        for name, call in {
+            "multiarray.scalar": Call(_scalar, 1, 2, "NumPy scalar"),
+            "multiarray._reconstruct": Call(_reconstructed, 3, 3),
+            "numeric._frombuffer": Call(_from_buffer, 4, 4),
+        }.items()
+    },
+    **{
+        f"{module}.{name}": call
+        for module in ("builtins", "__builtin__")
+        for name, call in {
+            "set": Call(_list, 0, 1, "set"),
+            "frozenset": Call(_list, 0, 1, "set"),
+            "complex": Call(_complex, 0, 2, "complex number"),
+            "slice": Call(_numbers, 0, 3, "slice"),
+            "range": Call(_numbers, 0, 3, "range"),
+            "xrange": Call(_numbers, 0, 3, "range"),
+            "bytes": Call(_bytes, 0, 2),
+            "bytearray": Call(_bytes, 0, 2, "bytearray"),
+        }.items()
+    },
 }
-
-
-def _becomes_plain(name: str) -> str:
-    """Return what a call makes in Python, where it becomes a list, dict, text or number here."""
-    last = name.rpartition(".")[2]
-    return "path" if last.endswith("Path") else _PLAINER.get(last, "")
-
-
-CALLS: Mapping[str, Call] = _table()
