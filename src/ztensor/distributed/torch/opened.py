@@ -137,7 +137,6 @@ def _joined(place: Place, parts: list[Opened], rank: int, **how: Any) -> Opened:
     Raises:
         FormatError: they are not of one save, or do not make up its tensors.
     """
-    _require_one_save(parts)
     order = [*reversed(range(len(parts))), *range(len(parts))[rank : rank + 1]]  # the last counts
     values: dict[str, Any] = {}
     paths: dict[str, Any] = {}
@@ -146,6 +145,7 @@ def _joined(place: Place, parts: list[Opened], rank: int, **how: Any) -> Opened:
         paths.update(part.paths or {})
     values |= {PATHS: paths or None, SAVE_ID: parts[0].save_id}
     root = Root(_joined_table(parts, order), parts[0].root.writer)
+    _require_one_save(parts)
     return Opened(DividedObjects(place, parts[0].objects.file, root, **how), values, parts)
 
 

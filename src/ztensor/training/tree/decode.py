@@ -29,6 +29,7 @@ _OPEN = frozenset(
     [Node.LIST, Node.TUPLE, Node.DICT, Node.TEXT_DICT, Node.INT_DICT, Node.MADE, Node.RECORD]
 )
 _DICTS = frozenset([Node.TEXT_DICT, Node.INT_DICT])
+_WITH_KEYS = frozenset([Node.DICT, Node.MADE])  # among what follows
 
 
 class LeafAt(NamedTuple):
@@ -189,7 +190,7 @@ class _Decoder:
 
     def _opened(self, kind: int, outer: _Frame) -> _Frame | None:
         """Read one node: append what is whole to its container, return one that has an inside."""
-        hashed = outer.depth_of_next()
+        hashed = outer.depth_of_next() if outer.hashed or outer.node in _WITH_KEYS else 0
         is_kept, name = True, ""
         if self._keep is not None and not hashed:
             name = outer.name_of_next()
