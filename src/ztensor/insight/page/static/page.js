@@ -24,7 +24,7 @@ const TWO = [
   { key: "name", title: "name", wide: false, size: "minmax(120px, 1fr)" },
   { key: "kind", title: "what", wide: true, size: "74px" },
   { key: "shape", title: "shape", wide: true, spare: true, size: "104px" },
-  { key: "type", title: "type", wide: true, size: "116px" },
+  { key: "type", title: "type", wide: true, size: "136px" },
   { key: "relative", title: "change", num: true, size: "76px" },
   { key: "cosine", title: "cosine", num: true, wide: true, spare: true, size: "70px" },
   { key: "snr_db", title: "SNR, dB", num: true, size: "64px" },
@@ -342,7 +342,7 @@ class Page {
   template() {
     const isNarrow = matchMedia("(max-width: 760px)").matches;
     // Beside an open panel names have the room of what the panel says, too.
-    const isTight = !byId("detail").hidden && byId("table").clientWidth < 700;
+    const isTight = !byId("detail").hidden && byId("table").clientWidth < 800;
     byId("table").classList.toggle("tight", isTight);
     const columns = this.columns.filter((column) => !(isNarrow && column.wide) && !(isTight && column.spare));
     this.widths = columns.map((column) => column.size).join(" ");
