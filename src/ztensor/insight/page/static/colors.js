@@ -61,8 +61,13 @@ function inLines(context, name, width, most) {
     return [name.slice(0, room - 1) + "\u2026", ...inLines(context, name.slice(-tail), width, most - 1)];
   }
   const lines = [];
-  for (let at = 0; at < name.length; at += room) lines.push(name.slice(at, at + room));
-  return lines;
+  for (let at = 0; at < name.length; at += lines[lines.length - 1].length) {
+    const line = name.slice(at, at + room);
+    const isLast = at + room >= name.length;
+    const end = 1 + Math.max(...[".", "_", "/"].map((mark) => line.lastIndexOf(mark)));
+    lines.push(isLast || 2 * end < room ? line : line.slice(0, end));
+  }
+  return lines.slice(-most);
 }
 
 // Return a text that fits a width, cut in its middle: names differ at their ends.

@@ -12,6 +12,8 @@ function levelMark(level) {
 const HAS_ADDRESS = location.protocol !== "about:";
 const linkTo = (rows, row) => `#t=${row}-${nameHash(rows.names[row])}`;
 
+const NAME_ROOM = 220; // pixels: with less of them names are worth more than some columns
+
 const ONE = [
   { key: "name", title: "name", wide: false, size: "minmax(120px, 1fr)" },
   { key: "shape", title: "shape", wide: true, size: "104px" },
@@ -342,13 +344,14 @@ class Page {
   template() {
     const isNarrow = matchMedia("(max-width: 760px)").matches;
     // Beside an open panel names have the room of what the panel says, too.
-    const isTight = !byId("detail").hidden && byId("table").clientWidth < 800;
+    const room = (several) => byId("table").clientWidth
+      - several.reduce((sum, one) => sum + (one.key === "name" ? 40 : parseInt(one.size) + 10), 0);
+    const isTight = !byId("detail").hidden && room(this.columns) < NAME_ROOM;
     byId("table").classList.toggle("tight", isTight);
     const columns = this.columns.filter((column) => !(isNarrow && column.wide) && !(isTight && column.spare));
     this.widths = columns.map((column) => column.size).join(" ");
-    const taken = columns.reduce((sum, one) => sum + (one.key === "name" ? 40 : parseInt(one.size) + 10), 0);
     this.longest = this.longest || this.rows.names.reduce((most, one) => Math.max(most, one.length), 0);
-    this.isWrapped = this.longest * 7.6 > byId("table").clientWidth - taken;
+    this.isWrapped = this.longest * 7.6 > room(columns);
     this.list.tall = this.isWrapped ? 2 * ROW - 10 : ROW;
     byId("table").style.maxHeight = `${this.rows.count * this.list.tall + 50}px`;
     if (this.shown) this.list.set(this.shown.length);
