@@ -65,9 +65,10 @@ def export(
     for key, kind, value in pairs:
         head += (_packed_text(key), struct.pack("<I", _number(kind)), _packed(value, kind))
     at = 0
-    for _, part, shape, number in rows:
+    for _, part, number in rows:
+        shape = part.shape[::-1]
         head.append(_packed_text(part.name))
-        head.append(struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape[::-1], number, at))
+        head.append(struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, at))
         at += -(-part.nbytes // alignment) * alignment
     start = b"".join(head)
     sink.write(start + bytes(-len(start) % alignment))
@@ -80,11 +81,10 @@ def export(
 
 
 class _Row(NamedTuple):
-    """A tensor that is written: the source's name and the place in it, what, and how."""
+    """A tensor that is written: the source's name and the place in it, what, its type's number."""
 
     place: tuple[str, int]
     part: Part
-    shape: tuple[int, ...]
     number: int
 
 
@@ -120,7 +120,7 @@ def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None
     if others := [role for role in tensor_object.components if role != "data"]:
         lose(name, f"components beside 'data' are left out: {', '.join(map(describe, others))}")
     part = Part(name, component.dtype, None, shape, length, home, name, "data")
-    return _Row((home.name, component.offset), part, shape, number)
+    return _Row((home.name, component.offset), part, number)
 
 
 def _pairs(

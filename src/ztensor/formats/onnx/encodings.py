@@ -21,7 +21,7 @@ from ztensor.ext import (
     require_equal_length,
     source_of,
 )
-from ztensor.formats.base import InBlocks
+from ztensor.formats.base import RAW, InBlocks
 from ztensor.formats.onnx.protobuf import SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
 from ztensor.limits import Limits
@@ -133,11 +133,11 @@ class Elements(Encoding):
         name: the word for it.
         kind: the ONNX type.
         is_varints: whether the stored bytes are varints.
-        within: what gives the stored bytes where they are not the component's own.
+        within: what gives the stored bytes, where these are no varints.
     """
 
     def __init__(
-        self, name: str, kind: Type, *, is_varints: bool, within: External | None = None
+        self, name: str, kind: Type, *, is_varints: bool, within: Encoding = RAW["raw"]
     ) -> None:
         self.name = name
         self._kind = kind
@@ -147,7 +147,7 @@ class Elements(Encoding):
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse too few stored bytes: an element of n bits takes n bits at least."""
-        if self._within is not None:
+        if not self._is_varints:
             self._within.require_length(stored, self._packed(expected_length), limits)
 
     def _packed(self, length: int) -> int:
@@ -160,13 +160,10 @@ class Elements(Encoding):
         count, bits = self._packed(destination.nbytes), self._kind.bits
         target: Array = np.frombuffer(destination, np.uint8)
         numbers = empty_array((count,), target.dtype) if bits else target
-        if self._within is not None:
-            self._within.decode_into(stored, numbers.data, limits)
-        elif self._is_varints:
+        if self._is_varints:
             self._fill_numbers(np.frombuffer(stored.read(0, stored.length), np.uint8), numbers)
         else:
-            require_equal_length(count, stored.length, "packed elements have another length")
-            numbers = np.frombuffer(stored.read(0, count), np.uint8)
+            self._within.decode_into(stored, numbers.data, limits)
         if bits:
             elements = _unpacked(numbers, bits, self._kind.dtype, target.size)
             target[...] = elements.view(np.uint8)
