@@ -18,7 +18,6 @@ from ztensor.io.source.base import Range, Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.stores import opened_by
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.locks import cached_property
 from ztensor.spec.container.framing import Frame
 from ztensor.spec.digest import ALGORITHMS, Sum
 from ztensor.spec.encoding import ENCODINGS, Encoding
@@ -103,7 +102,7 @@ class FileObjects(Values):
         self.version = manifest.version
         self.verify, self.limits = verify, limits
         self.checked = set()
-        self.sums = [Sum(*one) for one in sums] if sums else []
+        self.sums = sorted((Sum(*one) for one in sums), key=_offset) if sums else []
         self.faults = faults
         self._account, self._rights, self._reopen = account, rights, reopen
         self._places, self._kinds = {}, {}
@@ -287,14 +286,10 @@ class FileObjects(Values):
         start, source = parts[bisect.bisect_right(parts, found.offset, key=_start) - 1]
         return Location(source.path, found.offset - start, found.length)
 
-    @cached_property
-    def _sums(self) -> list[Sum]:
-        return sorted(self.sums, key=_offset)
-
     def sum_over(self, component: Component) -> Sum | None:
         """Return the format's own checksum over all of a component's stored bytes, or None."""
-        number = bisect.bisect_right(self._sums, component.offset, key=_offset) - 1
-        found = self._sums[number] if number >= 0 else None
+        number = bisect.bisect_right(self.sums, component.offset, key=_offset) - 1
+        found = self.sums[number] if number >= 0 else None
         end = component.offset + component.length
         return None if found is None or end > found.offset + found.length else found
 
