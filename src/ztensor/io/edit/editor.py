@@ -117,14 +117,14 @@ class Editor(Writer):
                     self.draft.objects = WrittenObjects(manifest.objects)
                     self._was = dict(self.draft.objects.data), self.draft.attributes
                 if old is None and not atomic:
-                    self._extend(self._commit(frame), self.old_nbytes)
+                    self._begin(self._commit(frame), self.old_nbytes)
                     return
                 new = Place(name).dry() if dry_run else FileSink(name, durable=durable)
-                self._extend(new, 0)
+                self._sink = new
                 if old is None:
                     new.start_with(self._locked, blobs_end(frame, manifest), progress=progress)
-                else:
-                    new.write(emitter.magic)
+                self._begin(new)
+                if old is not None:
                     self._copy_all(sorted(old) if canonical else list(old), old, progress)
         except BaseException:
             if hasattr(self, "_sink"):

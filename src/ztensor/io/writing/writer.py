@@ -118,7 +118,7 @@ class Writer(Hinted, WriterAliases):
         alignment: int | None = None,
         canonical: bool = False,
     ) -> None:
-        """Look at the options of a file; `_begin` or `_extend` follows before the first object."""
+        """Look at the options of a file; `_begin` follows before the first object."""
         emitter = emitter or EMITTERS.named(version)
         how = BlobOptions(emitter.form).asked(compression, checksum, chunk_rows, alignment)
         emitter.form, self._options = how.form, how
@@ -133,14 +133,11 @@ class Writer(Hinted, WriterAliases):
         self._sayable: set[object] = set()  # kinds of objects that the version has
         self._digest: Callable[[bytes], str] | None = how.algorithm and how.algorithm.whole()
 
-    def _begin(self, sink: Sink) -> None:
-        """Start a new file."""
-        self._extend(sink, 0)
-        sink.write(self.draft.emitter.magic)  # where that fails, nobody gets the writer
-
-    def _extend(self, sink: Sink, length: int) -> None:
-        """Go on with a file that was `length` bytes long, 0 for a new one."""
-        self._sink, self._previous_length = sink, length
+    def _begin(self, sink: Sink, previous_length: int = 0) -> None:
+        """Start a new file, or go on with one that was so long, and whose blobs are there."""
+        self._sink, self._previous_length = sink, previous_length
+        if not sink.position:
+            sink.write(self.draft.emitter.magic)  # where that fails, nobody gets the writer
 
     @cached_property
     def copier(self) -> Copier:
