@@ -17,7 +17,7 @@ from ztensor.errors import SourceError, describe
 from ztensor.io.source import locking, removal
 from ztensor.io.source.base import Sink
 from ztensor.io.source.local import Descriptor, FileSource, OpenFile
-from ztensor.io.source.paths import flush_folder, path_text, system_call
+from ztensor.io.source.paths import flush_folder, is_path, path_text, system_call
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow
 from ztensor.io.source.stores import Store, is_remote
@@ -449,7 +449,7 @@ def sink_of(target: Any, *, durable: Durable) -> Sink:
         ArgumentTypeError: it is nothing that can be written to.
         SourceError: it cannot be created.
     """
-    if isinstance(target, (str, bytes, os.PathLike)):
+    if is_path(target):
         target = Place.of(target)
     if isinstance(target, Place):
         return target.sink(durable)
