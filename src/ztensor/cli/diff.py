@@ -15,7 +15,7 @@ from ztensor.cli.options import CHOICE, Option, number
 from ztensor.cli.spelling import as_json, count_text, element_text, shape_text, value_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import open_file
-from ztensor.insight.analysis.comparing import MISSING
+from ztensor.insight.analysis.pairs import MISSING
 
 if TYPE_CHECKING:
     from argparse import Namespace

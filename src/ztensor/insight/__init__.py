@@ -14,10 +14,11 @@ from ztensor.ext import Registry
 
 if TYPE_CHECKING:
     from ztensor.insight.analysis.canonical import canonical_problems
-    from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
+    from ztensor.insight.analysis.comparing import DiffReport
     from ztensor.insight.analysis.document import Insight
     from ztensor.insight.analysis.findings import Finding
     from ztensor.insight.analysis.identity import content_digest, tensor_hashes
+    from ztensor.insight.analysis.pairs import TensorDiff
     from ztensor.insight.analysis.plotting import Picture
     from ztensor.insight.analysis.spreads import Histogram
     from ztensor.insight.analysis.statistics import StatsReport, TensorStats
@@ -28,7 +29,8 @@ else:
         __name__,
         {
             "ztensor.insight.analysis.canonical": "canonical_problems",
-            "ztensor.insight.analysis.comparing": "DiffReport TensorDiff",
+            "ztensor.insight.analysis.comparing": "DiffReport",
+            "ztensor.insight.analysis.pairs": "TensorDiff",
             "ztensor.insight.analysis.findings": "Finding",
             "ztensor.insight.analysis.identity": "content_digest tensor_hashes",
             "ztensor.insight.analysis.document": "Insight",

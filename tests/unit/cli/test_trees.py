@@ -11,7 +11,7 @@ import pytest
 import ztensor
 from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
-from ztensor.insight.analysis.comparing import MISSING
+from ztensor.insight.analysis.pairs import MISSING
 
 
 def state(rate: float = 0.1) -> dict[str, Any]:

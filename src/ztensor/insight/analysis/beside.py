@@ -7,10 +7,11 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from ztensor.ext import ObjectReader
-from ztensor.insight.analysis.comparing import TensorDiff, diff_pairs, has_same_values
+from ztensor.insight.analysis.comparing import diff_pairs
 from ztensor.insight.analysis.document import Insight, Kind, ModelInsight, Pair
 from ztensor.insight.analysis.findings import Finding, not_looked_at, pair_findings, ranked
 from ztensor.insight.analysis.insight import chosen_names, content_key, nbytes_of, seen
+from ztensor.insight.analysis.pairs import TensorDiff, has_same_values
 from ztensor.insight.analysis.roles import is_optimizer_state, natural_key
 from ztensor.typing import Progress
 

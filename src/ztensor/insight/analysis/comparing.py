@@ -1,20 +1,11 @@
-"""What two files differ in: names, shapes, types, attributes, and then values, number by number.
-
-Nothing is read where digests already say that values are equal. Else both are read in step, in
-blocks: first compared as bytes, and from the first difference on as numbers.
-"""
+"""What two files differ in: their objects pair by pair, their attributes, the values of trees."""
 
 from __future__ import annotations
 
 import dataclasses
-import io
-import math
 import re
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ztensor import TensorMetadata
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -25,62 +16,24 @@ from ztensor.errors import (
     counted,
     describe,
 )
-from ztensor.ext import LAYOUTS, ObjectReader, Shown, TensorObject, element_count
+from ztensor.ext import ObjectReader, Shown
+from ztensor.insight.analysis.pairs import MISSING, TensorDiff, changed, compare_pair, is_same
 from ztensor.insight.analysis.streaming import (
     Meter,
-    component_blocks,
-    in_step,
-    is_quantized,
     opened,
     order_of_bytes,
     share_out,
 )
-from ztensor.insight.analysis.tally import Rules, ValueDiff, compare_numbers
+from ztensor.insight.analysis.tally import Rules
 from ztensor.insight.text import short_repr
-from ztensor.quantization.floats import dequantized
-from ztensor.typing import Array, Readable
+from ztensor.typing import Readable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from ztensor.insight.analysis.streaming import Progress
 
     _Pairs = dict[str, tuple[str | None, str]]
-
-_SMALL = 1 << 24  # elements of a sparse object that may be written out with all its zeros
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TensorDiff(Shown):
-    """How one object differs between two files.
-
-    Attributes:
-        name: its name in the first file; in the second one where only that has it.
-        other_name: its name in the second file, another one where names were mapped.
-        before: what the first file says of it, or None where it is only in the second.
-        after: what the second file says of it, or None where it is only in the first.
-        differences: what differs, of `only in a`, `only in b`, `shape`, `type`, `layout`,
-            `attributes`, `values`; empty where nothing does, or only within the tolerance.
-        compared: how values were compared: `digest` (nothing was read), `bytes`, `numbers`, or
-            None where they were not.
-        values: how they differ; None unless they were compared as numbers. Of sparse objects of
-            more than 16 million elements the stored values, without the index of the first.
-        note: why values were not compared, or None.
-    """
-
-    name: str
-    other_name: str
-    before: TensorMetadata | None
-    after: TensorMetadata | None
-    differences: tuple[str, ...] = ()
-    compared: str | None = None
-    values: ValueDiff | None = None
-    note: str | None = None
-
-    @property
-    def is_within(self) -> bool:
-        """Return whether values differ, all of them within the tolerance."""
-        return self.values is not None and self.values.changed > 0 and not self.values.beyond
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -123,21 +76,6 @@ class DiffReport(Shown):
         if self.values:
             facts.append(f"{counted(len(self.values), 'value', self.values)} different")
         return short_repr("insight.DiffReport", facts, ".tensors, .differing, .attributes, .values")
-
-
-class _Missing:
-    """Stands for an attribute that is not there."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING = _Missing()
-
-
-def has_same_values(found: TensorDiff) -> bool:
-    """Return whether two tensors were compared, and have equal values."""
-    return found.compared in ("digest", "bytes") and "values" not in found.differences
 
 
 def diff(
@@ -200,7 +138,7 @@ def diff(
         if values_only or names is not None:
             return DiffReport(found, {})
         values, ours, theirs = _changed_values(first, second)
-        return DiffReport(found, _changed(ours, theirs), values)
+        return DiffReport(found, changed(ours, theirs), values)
 
 
 def _changed_values(
@@ -215,19 +153,19 @@ def _changed_values(
 
     files = first.attributes, second.attributes
     ours, theirs = told_tree(first), told_tree(second)
-    if ours is None or theirs is None or _is_same(ours.attribute, theirs.attribute):
+    if ours is None or theirs is None or is_same(ours.attribute, theirs.attribute):
         return {}, *files
     try:
         values = ours.values(), theirs.values()
     except (FormatError, LimitError, UnsupportedError):
         return {}, *files
     tensors = values[0].tensors | values[1].tensors
-    changed = {
+    found = {
         path: pair
-        for path, pair in _changed(values[0].every, values[1].every).items()
+        for path, pair in changed(values[0].every, values[1].every).items()
         if not (MISSING in pair and path in tensors)  # an object's
     }
-    return (changed, ours.attributes, theirs.attributes) if changed else ({}, *files)
+    return (found, ours.attributes, theirs.attributes) if found else ({}, *files)
 
 
 def diff_pairs(
@@ -279,7 +217,7 @@ def _compare_all(
         name, other = pairs[key]
         report = meter.part(sizes[key])
         try:
-            found = _compare(first, second, name, other, rules, report)
+            found = compare_pair(first, second, name, other, rules, report)
         except FormatError as error:
             if not keeps_going or name is None:
                 raise
@@ -330,180 +268,3 @@ def _chosen(pairs: _Pairs, names: Iterable[str], reader: ObjectReader) -> _Pairs
             raise ObjectNotFoundError.named(name, reader, reader.name)
         chosen[key] = pairs[key]
     return chosen
-
-
-def _changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {
-        key: (one.get(key, MISSING), other.get(key, MISSING))
-        for key in dict.fromkeys((*one, *other))
-        if not _is_same(one.get(key, MISSING), other.get(key, MISSING))
-    }
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two attributes are equal, NaN to NaN, and `1` not to `True` or `1.0`."""
-    if isinstance(one, (float, np.floating)) and type(one) is type(other):
-        return bool(one == other) or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    if isinstance(one, io.BytesIO) and isinstance(other, io.BytesIO):
-        return one.getvalue() == other.getvalue()
-    return type(one) is type(other) and bool(one == other)
-
-
-def _compare(
-    first: ObjectReader,
-    second: ObjectReader,
-    name: str | None,
-    other: str,
-    rules: Rules,
-    report: Callable[[int], None],
-) -> TensorDiff:
-    if name is None:
-        return TensorDiff(other, other, None, second.metadata(other), ("only in b",))
-    before = first.metadata(name)
-    if other not in second:
-        return TensorDiff(name, other, before, None, ("only in a",))
-    after = second.metadata(other)
-    differences = []
-    if before.shape != after.shape:
-        differences.append("shape")
-    if not rules.values_only:
-        if (before.dtype, before.type) != (after.dtype, after.type):
-            differences.append("type")
-        if before.format != after.format:
-            differences.append("layout")
-        if _changed(before.attributes, after.attributes):
-            differences.append("attributes")
-    result = TensorDiff(name, other, before, after, tuple(differences))
-    if "shape" in differences:
-        return dataclasses.replace(result, note="values of different shapes are not compared")
-    one = _Side(first, name)
-    two = _Side(second, other)
-    if rules.digests and not rules.nan_differs and _has_equal_digests(one, two):
-        return dataclasses.replace(result, compared="digest")
-    try:
-        if not rules.nan_differs and _has_equal_bytes(one, two, report):
-            return dataclasses.replace(result, compared="bytes")
-        blocks = _blocks_in_step(one, two)
-        note, values = None, compare_numbers(blocks, before.shape, rules, report)
-    except UnsupportedError as error:
-        note, values = f"values were not compared: {error.message}", None
-    if values is None or values.beyond:
-        differences.append("values")
-    return dataclasses.replace(
-        result,
-        differences=tuple(differences),
-        compared=None if values is None else "numbers",
-        values=values,
-        note=note,
-    )
-
-
-# --- Equal without a look at numbers --------------------------------------------------------
-
-
-class _Side:
-    """One of two objects that are compared."""
-
-    def __init__(self, reader: ObjectReader, name: str) -> None:
-        self.file = reader.objects.part(name)
-        self.name = name
-        self.object: TensorObject = self.file.object(name)
-
-    def blocks(self, role: str) -> Iterator[Array]:
-        return component_blocks(self.file, self.name, role)
-
-
-def _is_alike(one: _Side, two: _Side) -> bool:
-    """Return whether equal components of the two mean equal values."""
-    ours, theirs = one.object, two.object
-    return (
-        ours.format == theirs.format
-        and ours.components.keys() == theirs.components.keys()
-        and (not is_quantized(ours.format) or ours.attributes == theirs.attributes)
-        and all(
-            (component.dtype, component.type)
-            == (theirs.components[role].dtype, theirs.components[role].type)
-            for role, component in ours.components.items()
-        )
-    )
-
-
-def _has_equal_digests(one: _Side, two: _Side) -> bool:
-    """Return whether digests tell that all components are equal, byte for byte."""
-    if not _is_alike(one, two):
-        return False
-    for role, ours in one.object.components.items():
-        theirs = two.object.components[role]
-        digest = one.file.stored(ours).digest
-        if (
-            digest is None
-            or digest.known is None
-            or digest != two.file.stored(theirs).digest
-            or ours.length != theirs.length
-            or ours.encoding != theirs.encoding
-            or not one.file.is_common(ours.encoding)
-            or ours.byte_order != theirs.byte_order
-            or ours.nonzero_is_true != theirs.nonzero_is_true
-            or ours.digest_may_cover_decoded
-            or theirs.digest_may_cover_decoded
-        ):
-            return False
-    return True
-
-
-def _has_equal_bytes(one: _Side, two: _Side, report: Callable[[int], None]) -> bool:
-    """Return whether all components are equal, byte for byte; stops at the first difference."""
-    if not _is_alike(one, two):
-        return False
-    for role in one.object.components:
-        for ours, theirs in in_step(one.blocks(role), two.blocks(role)):
-            if ours.size != theirs.size or not np.array_equal(_as_words(ours), _as_words(theirs)):
-                return False
-            report(ours.nbytes)
-    return True
-
-
-def _as_words(block: Array) -> Array:
-    """Return a block's bytes in the widest words that fit, which compare fastest."""
-    width = max(width for width in (1, 2, 4, 8) if block.nbytes % width == 0)
-    return block.view(np.uint8).view(f"u{width}")
-
-
-# --- Numbers --------------------------------------------------------------------------------
-
-
-def _blocks_in_step(one: _Side, two: _Side) -> Iterator[tuple[Array, Array]]:
-    """Return the values of both in step, flat."""
-    formats = {one.object.format, two.object.format}
-    for word in formats:
-        if word not in LAYOUTS:
-            raise UnsupportedError(f"the layout {describe(word)} is unknown")
-        is_sparse = word != "dense" and not is_quantized(word)
-        if is_sparse and element_count(one.object.shape) > _SMALL:
-            if len(formats) == 1 and _has_equal_places(one, two):
-                return in_step(one.blocks("values"), two.blocks("values"))
-            raise UnsupportedError("it is sparse, and too large to write out with its zeros")
-    return in_step(_dense_blocks(one), _dense_blocks(two))
-
-
-def _dense_blocks(side: _Side) -> Iterator[Array]:
-    if side.object.format == "dense":
-        yield from side.blocks("data")
-    elif is_quantized(side.object.format):
-        yield from dequantized(side.file, side.name)
-    else:
-        yield side.file.tensor(side.name, copy=True).to_dense().reshape(-1)
-
-
-def _has_equal_places(one: _Side, two: _Side) -> bool:
-    """Return whether two sparse objects of one layout have their values at the same places."""
-    layout = LAYOUTS[one.object.format]
-    return all(
-        np.array_equal(ours, theirs)
-        for role in layout.index_roles
-        for ours, theirs in in_step(one.blocks(role), two.blocks(role))
-    )

@@ -21,8 +21,8 @@ from ztensor import TensorMetadata
 from ztensor.errors import counted, describe
 from ztensor.ext import Shown
 from ztensor.insight.analysis.channels import Channels, Norms
-from ztensor.insight.analysis.comparing import TensorDiff
 from ztensor.insight.analysis.findings import RULES, Finding
+from ztensor.insight.analysis.pairs import TensorDiff
 from ztensor.insight.analysis.roles import Role, groups_of, is_optimizer_state
 from ztensor.insight.analysis.statistics import TensorStats
 from ztensor.insight.text import element_text, short_repr, shown_name, visible

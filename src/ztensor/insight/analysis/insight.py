@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ztensor import TensorMetadata
 from ztensor.errors import FormatError, without_secrets
 from ztensor.ext import ObjectReader
-from ztensor.insight.analysis.comparing import diff_pairs, has_same_values
+from ztensor.insight.analysis.comparing import diff_pairs
 from ztensor.insight.analysis.document import ModelInsight
 from ztensor.insight.analysis.findings import Finding, Looked, findings_of
+from ztensor.insight.analysis.pairs import has_same_values
 from ztensor.insight.analysis.parameters import parameter_count
 from ztensor.insight.analysis.roles import (
     Role,

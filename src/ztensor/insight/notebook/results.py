@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor.errors import counted, describe
-from ztensor.insight.analysis.comparing import DiffReport, TensorDiff
+from ztensor.insight.analysis.comparing import DiffReport
 from ztensor.insight.analysis.document import Insight
+from ztensor.insight.analysis.pairs import TensorDiff
 from ztensor.insight.analysis.spreads import Histogram
 from ztensor.insight.analysis.statistics import StatsReport, TensorStats
 from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number

@@ -11,7 +11,7 @@ import pytest
 import ztensor
 from ztensor import diff
 from ztensor.insight import DiffReport, TensorDiff, ValueDiff
-from ztensor.insight.analysis.comparing import MISSING
+from ztensor.insight.analysis.pairs import MISSING
 from ztensor.numpy import save, save_file
 from ztensor.spec.encoding.zstd.codec import Zstd
 
