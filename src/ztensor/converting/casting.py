@@ -397,11 +397,6 @@ class _Cast(Encoding):
             found=found,
         )
 
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return True: a piece is made when it is asked for."""
-        del stored
-        return True
-
 
 def _largest(target: np.dtype[Any]) -> float:
     import ml_dtypes

@@ -36,7 +36,6 @@ from ztensor.limits import Budget
 from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
-    LEAST_OBJECTS,
     Path,
     Root,
     check_blob,
@@ -100,16 +99,13 @@ FORM = Form(
 )
 
 
-def parse_manifest(
-    data: bytes, frame: Frame, budget: Budget, *, least: int = LEAST_OBJECTS
-) -> Manifest:
+def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     """Return what the manifest says.
 
     Args:
         data: the manifest's bytes.
         frame: where they were in the file.
         budget: what the file may cost; of its limits, `depth` is used.
-        least: as many objects are read side by side.
 
     Raises:
         ManifestError: it is not one well-formed CBOR map, or breaks rules (all are listed).
@@ -123,7 +119,7 @@ def parse_manifest(
         budget.release_to(left)
         parse = functools.partial(_parse_object, frame.manifest_offset, is_1_1)
         blobs_end = frame.manifest_offset
-        return Root(decoder, FORM, lambda *_: parse, blobs_end=blobs_end, least=least)
+        return Root(decoder, FORM, lambda *_: parse, blobs_end=blobs_end)
 
     guess = _TEXT_OF_1_1 in data[:64]
     root = read(is_1_1=guess)

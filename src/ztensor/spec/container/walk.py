@@ -47,7 +47,6 @@ class Root:
         begin: takes the fields before the objects, and problems to add to; it returns what parses
             the objects.
         blobs_end: where in the file no blob goes on.
-        least: as many objects are tried side by side.
 
     Attributes:
         fields: those beside the objects, by name.
@@ -67,13 +66,12 @@ class Root:
         begin: Callable[[Mapping[str, object], list[Problem]], ParseObject],
         *,
         blobs_end: int,
-        least: int = LEAST_OBJECTS,
     ) -> None:
         self.fields: dict[str, object] = {}
         self.objects: Mapping[str, TensorObject] = {}
         self.problems: list[Problem] = []
         self._decoder, self._form, self._begin = decoder, form, begin
-        self._blobs_end, self._least = blobs_end, least
+        self._blobs_end = blobs_end
         pos = self._level = 0
         if decoder.data.startswith(_SELF_DESCRIBED) and not decoder.strict:
             pos, self._level = decoder.enter(0, 0)[1], 1
@@ -96,7 +94,7 @@ class Root:
         self._parse = self._begin(self.fields, self.problems)
         count, first = decoder.enter(start, level)
         known = len(self.problems)
-        if count >= self._least and form.start:
+        if count >= LEAST_OBJECTS and form.start:
             from ztensor.spec.container.kinds import Kinds  # small files need none of it
 
             kinds = Kinds(decoder, form, count, self._read_object, level)

@@ -169,9 +169,12 @@ class Encoding(abc.ABC):
             yield whole[start : start + _PIECE_BYTES]
 
     def is_streamed(self, stored: Stored) -> bool:
-        """Return whether `decode_chunks` holds little more than the piece it gives."""
+        """Return whether `decode_chunks` holds little more than the piece it gives.
+
+        By default, whether the encoding has a `decode_chunks` of its own.
+        """
         del stored
-        return False
+        return type(self).decode_chunks is not Encoding.decode_chunks
 
     def window_bytes(self, stored: Stored, limits: Limits) -> int:
         """Return the bytes that decoding piece by piece keeps, 0 where that is little.

@@ -37,11 +37,6 @@ class Raw(Encoding):
             self.require_length(stored, expected_length, limits)
         yield from _pieces(stored)
 
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return True: a piece is decoded when it is asked for."""
-        del stored
-        return True
-
     def encode(
         self, data: memoryview, *, level: int, frame_bytes: int | None = None
     ) -> Iterator[memoryview]:

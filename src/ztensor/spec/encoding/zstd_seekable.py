@@ -160,11 +160,6 @@ class ZstdSeekable(Encoding):
                 error.reason = Reason.ENCODING_MALFORMED
             raise
 
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return True: a piece is decoded when it is asked for."""
-        del stored
-        return True
-
     def encode(
         self, data: memoryview, *, level: int, frame_bytes: int | None = None
     ) -> Iterator[bytes | memoryview]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from unittest import mock
 
 from ztensor.errors import ZTensorError
 from ztensor.io.reading.manifests import check_layouts
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
-from ztensor.spec.container import v1
+from ztensor.spec.container import v1, walk
 from ztensor.spec.container.framing import TAIL_BYTES, Container, Frame
 from ztensor.spec.container.v2 import schema as v2
 from ztensor.spec.container.walk import require_none
@@ -37,7 +38,8 @@ def frame_2(data: bytes, size: int, offset: int | None = None) -> Frame:
 
 def read(data: bytes, frame: Frame, limits: Limits = DEFAULT_LIMITS, least: int = 1) -> Manifest:
     budget = Budget(limits, frame.file_size)
-    manifest = READERS[frame.container](data, frame, budget, least=least)
+    with mock.patch.object(walk, "LEAST_OBJECTS", least):
+        manifest = READERS[frame.container](data, frame, budget)
     require_none(check_layouts(manifest))
     return manifest
 

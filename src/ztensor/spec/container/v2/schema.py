@@ -28,7 +28,6 @@ from ztensor.spec.container.v2.words import (
     ours,
 )
 from ztensor.spec.container.walk import (
-    LEAST_OBJECTS,
     ParseObject,
     Path,
     Root,
@@ -99,16 +98,13 @@ FORM = Form(
 )
 
 
-def parse_manifest(
-    data: bytes, frame: Frame, budget: Budget, *, least: int = LEAST_OBJECTS
-) -> Manifest:
+def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     """Return what the manifest says; nothing where there is none, as in a data shard.
 
     Args:
         data: the manifest's bytes.
         frame: where they lay, and their hash.
         budget: what the file may cost; of its limits, `depth` is used.
-        least: as many objects are read side by side.
 
     Raises:
         ManifestError: it is not what was written, not one CBOR map in deterministic form, or breaks
@@ -136,7 +132,7 @@ def parse_manifest(
         return functools.partial(parse_object, files)
 
     blobs_end = frame.file_size - FOOTER_2_BYTES
-    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least=least)
+    root = Root(decoder, FORM, begin, blobs_end=blobs_end)
     _, attributes, _, extra = root.values or [None] * 4
     require_none(root.problems + check_names(attributes or (), ("attributes",)))
     blobs = _blobs(root.objects, [*files], frame, decoder.budget)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -31,7 +32,7 @@ from ztensor.threads.sharing import large_window
 # measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.
 FRAME_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20  # largest piece `decode_chunks` yields, and one read of a streamed frame
-WHOLE_BYTES = 128 << 10  # a frame up to here, decoded, is decoded to memory of its own and copied
+SHORT_BYTES = 128 << 10  # a frame up to here is decoded to memory of its own, and copied
 ONE_PASS_BYTES = 8 << 20  # a frame up to here, stored, is read whole: see `_span`
 
 FASTEST_LEVEL = -(1 << 17)
@@ -100,32 +101,34 @@ class Zstd(Encoding):
         total = len(destination)
         require_decodable(total, limits)
         stored = hold(stored, start, stop)
-        frames = walk_frames(stored, limits, start=start, stop=stop)
-        if isinstance(stored, Held):
-            frame = next(walk_frames(stored, limits, start=start, stop=stop), None)
-            if frame and frame.stop == stop and self._decode_whole(stored, frame, destination):
-                return
-            if self._bound().crosses_frames:
-                frames = _joined(frames)
-        for _ in self._decode(stored, frames, destination, total, limits, is_whole=True):
+        frames = functools.partial(walk_frames, stored, limits, start=start, stop=stop)
+        if isinstance(stored, Held) and self._decode_short(stored, frames(), destination):
+            return
+        for _ in self._decode(stored, frames(), destination, total, limits, is_whole=True):
             pass
 
-    def _decode_whole(self, stored: Held, frame: Frame, destination: memoryview) -> bool:
-        """Decode a short frame in one call, a third of the time; say whether all was right."""
-        total, most = len(destination), max(frame.most_length, len(destination))
-        is_told = frame.content_length in (None, total)
-        if not is_told or not 0 < most <= WHOLE_BYTES or frame.window > KEPT_WINDOW:
-            return False
-        binding = self._bound()
-        decoder = _pop(self._decoders) or binding.decoder()
-        try:
-            decoded = decoder.whole(stored.read(frame.start, frame.stop - frame.start), total)
-        except binding.error:
-            return False
-        self._decoders.append(decoder)
-        if len(decoded) == total:
-            destination[:] = decoded
-        return len(decoded) == total
+    def _decode_short(self, stored: Held, frames: Iterable[Frame], destination: memoryview) -> bool:
+        """Decode short frames, each in one call, a third of the time; say whether all was right."""
+        binding, decoder, filled = self._bound(), _pop(self._decoders), 0
+        for frame in frames:
+            size = frame.content_length
+            if size is None:
+                size = len(destination) - filled
+            is_short = size > 0 and max(size, frame.most_length) <= SHORT_BYTES
+            if not is_short or frame.window > KEPT_WINDOW:
+                return False
+            decoder = decoder or binding.decoder()
+            try:
+                data = decoder.whole(stored.read(frame.start, frame.stop - frame.start), size)
+            except binding.error:
+                return False
+            if len(data) != size or size > len(destination) - filled:
+                return False
+            destination[filled : filled + size] = data
+            filled += size
+        if decoder is not None:
+            self._decoders.append(decoder)
+        return filled == len(destination)
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
@@ -211,11 +214,6 @@ class Zstd(Encoding):
         most = max(min(frame.window, frame.most_length) for frame in frames)
         return most if most > KEPT_WINDOW else 0
 
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return True: a piece is decoded when it is asked for."""
-        del stored
-        return True
-
     def encode(
         self,
         data: memoryview,
@@ -255,24 +253,6 @@ def _pop(idle: collections.deque[_Context] | None) -> _Context | None:
         return idle.pop() if idle is not None else None
     except IndexError:
         return None
-
-
-def _joined(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Yield neighbours that all declare their length as one: one call decodes them.
-
-    Each of them is decoded in one pass then, and held to what it declares.
-    """
-    kept: Frame | None = None
-    for frame in frames:
-        if kept is not None and kept.content_length and frame.content_length:
-            length = kept.content_length + frame.content_length
-            kept = Frame(kept.start, frame.stop, content_length=length)
-            continue
-        if kept is not None:
-            yield kept
-        kept = frame
-    if kept is not None:
-        yield kept
 
 
 def _memory(window: int, *, is_whole: bool) -> contextlib.AbstractContextManager[None]:

@@ -73,13 +73,11 @@ class Binding(NamedTuple):
         error: what the library raises for damaged bytes.
         decoder: makes a decoding context.
         encoder: makes an encoding context of a level, and of whether frames have a checksum.
-        crosses_frames: a span may be several frames, one behind the other.
     """
 
     error: type[Exception]
     decoder: Callable[[], Decoder]
     encoder: Callable[[int, bool], Encoder]
-    crosses_frames: bool = False
 
 
 def bind_zstandard(module: Any) -> Binding:
@@ -90,7 +88,7 @@ def bind_zstandard(module: Any) -> Binding:
 
         def open_span(span: Span) -> FrameReader:
             reader: FrameReader = context.stream_reader(
-                span, read_size=span.piece_bytes, read_across_frames=True, closefd=False
+                span, read_size=span.piece_bytes, closefd=False
             )
             return reader
 
@@ -103,7 +101,7 @@ def bind_zstandard(module: Any) -> Binding:
         encode: Encoder = context.compress
         return encode
 
-    return Binding(module.ZstdError, decoder, encoder, crosses_frames=True)
+    return Binding(module.ZstdError, decoder, encoder)
 
 
 def bind_standard_library(module: Any) -> Binding:
