@@ -132,7 +132,6 @@ class Algorithm(NamedTuple):
         prefix: what released writers put before the digits.
         upper: whether they write the digits in upper case.
         is_written: whether it is written to files of 1.x.
-        is_slow: whether hashing takes longer than the system takes to store the bytes.
     """
 
     name: str
@@ -141,7 +140,6 @@ class Algorithm(NamedTuple):
     prefix: str = ""
     upper: bool = False
     is_written: bool = True
-    is_slow: bool = False
 
     def of(self, chunks: Iterable[bytes | memoryview]) -> str:
         """Return the manifest's text for the digest of `chunks` in order."""
@@ -167,7 +165,7 @@ class Algorithm(NamedTuple):
 
 ALGORITHMS: dict[str, Algorithm] = {
     "crc32c": Algorithm("crc32c", 8, lambda: _Crc(crc32c()), prefix="0x", upper=True),
-    "sha256": Algorithm("sha256", 64, _sha256, is_slow=True),
+    "sha256": Algorithm("sha256", 64, _sha256),
     # That of 2.x. In 1.x it is read, but no text names it (1.2 gives sha256, the releases crc32c).
     "xxh3": Algorithm("xxh3", 16, lambda: _xxhash().xxh3_64(), is_written=False),
 }

@@ -34,7 +34,7 @@ def _content(name: str, tensor_object: TensorObject) -> dict[str, object]:
     for role, component in tensor_object.components.items():
         if component.digest is None:
             raise _without_digest(name, role, "none")
-        if not component.digest_covers_decoded:
+        if not component.is_exact:
             raise _without_digest(name, role, "one that may cover stored bytes, as in 1.x")
     entry = EMITTERS.named("2.1").entry(tensor_object)
     found = {key: entry[key] for key in ("shape", "layout", "attributes") if key in entry}

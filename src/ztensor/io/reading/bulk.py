@@ -155,7 +155,7 @@ def _take_run(
         take(run, found, _are_right(file, run, found))
         return
     targets = [new_bytes(nbytes) for nbytes in run.nbytes().tolist()]
-    covers_decoded = file.object(name).components["data"].digest_covers_decoded
+    covers_decoded = file.object(name).components["data"].is_exact
     right = np.ones(len(targets), np.bool_) if covers_decoded else _are_right(file, run, found)
     for number in np.flatnonzero(right).tolist():
         try:

@@ -192,7 +192,7 @@ class StoredComponent:
         component, digest = self.component, self.digest
         if digest is None or digest.known is None:
             return True
-        if component.digest_covers_decoded and component.encoding != "raw":
+        if component.is_exact and component.encoding != "raw":
             return False
         # Others may share the bytes and say something else of them.
         key = (component.offset, component.length, digest)
@@ -444,7 +444,7 @@ def digest_of(component: Component) -> Digest | None:
     """Return a component's digest, or None where it has none."""
     if component.digest is None:
         return None
-    return parse_digest(component.digest, strict=component.digest_covers_decoded)
+    return parse_digest(component.digest, strict=component.is_exact)
 
 
 def require_declared(component: Component, expected: int) -> None:

@@ -114,7 +114,6 @@ class Portable:
                     byte_order="little",
                     nonzero_is_true=False,
                     digest_may_cover_decoded=False,
-                    digest_covers_decoded=form.is_exact,
                     is_exact=form.is_exact,
                     shard=None,
                     encoding="raw" if one.encoding in form.encodings else one.encoding,

@@ -30,7 +30,7 @@ from ztensor.io.reading.overlaps import Charge, Overlaps
 from ztensor.spec.digest import Digest, Sum
 from ztensor.spec.encoding.base import FRAME_FIELD, runs_of_field
 from ztensor.spec.layout import LAYOUTS, known_entries, roles_in_order
-from ztensor.spec.layout.base import Layout, Watch, width_of
+from ztensor.spec.layout.base import Layout, Watch
 from ztensor.spec.layout.elements import require_bools, require_known, typed_array, whole_elements
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
@@ -245,7 +245,7 @@ class ComponentWalk:
     def _left_of(self, digest: Digest | None) -> Digest | None:
         """Hold stored bytes to their digest; return it where it is that of the decoded ones."""
         component = self.component
-        if digest is None or component.encoding == "raw" or component.digest_covers_decoded:
+        if digest is None or component.encoding == "raw" or component.is_exact:
             return digest
         for _ in self._held(self.file.stored(component).stored().pieces(), digest):
             pass
@@ -292,8 +292,7 @@ class ComponentWalk:
     def _is_anything_good(self) -> bool:
         """Return whether any bytes are good elements, so that there is no need to see them."""
         component = self.component
-        width, logical = width_of(component) or 1, component.logical
-        width *= 1 if logical is None else logical.storage_per_element
+        width, logical = component.width or 1, component.logical
         is_padded = component.is_exact and logical is not None and logical.elements_per_storage > 1
         is_free = self.watch is None and not self.has_bools and not is_padded
         return self.is_opaque or (is_free and not component.length % width)

@@ -170,7 +170,6 @@ def as_of(placed: Component, component: Component) -> Component:
     return placed._replace(
         dtype=component.dtype,
         type=component.type,
-        digest_covers_decoded=component.digest_covers_decoded,
         is_exact=component.is_exact,
         extra={**kept, **(placed.extra or {})} or None,
     )

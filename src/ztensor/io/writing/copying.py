@@ -216,7 +216,7 @@ class Copier:
         component, file = part.component, part.file
         digest = digest_in(component)
         algorithm = self._options.algorithm if digest is None else digest.known
-        is_of_decoded = component.digest_covers_decoded and component.encoding != "raw"
+        is_of_decoded = component.is_exact and component.encoding != "raw"
         blobs = self._options._replace(algorithm=None if is_of_decoded else algorithm)
         found = self._copy(file, component, blobs, part.progress)
         place = file.source, component.offset, component.length

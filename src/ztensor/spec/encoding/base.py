@@ -280,6 +280,17 @@ def require_decodable(length: int, limits: Limits) -> None:
         )
 
 
+def damaged(message: str, expected: str, found: str, section: str | None = None) -> EncodingError:
+    """Return the error for encoded data that is malformed."""
+    return EncodingError(
+        message,
+        reason=Reason.ENCODING_MALFORMED,
+        expected=expected,
+        found=found,
+        section=section,
+    )
+
+
 def wrong_length(expected: int, found: str, *, is_long: bool = False) -> EncodingError:
     """Return the error for encoded data of another decoded length."""
     return EncodingError(

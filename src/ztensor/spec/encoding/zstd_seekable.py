@@ -22,7 +22,14 @@ import numpy as np
 
 from ztensor.errors import EncodingError, Reason, describe
 from ztensor.limits import Limits
-from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_decodable, wrong_length
+from ztensor.spec.encoding.base import (
+    Encoding,
+    Runs,
+    Stored,
+    damaged,
+    require_decodable,
+    wrong_length,
+)
 from ztensor.spec.encoding.zstd.codec import ZSTD, Zstd
 from ztensor.spec.encoding.zstd.frames import hold, walk_frames
 
@@ -187,13 +194,7 @@ def _sums(sizes: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> array[int]:
 
 
 def _broken(expected: str, found: str) -> EncodingError:
-    return EncodingError(
-        "the table of zstd frames is damaged",
-        reason=Reason.ENCODING_MALFORMED,
-        expected=expected,
-        found=found,
-        section=SECTION,
-    )
+    return damaged("the table of zstd frames is damaged", expected, found, SECTION)
 
 
 ZSTD_SEEKABLE = ZstdSeekable(ZSTD)

@@ -186,13 +186,9 @@ class Layout(abc.ABC):
             LayoutError: a structural rule is broken.
         """
         if any(role not in view.arrays for role in self.read_order):
-            raise LayoutError(
-                "a component is missing",
-                reason=Reason.COMPONENT_MISSING,
-                expected=", ".join(self.read_order),
-                found=_named(view.arrays),
-                section=self.section,
-            )
+            expected, found = ", ".join(self.read_order), _named(view.arrays)
+            message, reason = "a component is missing", Reason.COMPONENT_MISSING
+            raise broken(reason, message, expected, found, self.section)
         counts = {role: array.size for role, array in view.arrays.items()}
         for role in self.read_order:
             watch = self.watch(view, role, counts.get(self.main_role))
@@ -251,6 +247,14 @@ class Quantized(Layout):
         return self.dequantize(view)
 
 
+def broken(
+    reason: Reason, message: str, expected: str, found: object, section: str, role: str = ""
+) -> LayoutError:
+    """Return the error for components that do not make what their layout promises."""
+    about = {"expected": expected, "found": str(found), "section": section}
+    return LayoutError(message, reason=reason, component=role or None, **about)
+
+
 def component_problem(
     reason: Reason, role: str, message: str, section: str, *field: str
 ) -> Problem:
@@ -260,12 +264,6 @@ def component_problem(
 
 def _named(roles: Iterable[str]) -> str:
     return ", ".join(map(describe, islice(roles, _MOST_NAMED))) or "none"
-
-
-def width_of(component: Component) -> int | None:
-    """Return bytes per storage element, or None where the storage type is unknown."""
-    storage = component.storage
-    return None if storage is None else storage.width
 
 
 def check_components(
@@ -284,10 +282,7 @@ def check_components(
     for role, component in components.items():
         if len(problems) >= MOST_PROBLEMS:
             break
-        width, length = width_of(component), component.known_decoded_length
-        logical = component.logical
-        if width is not None and logical is not None and logical.dtype == component.dtype:
-            width *= logical.storage_per_element
+        width, length = component.width, component.known_decoded_length
         if width is not None and length is not None and length % width:
             word = describe(component.type or component.dtype)
             message = f"expected a multiple of {width} bytes for {word}, found {length}"

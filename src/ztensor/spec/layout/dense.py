@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ztensor.buffers import too_large
-from ztensor.errors import LayoutError, LimitError, Problem, Reason, describe
-from ztensor.spec.layout.base import Array, Layout, View, check_length
+from ztensor.errors import LimitError, Problem, Reason, describe
+from ztensor.spec.layout.base import Array, Layout, View, broken, check_length
 from ztensor.spec.model.dtype import decoded_size, element_count
 from ztensor.spec.model.manifest import TensorObject
 
@@ -71,14 +71,12 @@ class Dense(Layout):
         if count < flat.size <= count + 1 and flat.dtype.name == "float4_e2m1fn":
             flat = flat[:count]  # the last byte's upper half is padding
         if flat.size != count:
-            raise LayoutError(
+            message = (
                 "the data has another number of elements than the shape; "
-                "its flat elements are in the component 'data'",
-                reason=Reason.SIZE_MISMATCH,
-                expected=f"{describe(count)} for shape {describe(view.shape)}",
-                found=str(flat.size),
-                section=SECTION,
+                "its flat elements are in the component 'data'"
             )
+            expected = f"{describe(count)} for shape {describe(view.shape)}"
+            raise broken(Reason.SIZE_MISMATCH, message, expected, flat.size, SECTION)
         return flat
 
 

@@ -23,7 +23,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.spec.layout.base import Array
+from ztensor.spec.layout.base import Array, broken
 from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
 from ztensor.spec.model.manifest import Component
 
@@ -94,13 +94,10 @@ def require_known(component: Component) -> None:
                     found=describe(component.type),
                 ) from None
     if logical is not None and logical.dtype != component.dtype:
-        raise LayoutError(
-            f"the logical type {logical.name!r} is defined on another storage type",
-            reason=Reason.TYPE_MISMATCH,
-            expected=repr(logical.dtype),
-            found=describe(component.dtype),
-            section=f"{_SECTION}, Logical types",
-        )
+        message = f"the logical type {logical.name!r} is defined on another storage type"
+        expected, found = repr(logical.dtype), describe(component.dtype)
+        section = f"{_SECTION}, Logical types"
+        raise broken(Reason.TYPE_MISMATCH, message, expected, found, section)
 
 
 def result_dtype(component: Component) -> np.dtype[Any]:
@@ -133,7 +130,7 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
     """
     require_known(component)
     storage, logical = storage_dtype(component), component.logical
-    width = storage.itemsize * (1 if logical is None else logical.storage_per_element)
+    width = component.width or storage.itemsize
     if data.nbytes % width:
         raise _cut_element(width, str(data.nbytes))
     array: Array = np.frombuffer(data, storage)
@@ -198,9 +195,7 @@ def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterat
         UnsupportedError: the storage type is unknown.
         LayoutError: the bytes end inside an element.
     """
-    logical = component.logical
-    width = storage_dtype(component).itemsize
-    width *= 1 if logical is None else logical.storage_per_element
+    width = component.width or storage_dtype(component).itemsize  # which says what is unknown
     rest = b""
     for chunk in chunks:
         data = memoryview(rest + bytes(chunk)) if rest else chunk
@@ -213,13 +208,8 @@ def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterat
 
 
 def _cut_element(width: int, found: str) -> LayoutError:
-    return LayoutError(
-        "the decoded bytes end inside an element",
-        reason=Reason.SIZE_MISMATCH,
-        expected=f"a multiple of {width} bytes",
-        found=found,
-        section=_SECTION,
-    )
+    message, expected = "the decoded bytes end inside an element", f"a multiple of {width} bytes"
+    return broken(Reason.SIZE_MISMATCH, message, expected, found, _SECTION)
 
 
 def _unpack(packed: Array, per_byte: int) -> Array:

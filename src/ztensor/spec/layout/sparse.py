@@ -8,7 +8,7 @@ import numpy as np
 
 from ztensor.buffers import too_large, zeros_array
 from ztensor.errors import LayoutError, Problem, Reason
-from ztensor.spec.layout.base import Array, Layout, View, width_of
+from ztensor.spec.layout.base import Array, Layout, View, broken
 from ztensor.spec.model.manifest import Component, TensorObject
 
 CSR_SECTION, COO_SECTION = "1.2 section 3, sparse_csr", "1.2 section 3, sparse_coo"
@@ -94,20 +94,8 @@ def require_rising(pointers: Array, least: int, position: int = 0) -> None:
 
 def broken_pointers(expected: str, found: object) -> LayoutError:
     """Return the error for row pointers that cannot be true."""
-    return _broken(Reason.INDEX_POINTERS, "indptr", "the row pointers are broken", expected, found)
-
-
-def _broken(
-    reason: Reason, role: str, message: str, expected: str, found: object, section: str = ""
-) -> LayoutError:
-    return LayoutError(
-        message,
-        reason=reason,
-        component=role,
-        expected=expected,
-        found=str(found),
-        section=section or _SECTIONS[role],
-    )
+    message = "the row pointers are broken"
+    return broken(Reason.INDEX_POINTERS, message, expected, found, CSR_SECTION, "indptr")
 
 
 def require_count(role: str, count: int, expected: int) -> None:
@@ -118,7 +106,8 @@ def require_count(role: str, count: int, expected: int) -> None:
     """
     if count != expected:
         message = "the components disagree about the number of entries"
-        raise _broken(Reason.LAYOUT_COUNT, role, message, f"{expected} elements", count)
+        elements = f"{expected} elements"
+        raise broken(Reason.LAYOUT_COUNT, message, elements, count, _SECTIONS[role], role)
 
 
 def require_in_range(indices: Array, bound: int, role: str, position: int = 0) -> None:
@@ -141,7 +130,7 @@ def require_in_range(indices: Array, bound: int, role: str, position: int = 0) -
     at = int(np.argmax(wrong))
     message, expected = "an index points outside the shape", f"0 <= index < {bound}"
     found = f"{indices[at]} at position {position + at}"
-    raise _broken(Reason.INDEX_RANGE, role, message, expected, found)
+    raise broken(Reason.INDEX_RANGE, message, expected, found, _SECTIONS[role], role)
 
 
 class Sparse(Layout):
@@ -171,11 +160,11 @@ class Sparse(Layout):
 
     def length_of(self, component: Component, count: int | None, per_entry: int = 1) -> int | None:
         """Return the decoded length of so many entries; without a count, what the manifest has."""
-        width, logical = width_of(component), component.logical
-        if count is None or width is None or count < 0:
+        storage, logical = component.storage, component.logical
+        if count is None or storage is None or count < 0:
             return component.known_decoded_length
         elements = count * per_entry
-        return (elements if logical is None else logical.storage_count(elements)) * width
+        return (elements if logical is None else logical.storage_count(elements)) * storage.width
 
 
 def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> Array:
@@ -244,7 +233,7 @@ def _require_rising(indices: Array, pointers: Array) -> None:
             at = int(wrong[0])
             message, section = "the columns of a row do not rise", "the layout zt.sparse_csr/1"
             expected, reason = f"more than {indices[at - 1]} at position {at}", Reason.INDEX_ORDER
-            raise _broken(reason, "indices", message, expected, indices[at], section)
+            raise broken(reason, message, expected, indices[at], section, "indices")
 
 
 def _require_distinct(coords: Array) -> None:
@@ -256,4 +245,4 @@ def _require_distinct(coords: Array) -> None:
     if is_same.any():
         message, section = "a position comes twice", "the layout zt.sparse_coo/1"
         expected, found = "each position once", "one a second time"
-        raise _broken(Reason.INDEX_ORDER, "coords", message, expected, found, section)
+        raise broken(Reason.INDEX_ORDER, message, expected, found, section, "coords")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ztensor.errors import LayoutError, Problem, Reason, describe
+from ztensor.errors import Problem, Reason, describe
 from ztensor.locks import cached_property
 from ztensor.spec.layout.base import (
     Array,
@@ -21,8 +21,8 @@ from ztensor.spec.layout.base import (
     Rows,
     View,
     Watch,
+    broken,
     check_length,
-    width_of,
 )
 from ztensor.spec.layout.sparse import (
     ANY_NUMBER,
@@ -55,7 +55,7 @@ class SparseCsr(Sparse):
         if problems:
             return problems
         components, rows = tensor_object.components, tensor_object.shape[0]
-        width = width_of(components["indptr"])
+        width = components["indptr"].width
         if width is not None:
             expected, why = (rows + 1) * width, f"{describe(rows)} rows and one more"
             problems = check_length("indptr", components["indptr"], expected, why, self.section)
@@ -67,7 +67,7 @@ class SparseCsr(Sparse):
     ) -> int | None:
         """Return the row pointers' length from the shape, the others' from the last pointer."""
         component = tensor_object.components[role]
-        width = width_of(component)
+        width = component.width
         if role == "indptr" and width is not None:
             return (tensor_object.shape[0] + 1) * width
         return self.length_of(component, entries if role in self.read_order else None)
@@ -93,13 +93,8 @@ class SparseCsr(Sparse):
     def require_valid(self, view: View) -> None:
         """Raise unless pointers, columns and values make a matrix of the shape."""
         if len(view.shape) != 2:
-            raise LayoutError(
-                "compressed sparse rows make a matrix",
-                reason=Reason.LAYOUT_RANK,
-                expected="2 dimensions",
-                found=str(len(view.shape)),
-                section=self.section,
-            )
+            message, found = "compressed sparse rows make a matrix", len(view.shape)
+            raise broken(Reason.LAYOUT_RANK, message, "2 dimensions", found, self.section)
         super().require_valid(view)
 
     def to_dense(self, view: View) -> Array:

@@ -66,10 +66,9 @@ class Component(NamedTuple):
         byte_order: order of the decoded elements; `big` occurs in 0.1 only.
         nonzero_is_true: 0.1 lets any non-zero byte mean true; 1.x fixes 0 and 1.
         digest_may_cover_decoded: 1.1's sentence can be read as the digest of decoded bytes.
-        digest_covers_decoded: the digest is that of the decoded bytes, as in 2.x, whatever its
-            number of digits.
-        is_exact: as in 2.x: an unknown type is not read as its storage type, a bool is 0 or 1,
-            and bits that belong to no element are 0.
+        is_exact: as in 2.x: the digest is that of the decoded bytes, whatever its number of digits,
+            an unknown type is not read as its storage type, a bool is 0 or 1, and bits that belong
+            to no element are 0.
         shard: the other file the bytes lie in, as in 2.x, or None; `offset` is then one of all
             files laid behind one another.
         extra: fields no known version names, kept and ignored; None where there are none.
@@ -85,7 +84,6 @@ class Component(NamedTuple):
     byte_order: Literal["little", "big"] = "little"
     nonzero_is_true: bool = False
     digest_may_cover_decoded: bool = False
-    digest_covers_decoded: bool = False
     is_exact: bool = False
     shard: Shard | None = None
     extra: Mapping[str, object] | None = None
@@ -104,6 +102,14 @@ class Component(NamedTuple):
     def logical(self) -> LogicalType | None:
         """Return the logical type, or None where there is none or it is unknown."""
         return None if self.type is None else LOGICAL_TYPES.get(self.type)
+
+    @property
+    def width(self) -> int | None:
+        """Return the bytes of an element, or of those that share one; None where it is unknown."""
+        storage, logical = self.storage, self.logical
+        if storage is None or logical is None or logical.dtype != self.dtype:
+            return storage and storage.width
+        return storage.width * logical.storage_per_element
 
     @property
     def has_free_bools(self) -> bool:

@@ -28,10 +28,6 @@ def zstd(dtype: str, decoded: int | None, type: str | None = None) -> Component:
     return Component(dtype, 64, 17, type, "zstd", None, decoded)
 
 
-def test_it_is_in_the_table() -> None:
-    assert isinstance(LAYOUTS["dense"], Dense)
-
-
 @pytest.mark.parametrize(
     ("shape", "component", "expected"),
     [

@@ -345,15 +345,6 @@ def test_how_much_a_component_must_decode_to(
     assert layout.expected_length(tensor_object, role, entries) == expected
 
 
-def test_who_tells_how_long_the_others_are() -> None:
-    assert CSR.entries_told("indptr", 3, 4) == 4
-    assert CSR.entries_told("indices", 4, 2) is None
-    assert COO.entries_told("values", 4, 0) == 4
-    assert COO.entries_told("coords", 8, 0) is None
-    assert CSR.read_order[0] == "indptr"
-    assert COO.read_order[0] == "values"
-
-
 @pytest.mark.parametrize(
     ("type", "indices", "nbytes", "is_right"),
     [

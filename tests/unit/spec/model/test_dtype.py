@@ -42,10 +42,6 @@ def test_storage_types(name: str, long_name: str, width: int, kind: str) -> None
     assert numpy_dtype(long_name).itemsize == width
 
 
-def test_there_are_thirteen() -> None:
-    assert len(STORAGE_TYPES) == len(BY_LONG_NAME) == 13
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "counts"),
     [

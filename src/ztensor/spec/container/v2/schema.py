@@ -273,7 +273,7 @@ def _parse_part(
     offset += files[shard].start or 0
     said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
     where = None if shard is None else files[shard]
-    return Component(*said, digest_covers_decoded=True, is_exact=True, shard=where, extra=extra)
+    return Component(*said, is_exact=True, shard=where, extra=extra)
 
 
 # --- Places ------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import itertools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -16,6 +15,7 @@ from ztensor.spec.encoding.base import (
     Held,
     Runs,
     Stored,
+    damaged,
     require_decodable,
     wrong_length,
 )
@@ -63,10 +63,7 @@ class Zstd(Encoding):
     def __init__(self, binding: Binding | None = None) -> None:
         self._binding = binding
         self._decoders: collections.deque[Decoder] = collections.deque(maxlen=KEPT_CONTEXTS)
-        self._encoders: dict[tuple[int, bool], collections.deque[Encoder]] = {
-            key: collections.deque(maxlen=KEPT_CONTEXTS)
-            for key in itertools.product(range(1, KEPT_LEVEL + 1), (False, True))
-        }
+        self._encoders: dict[tuple[int, bool], collections.deque[Encoder]] = {}
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return which frames decode to which bytes; only headers are read."""
@@ -197,7 +194,7 @@ class Zstd(Encoding):
                         del reader  # and what it holds
                         decoder = None
             except binding.error as found:
-                raise _damaged(frame, found) from found
+                raise _undecodable(frame, found) from found
             _require_declared(frame, count)
         left -= filled
         if is_exact and left:
@@ -230,15 +227,15 @@ class Zstd(Encoding):
         with the same result. The same library release gives the same bytes.
         """
         binding, size = self._bound(), frame_bytes or FRAME_BYTES
-        idle = self._encoders.get((level, has_checksum))
+        kept = collections.deque[Encoder](maxlen=KEPT_CONTEXTS if level <= KEPT_LEVEL else 0)
+        idle = self._encoders.setdefault((level, has_checksum), kept)
         for start in range(0, max(len(data), 1), size):
             encoder = _pop(idle) or binding.encoder(level, has_checksum)
             try:
                 frame = encoder(data[start : start + size])
             except binding.error as error:  # whatever the bytes are, only memory can be missing
                 raise MemoryError(str(error)) from error
-            if idle is not None:
-                idle.append(encoder)
+            idle.append(encoder)
             yield frame
 
     def _bound(self) -> Binding:
@@ -247,10 +244,9 @@ class Zstd(Encoding):
         return self._binding
 
 
-def _pop(idle: collections.deque[_Context] | None) -> _Context | None:
-    # One operation, so that two threads never get the same context.
+def _pop(idle: collections.deque[_Context]) -> _Context | None:
     try:
-        return idle.pop() if idle is not None else None
+        return idle.pop()  # one operation: two threads never get the same context
     except IndexError:
         return None
 
@@ -284,12 +280,8 @@ def _span(stored: Stored, frame: Frame, limits: Limits, *, is_whole: bool) -> tu
 def _require_declared(frame: Frame, count: int) -> None:
     # Libraries that stream do not look when a frame's last block is empty.
     if frame.content_length is not None and frame.content_length != count:
-        raise EncodingError(
-            f"the zstd frame at stored byte {frame.start} does not hold what it declares",
-            reason=Reason.ENCODING_MALFORMED,
-            expected=f"{frame.content_length} bytes",
-            found=str(count),
-        )
+        message = f"the zstd frame at stored byte {frame.start} does not hold what it declares"
+        raise damaged(message, f"{frame.content_length} bytes", str(count))
 
 
 def _too_long(most: int, *, is_exact: bool) -> EncodingError | LimitError:
@@ -301,17 +293,15 @@ def _too_long(most: int, *, is_exact: bool) -> EncodingError | LimitError:
     )
 
 
-def _damaged(frame: Frame, error: Exception) -> EncodingError | LimitError:
+def _undecodable(frame: Frame, error: Exception) -> EncodingError | LimitError:
     if "not enough memory" in str(error):  # libzstd's own words: the frame may be right
         return LimitError(
             f"the zstd frame at stored byte {frame.start} needs more memory than there is",
             reason=Reason.LIMIT_MEMORY,
             found=f"a window of {frame.window} bytes",
         )
-    return EncodingError(
-        f"zstd data from stored byte {frame.start} on is damaged: {error}",
-        reason=Reason.ENCODING_MALFORMED,
-    )
+    message = f"zstd data from stored byte {frame.start} on is damaged"
+    return damaged(message, "a frame that can be decoded", str(error))
 
 
 ZSTD = Zstd()

@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 from ztensor.errors import EncodingError, LimitError, Reason, UnsupportedError, describe
 from ztensor.limits import Limits
-from ztensor.spec.encoding.base import Held, Stored
+from ztensor.spec.encoding.base import Held, Stored, damaged
 
 HELD_BYTES = 1 << 20  # stored bytes that are read once and kept, even where that copies them
 WALKED_BYTES = 64 << 10  # so many where only headers are looked at
 LOOK_BYTES = 4 << 10  # one look at headers; of longer frames little is read between them
 
+_SECTION = "RFC 8878, 3.1.1"
 _MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE_TAIL = b"\x2a\x4d\x18"  # after one byte 0x50 to 0x5f
 _HEADER_MOST = 18  # magic 4, descriptor 1, window 1, dictionary 4, content size 8
@@ -83,12 +84,7 @@ def walk_frames(
             single-segment frames: one pass decodes them without a window.
     """
     if not stored.length:
-        raise EncodingError(
-            "zstd data is one or more frames",
-            reason=Reason.ENCODING_TRUNCATED,
-            expected="at least one frame",
-            found="no bytes",
-        )
+        raise _truncated(0, 0)
     end = stored.length if stop is None else stop
     look = _Look(hold(stored, start, end, WALKED_BYTES))
     while start < end:
@@ -146,11 +142,8 @@ def _parse_frame(look: _Look, start: int, limits: Limits) -> Frame:
     descriptor = head[4]
     dictionary_at, size_at, blocks_at, added = _PLACES[descriptor]
     if descriptor & _IS_RESERVED:
-        raise EncodingError(
-            f"the zstd frame at stored byte {start} sets a reserved bit",
-            reason=Reason.ENCODING_MALFORMED,
-            section="RFC 8878, 3.1.1.1.1",
-        )
+        message = f"the zstd frame at stored byte {start} sets a reserved bit"
+        raise damaged(message, "0", "1", f"{_SECTION}.1.1")
     if len(head) < blocks_at:
         raise _truncated(start, look.length)
     if any(head[dictionary_at:size_at]):
@@ -184,13 +177,9 @@ def _walk_blocks(look: _Look, start: int, position: int, block_most: int) -> tup
         kind, size = header >> 1 & 3, header >> 3
         if size > block_most or kind > _COMPRESSED or (kind == _COMPRESSED and size < 2):
             # Libraries refuse some of these in one mode and not in another; here the answer is one.
-            raise EncodingError(
-                f"the zstd block at stored byte {position} has a size or type that no block has",
-                reason=Reason.ENCODING_MALFORMED,
-                expected=f"type 0 to 2, at most {block_most} bytes, compressed at least 2",
-                found=f"type {kind}, {size} bytes",
-                section="RFC 8878, 3.1.1.2",
-            )
+            message = f"the zstd block at stored byte {position} has a size or type no block has"
+            expected = f"type 0 to 2, at most {block_most} bytes, compressed at least 2"
+            raise damaged(message, expected, f"type {kind}, {size} bytes", f"{_SECTION}.2")
         position += 4 if kind == _REPEATED else 3 + size
         most_length += block_most if kind == _COMPRESSED else size
         if header & 1:
@@ -205,13 +194,8 @@ def _parse_skippable(look: _Look, start: int, head: bytes) -> Frame:
         return Frame(start, stop, is_skippable=True)
     if may_be_skippable or _MAGIC.startswith(magic):
         raise _truncated(start, look.length)
-    raise EncodingError(
-        f"no zstd frame begins at stored byte {start}",
-        reason=Reason.ENCODING_MALFORMED,
-        expected=describe(_MAGIC),
-        found=describe(magic),
-        section="RFC 8878, 3.1.1",
-    )
+    message = f"no zstd frame begins at stored byte {start}"
+    raise damaged(message, describe(_MAGIC), describe(magic), _SECTION)
 
 
 def _truncated(start: int, length: int) -> EncodingError:
