@@ -146,7 +146,7 @@ def _parse_frame(look: _Look, start: int, limits: Limits) -> Frame:
         raise damaged(message, "0", "1", f"{_SECTION}.1.1")
     if len(head) < blocks_at:
         raise _truncated(start, look.length)
-    if any(head[dictionary_at:size_at]):
+    if descriptor & 3 and any(head[dictionary_at:size_at]):
         dictionary = int.from_bytes(head[dictionary_at:size_at], "little")
         raise UnsupportedError(
             f"the zstd frame at stored byte {start} needs dictionary {dictionary}, "
