@@ -14,14 +14,16 @@ from ztensor.errors import (
     ArgumentTypeError,
     FormatError,
     Reason,
-    SourceNotFoundError,
     UsageError,
     describe,
 )
-from ztensor.model_folder import ModelFolder
+from ztensor.ext import OpenFolder, is_remote, load_files, path_text
+from ztensor.model_folder import ModelFolder, library_of, new_folder, words_of
 from ztensor.options import ModelOptions, require_options
-from ztensor.torch import load_model, save_file
-from ztensor.transformers import library_of, made_folder, words_of
+from ztensor.torch import save_file
+from ztensor.torch.devices import device_of
+from ztensor.torch.loading import load_onto
+from ztensor.torch.modules import fill_module
 from ztensor.typing import Path, Storage
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ def from_pretrained(
     """
     import torch
 
-    library = _library()
+    library = library_of("diffusers")
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise ArgumentTypeError(
             "dtype is a type of torch", expected="such as torch.bfloat16", found=describe(dtype)
@@ -125,7 +127,7 @@ def save_pretrained(
     Args:
         model: a model of diffusers: `config.json` and `diffusion_pytorch_model.zt`, or shards; or
             a pipeline: `model_index.json`, and a folder for each of its parts.
-        folder: made where it is missing; other files in it stay.
+        folder: made where it is missing; other files in it stay. Of a model also a URL.
         variant: "fp16" for `diffusion_pytorch_model.fp16.zt`.
         options: see `ztensor.typing.ModelOptions`; `max_shard_size` is "10GB" by default.
 
@@ -133,11 +135,12 @@ def save_pretrained(
         MissingDependencyError: diffusers is not installed.
         ArgumentTypeError: `model` is neither.
         NotRepresentableError: a weight has no elements of its own, as on the meta device.
-        UsageError: `folder` is a URL, or the library cannot save a part.
+        UsageError: `folder` is a URL that nothing like it is written to, or the library cannot
+            save a part.
         SourceError: the folder cannot be made, or a file not be written.
     """
     require_options("save_pretrained", options, ModelOptions)
-    library = _library()
+    library = library_of("diffusers")
     if isinstance(model, library.DiffusionPipeline):
         _save_pipeline(library, model, folder, variant, options)
         return
@@ -145,16 +148,12 @@ def save_pretrained(
         raise ArgumentTypeError(
             "not a model or a pipeline of diffusers", found=describe(type(model).__qualname__)
         )
-    place = made_folder(folder)
     options.setdefault("max_shard_size", "10GB")
     file = f"{STEM}.{variant}.zt" if variant else f"{STEM}.zt"
-    save_file(model.state_dict(), os.path.join(place, file), {"format": "pt"}, **options)
-    with words_of("diffusers", place):
-        model.save_config(place)
-
-
-def _library() -> Any:
-    return library_of("diffusers")
+    with new_folder(folder) as place:
+        save_file(model.state_dict(), place.file(file), {"format": "pt"}, **options)
+        with words_of("diffusers", place.name):
+            model.save_config(place.path)
 
 
 def _is_of(cls: Any, base: Any) -> bool:
@@ -171,22 +170,16 @@ def _model(
     verify: bool | None,
     dequantize: bool,
 ) -> Any:
-    values = place.json(CONFIG)
-    if values is None:
-        raise SourceNotFoundError(
-            "the folder does not say what model it is of", file=place.name, expected=CONFIG
-        )
+    values = place.config(CONFIG)
     accelerate = library_of("accelerate", "diffusers")
     with words_of("diffusers", place.name), accelerate.init_empty_weights(include_buffers=False):
         model = cls.from_config(values)
-    # What it is, is seen before anything of it is loaded.
-    with place.open_weights([STEM, "model"], variant=variant, verify=verify):
-        pass
-    weights = place.weights(STEM, variant=variant) or place.weights("model", variant=variant)
-    checks = verify is not False
-    load_model(
-        model, weights or place.name, assign=True, copy=copy, verify=checks, dequantize=dequantize
-    )
+    with place.open_weights(
+        [STEM, "model"], variant=variant, verify=verify, dequantize=dequantize
+    ) as reader:
+        state = load_files(reader.objects, load_onto, device=device_of("cpu"), copy=copy)
+        file = reader.name
+    fill_module(model, state, file, assign=True)
     if dtype is not None:
         _cast(model, dtype)
     with words_of("diffusers", place.name):
@@ -205,15 +198,11 @@ def _cast(model: Any, dtype: Any) -> None:
 def _pipeline(
     library: Any, place: ModelFolder, cls: Any, how: dict[str, Any], options: dict[str, Any]
 ) -> Any:
-    values = place.json(PIPELINE)
     if place.path is None:
         error = UsageError("a pipeline is loaded from a folder on disk", file=place.name)
         error.hint = "its models are loaded from URLs one by one: from_pretrained(url, class)"
         raise error
-    if values is None:
-        raise SourceNotFoundError(
-            "the folder does not say what pipeline it is of", file=place.name, expected=PIPELINE
-        )
+    values = place.config(PIPELINE, "pipeline")
     parts = dict(options)
     for name, value in values.items():
         is_part = isinstance(value, list) and len(value) == 2 and value != [None, None]
@@ -253,7 +242,10 @@ def _part(library: Any, folder: str, name: str, value: list[Any], how: dict[str,
 def _save_pipeline(
     library: Any, pipeline: Any, folder: Path, variant: str | None, options: ModelOptions
 ) -> None:
-    place = made_folder(folder)
+    place = path_text(folder, local=True)
+    if is_remote(place):
+        raise UsageError("a pipeline is saved into a folder on disk, not to a URL", file=place)
+    OpenFolder.make(place)
     for name, part in pipeline.components.items():
         inner = os.path.join(place, name)
         if isinstance(part, library.ModelMixin):

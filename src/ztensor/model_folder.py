@@ -2,15 +2,20 @@
 
 `ztensor.open` takes a folder too, and finds the one model in it. Here the names are known, as the
 libraries have them, and what is beside the weights is read. Nothing a file names is imported.
+
+`ModelFolder` is one that is read, `new_folder` one that is written; `library_of` and `words_of` are
+how `ztensor.transformers`, `ztensor.diffusers` and `ztensor.peft` speak to their libraries.
 """
 
 from __future__ import annotations
 
 import codecs
 import contextlib
+import importlib
 import json
 import os
-from typing import TYPE_CHECKING, Any
+import tempfile
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor import Reader, Remote
 from ztensor import open as open_files
@@ -19,16 +24,19 @@ from ztensor.converting.folders import require_plain
 from ztensor.errors import (
     FormatError,
     LimitError,
+    MissingDependencyError,
     Reason,
     SourceNotFoundError,
+    UsageError,
+    ZTensorError,
     describe,
 )
-from ztensor.ext import Beneath, Store, is_remote, path_text, source_of
+from ztensor.ext import Beneath, OpenFolder, Store, is_remote, path_text, source_of
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.typing import Openable
+from ztensor.typing import Path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
 
 # What describes a model has kilobytes; a tokenizer's file, which is not read here, has megabytes.
@@ -60,14 +68,12 @@ class ModelFolder:
         self, where: Any, *, subfolder: str = "", storage: Any = None, cache: Any = None
     ) -> None:
         inner = "/".join(Beneath.parts_of(subfolder)) if subfolder else ""
-        is_plain = storage is None and cache is None
-        place = where if is_plain else Remote(where, storage, cache)
         text = path_text(where, local=storage is None)
+        if storage is not None or cache is not None:
+            where = Remote(where, storage, cache)
         self._remote: Remote | None = None
         if is_remote(text):
-            remote = Remote(place)
-            if not remote.url.endswith("/"):
-                remote = Remote(f"{remote.url}/", remote.storage, remote.cache)
+            remote = remote_folder(where)
             self._remote = remote.beside(f"{inner}/") if inner else remote
             self.path, self.name = None, self._remote.name
             return
@@ -118,79 +124,84 @@ class ModelFolder:
         except SourceNotFoundError:
             return None
 
-    def weights(
-        self, stem: str, *, variant: str | None = None, pickled: bool = False
-    ) -> Openable | None:
-        """Return what opens the weights of a name; None where there are none.
-
-        A `.zt` file goes before a `.safetensors` file, and a whole file before shards.
-
-        Args:
-            stem: the name without its suffix, such as `model`.
-            variant: as libraries have it: `fp16` in `model.fp16.zt`.
-            pickled: whether `.bin` files may be read, by a reader that runs nothing of them.
+    def config(self, name: str, kind: str = "model") -> dict[str, Any]:
+        """Return what the JSON file says that tells what the folder is of; see `json`.
 
         Raises:
-            UnsupportedError: the index is a link that leads out of the folder.
-            SourceError: the store cannot be asked, or the index cannot be opened.
+            SourceNotFoundError: there is no such file.
         """
-        files = [(stem, ".zt"), (stem, ".safetensors")]
-        if pickled:
-            files.append((_PICKLES.get(stem, stem), ".bin"))
-        names: list[str] = []
-        for base, suffix in files:
-            whole = f"{base}.{variant}{suffix}" if variant else base + suffix
-            names += [whole, whole + ".index.json"]
-            if variant:
-                names.append(f"{base}{suffix}.index.{variant}.json")
-        found = self._there(names)
-        if not found:
-            return None
-        place = self._place(found[0])
-        if isinstance(place, Beneath) and found[0].endswith(".json"):
-            with contextlib.closing(source_of(place, mapped=False)):
-                return place.path  # what it names may lie beside it, and nowhere else
-        return place
+        values = self.json(name)
+        if values is None:
+            raise SourceNotFoundError(
+                f"the folder does not say what {kind} it is of", file=self.name, expected=name
+            )
+        return values
 
     def open_weights(
         self,
-        stems: Iterable[str],
+        stems: Sequence[str],
         *,
         variant: str | None = None,
         pickled: bool = False,
         verify: bool | None = None,
         dequantize: bool = False,
     ) -> Reader:
-        """Open the weights of the first of several names that is there; see `weights`.
+        """Open the weights of the first of several names that is there.
 
-        Whatever is read of them is checked, views as well, unless `verify` is False: libraries cast
-        and move what they are handed. With `dequantize` quantized objects are float32.
+        A `.zt` file goes before a `.safetensors` file, and a whole file before shards. Whatever is
+        read is checked, views as well, unless `verify` is False: libraries cast and move what they
+        are handed. With `dequantize` quantized objects are float32.
+
+        Args:
+            stems: the names without their suffixes, such as `model`.
+            variant: as libraries have it: `fp16` in `model.fp16.zt`.
+            pickled: whether `.bin` files may be read, by a reader that runs nothing of them.
+            verify: as for `ztensor.open`.
+            dequantize: as in `LoadOptions`.
 
         Raises:
             SourceNotFoundError: there are none.
             NotZTensorError: a file is called `.zt` or `.safetensors`, and is a pickle.
+            UnsupportedError: the index is a link that leads out of the folder.
+            SourceError: the store cannot be asked, or a file cannot be opened.
         """
-        names = list(stems)
-        for stem in names:
-            place = self.weights(stem, variant=variant, pickled=pickled)
-            if place is not None:
-                reader = open_files(place, verify=verify is not False)
-                try:
-                    require_plain(reader, pickled=pickled)
-                except BaseException:
-                    reader.close()
-                    raise
-                return Casts(None, dequantize=dequantize).over(reader)
-        variants = f".{variant}" if variant else ""
+        found = self._there([n for stem in stems for n in _names(stem, variant, pickled=pickled)])
+        if not found:
+            raise self._no_weights(stems, variant)
+        place: Any = self._place(found[0])
+        if isinstance(place, Beneath) and found[0].endswith(".json"):
+            with contextlib.closing(source_of(place, mapped=False)):
+                place = place.path  # what it names may lie beside it, and nowhere else
+        reader = open_files(place, verify=verify is not False)
+        try:
+            require_plain(reader, pickled=pickled)
+        except BaseException:
+            reader.close()
+            raise
+        return Casts(None, dequantize=dequantize).over(reader)
+
+    def _no_weights(self, stems: Sequence[str], variant: str | None) -> SourceNotFoundError:
+        names = [name for stem in stems for name in _names(stem, variant)]
+        names = [name for name in names if not name.endswith(".json")]
         error = SourceNotFoundError(
-            "the folder has no weights",
-            file=self.name,
-            expected=" or ".join(
-                f"{stem}{variants}{suffix}" for stem in names for suffix in (".zt", ".safetensors")
-            ),
+            "the folder has no weights", file=self.name, expected=" or ".join(names)
         )
         error.hint = "pickles (.bin) are read with pickled=True, and nothing in them is run"
-        raise error
+        return error
+
+
+def _names(stem: str, variant: str | None, *, pickled: bool = False) -> list[str]:
+    """Return the names that weights may have: of each kind a file, then its indexes."""
+    files = [(stem, ".zt"), (stem, ".safetensors")]
+    if pickled:
+        files.append((_PICKLES.get(stem, stem), ".bin"))
+    names: list[str] = []
+    for base, suffix in files:
+        whole = f"{base}.{variant}{suffix}" if variant else base + suffix
+        names += [whole, whole + ".index.json"]
+        if variant:
+            names.append(f"{base}{suffix}.index.{variant}.json")
+    return names
 
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
@@ -221,3 +232,116 @@ def _parsed(data: bytes, name: str) -> dict[str, Any]:
             found=describe(values, 80),
         )
     return values
+
+
+# --- What is written ----------------------------------------------------------------------------
+
+
+class NewFolder(NamedTuple):
+    """A folder that a model is saved into.
+
+    Attributes:
+        name: what messages call it.
+        path: where a library writes its files: the folder, or one that is sent to a store.
+        remote: its URL, with a slash at its end; None on disk.
+    """
+
+    name: str
+    path: str
+    remote: Remote | None
+
+    def file(self, name: str) -> Path:
+        """Return what `save_file` takes for weights of a name."""
+        return os.path.join(self.path, name) if self.remote is None else self.remote.beside(name)
+
+
+@contextlib.contextmanager
+def new_folder(where: Any) -> Iterator[NewFolder]:
+    """Give a folder to write to, which is made where it is missing.
+
+    What a library has written into it goes to a store at the end, behind the weights.
+
+    Raises:
+        UsageError: nothing is written to URLs of its scheme.
+        SourceError: it cannot be made, or the store does not take a file.
+    """
+    text = path_text(where, local=True)
+    if not is_remote(text):
+        OpenFolder.make(text)
+        yield NewFolder(text, text, None)
+        return
+    remote = remote_folder(where)
+    store = Store.of(remote.url)
+    store.require_writable(remote.beside("config.json"))
+    with tempfile.TemporaryDirectory() as path:
+        yield NewFolder(remote.name, path, remote)
+        for name in sorted(os.listdir(path)):
+            sink = store.sink(remote.beside(name))
+            try:
+                with open(os.path.join(path, name), "rb") as file:
+                    sink.write(file.read())
+                sink.commit()
+            finally:
+                sink.abort()
+
+
+def remote_folder(where: Any) -> Remote:
+    """Return a URL with a slash at its end."""
+    remote = Remote(where)
+    return Remote(f"{remote.url.rstrip('/')}/", remote.storage, remote.cache)
+
+
+# --- The libraries ------------------------------------------------------------------------------
+
+
+def library_of(name: str, extra: str | None = None) -> Any:
+    """Return a library, imported when it is first needed.
+
+    Raises:
+        MissingDependencyError: it is not installed, or cannot be imported.
+    """
+    try:
+        return importlib.import_module(name)
+    except (ImportError, RuntimeError) as error:  # torchvision of another torch raises the latter
+        raise MissingDependencyError(
+            f"ztensor.{extra or name} needs {name}: pip install {name}", found=describe(str(error))
+        ) from error
+
+
+@contextlib.contextmanager
+def words_of(library: str, file: str, failures: Sequence[ZTensorError] = ()) -> Iterator[None]:
+    """Raise what a library raises for wrong arguments and files as an error of ours.
+
+    Args:
+        library: its name.
+        file: what it was about.
+        failures: errors of reading that happened meanwhile, in whatever thread: the first of them
+            is the cause, whatever the library made of it.
+
+    Raises:
+        UsageError: the library refuses something; the message has its words.
+    """
+    try:
+        yield
+    except (ZTensorError, MemoryError, RecursionError):
+        raise
+    except Exception as error:  # they have families of errors of their own
+        if failures:
+            raise failures[0] from error
+        text = str(error).strip() or type(error).__name__
+        raise UsageError(f"{library}: {text}", file=file) from error
+
+
+def require_fit(
+    file: str, kind: str, missing: Iterable[object], unexpected: Iterable[object]
+) -> None:
+    """Raise where weights are not those of a model.
+
+    Raises:
+        UsageError: names are missing from the file, or not known to the model.
+    """
+    found = (("Missing", missing), ("Unexpected", unexpected))
+    texts = [(what, ", ".join(f'"{name}"' for name in sorted(map(str, n)))) for what, n in found]
+    parts = [f"\n\t{what} key(s): {text}" for what, text in texts if text]
+    if parts:
+        raise UsageError(f"the weights do not fit {kind}:" + "".join(parts), file=file)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy as copying
-import os
 from typing import TYPE_CHECKING, Any
 
-from ztensor.errors import ArgumentTypeError, SourceNotFoundError, UsageError, describe
-from ztensor.model_folder import ModelFolder
+from ztensor.errors import ArgumentTypeError, UsageError, describe
+from ztensor.ext import path_text
+from ztensor.model_folder import ModelFolder, library_of, new_folder, require_fit, words_of
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
-from ztensor.transformers import library_of, made_folder, words_of
+from ztensor.torch.modules import require_module
 from ztensor.typing import Path, Storage
 
 if TYPE_CHECKING:
@@ -70,13 +70,9 @@ def from_pretrained(
         SourceError: the folder has no config or no weights, or cannot be read.
     """
     library = library_of("peft")
-    _require_module(model)
+    require_module(model)
     place = ModelFolder(folder, subfolder=subfolder, storage=storage, cache=cache)
-    values = place.json(CONFIG)
-    if values is None:
-        raise SourceNotFoundError(
-            "the folder does not say what adapter it is of", file=place.name, expected=CONFIG
-        )
+    values = place.config(CONFIG, "adapter")
     with place.open_weights(
         [STEM], pickled=pickled, verify=verify, dequantize=dequantize
     ) as reader:
@@ -93,14 +89,7 @@ def from_pretrained(
             model, state, adapter_name=adapter_name, low_cpu_mem_usage=True
         )
     empty = [key for key, value in model.named_parameters() if value.is_meta]
-    strange = list(report.unexpected_keys or ())
-    if empty or strange:
-        parts = (("Missing", empty), ("Unexpected", strange))
-        raise UsageError(
-            "the weights do not fit the adapter:"
-            + "".join(f"\n\t{what} key(s): {', '.join(keys)}" for what, keys in parts if keys),
-            file=name,
-        )
+    require_fit(name, "the adapter", empty, report.unexpected_keys or ())
     return model if is_trainable else model.eval()
 
 
@@ -115,7 +104,7 @@ def save_pretrained(
 
     Args:
         model: a model of peft. What the adapter was trained beside is not saved.
-        folder: made where it is missing; other files in it stay.
+        folder: made where it is missing; other files in it stay. Also a URL.
         adapter_name: which of its adapters.
         options: see `ztensor.typing.ModelOptions`.
 
@@ -123,7 +112,7 @@ def save_pretrained(
         MissingDependencyError: peft is not installed.
         ArgumentTypeError: `model` is none of peft's.
         NotRepresentableError: a weight has no elements of its own, as on the meta device.
-        UsageError: there is no such adapter, or `folder` is a URL.
+        UsageError: there is no such adapter, or nothing is written to URLs like `folder`.
         SourceError: the folder cannot be made, or a file not be written.
     """
     require_options("save_pretrained", options, ModelOptions)
@@ -138,22 +127,13 @@ def save_pretrained(
             expected=f"one of {', '.join(map(describe, model.peft_config))}",
             found=describe(adapter_name),
         )
-    place = made_folder(folder)
-    with words_of("peft", place):
+    with words_of("peft", path_text(folder)):
         state = library.get_peft_model_state_dict(model, adapter_name=adapter_name)
         config = copying.deepcopy(model.peft_config[adapter_name])
         config.inference_mode = True
         if config.base_model_name_or_path is None:
             config.base_model_name_or_path = getattr(model.get_base_model(), "name_or_path", None)
-    save_file(dict(state), os.path.join(place, f"{STEM}.zt"), {"format": "pt"}, **options)
-    with words_of("peft", place):
-        config.save_pretrained(place)
-
-
-def _require_module(model: Any) -> None:
-    import torch
-
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentTypeError(
-            "not a model", expected="torch.nn.Module", found=describe(type(model).__qualname__)
-        )
+    with new_folder(folder) as place:
+        save_file(dict(state), place.file(f"{STEM}.zt"), {"format": "pt"}, **options)
+        with words_of("peft", place.name):
+            config.save_pretrained(place.path)

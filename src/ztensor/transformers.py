@@ -11,28 +11,25 @@ import contextlib
 import copy as copying
 import importlib
 import inspect
-import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader
 from ztensor.errors import (
     ArgumentTypeError,
-    MissingDependencyError,
-    SourceNotFoundError,
     UnsupportedError,
     UsageError,
     ZTensorError,
     describe,
 )
-from ztensor.ext import OpenFolder, is_remote, path_text
-from ztensor.model_folder import ModelFolder
+from ztensor.ext import path_text
+from ztensor.model_folder import ModelFolder, library_of, new_folder, require_fit, words_of
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
-from ztensor.torch.tying import separate, tied
+from ztensor.torch.tying import tied
 from ztensor.typing import Path, Storage, TorchTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from typing import Unpack
 
 
@@ -79,7 +76,7 @@ def from_pretrained(
         config: a config of the library; by default what `config.json` says. Code that lies in a
             folder is never run: for a model that needs it, pass its config and its class.
         dtype: as for the library's `from_pretrained`: a `torch.dtype`, its name, or None for
-            what the config says. With it, or with `device_map`, tensors are read one at a time.
+            what the config says.
         device_map: likewise: a device, "auto", or a dict. Needs accelerate. Nothing is kept on
             disk: an entry "disk" is refused.
         variant: of the weights: "fp16" for `model.fp16.zt`.
@@ -113,7 +110,7 @@ def from_pretrained(
         LimitError: a safety cap is exceeded.
         SourceError: the folder has no config or no weights, or cannot be read.
     """
-    library = _library()
+    library = library_of("transformers")
     _require_class(library, cls)
     if "disk" in (device_map.values() if isinstance(device_map, dict) else (device_map,)):
         raise UnsupportedError("weights cannot be kept on disk here", found='device_map "disk"')
@@ -127,13 +124,8 @@ def from_pretrained(
     )
     failures: list[ZTensorError] = []
     with reader:
-        state: dict[str, Any]
-        if dtype is None and device_map is None:
-            state = {name: reader.read_torch(name, copy=copy) for name in reader}
-            separate(state)  # the library ties what the model ties
-        else:
-            taken: dict[object, str] = {}
-            state = {name: _Later(reader, name, failures, taken, copy=copy) for name in reader}
+        taken: dict[object, str] = {}
+        state = {name: _Later(reader, name, failures, taken, copy=copy) for name in reader}
         asked = {"dtype": dtype, "device_map": device_map}
         asked = {key: value for key, value in asked.items() if value is not None}
         with words_of("transformers", place.name, failures):
@@ -143,7 +135,8 @@ def from_pretrained(
         if failures:
             raise failures[0]
     if strict:
-        _require_all(report, type(model).__name__, reader.name)
+        missing, unexpected = report.get("missing_keys"), report.get("unexpected_keys")
+        require_fit(reader.name, type(model).__name__, missing or (), unexpected or ())
     model.config.name_or_path = model.name_or_path = place.name
     if model.can_generate() and (values := place.json(GENERATION)) is not None:
         with words_of("transformers", place.name):
@@ -168,7 +161,7 @@ def save_pretrained(
 
     Args:
         model: a `PreTrainedModel`.
-        folder: made where it is missing.
+        folder: made where it is missing; also a URL, such as `s3://bucket/llama`.
         variant: "fp16" for `model.fp16.zt`.
         state_dict: what is saved instead of the model's own state.
         metadata: key-value pairs of each file; `{"format": "pt"}` by default.
@@ -182,11 +175,12 @@ def save_pretrained(
         ArgumentTypeError: `model` is none of the library's.
         UnsupportedError: the model is quantized by another library.
         NotRepresentableError: a weight has no elements of its own, as on the meta device.
-        UsageError: `folder` is a URL, or the library cannot say what the files have.
+        UsageError: nothing is written to URLs like `folder`, or the library cannot say what the
+            files have.
         SourceError: the folder cannot be made, or a file not be written.
     """
     require_options("save_pretrained", options, ModelOptions)
-    library = _library()
+    library = library_of("transformers")
     if not isinstance(model, library.PreTrainedModel):
         error = ArgumentTypeError(
             "not a model of transformers",
@@ -199,8 +193,8 @@ def save_pretrained(
         )
         raise error
     _refuse_quantized(model.config, path_text(folder))
-    place = made_folder(folder)
-    with words_of("transformers", place):
+    name = path_text(folder)
+    with words_of("transformers", name):
         state = _of_files(model, model.state_dict() if state_dict is None else dict(state_dict))
         config = copying.deepcopy(model.config)
         config.architectures = [type(model).__name__]
@@ -209,67 +203,13 @@ def save_pretrained(
     if metadata is None:
         metadata = {"format": "pt"}
     file = f"model.{variant}.zt" if variant else "model.zt"
-    shared = save_file(state, os.path.join(place, file), metadata, **options)
-    with words_of("transformers", place):
-        config.save_pretrained(place)
-        if model.can_generate():
-            model.generation_config.save_pretrained(place)
+    with new_folder(folder) as place:
+        shared = save_file(state, place.file(file), metadata, **options)
+        with words_of("transformers", place.name):
+            config.save_pretrained(place.path)
+            if model.can_generate():
+                model.generation_config.save_pretrained(place.path)
     return shared
-
-
-# --- What diffusers and peft need, too ----------------------------------------------------------
-
-
-def library_of(name: str, extra: str | None = None) -> Any:
-    """Return a library, imported when it is first needed.
-
-    Raises:
-        MissingDependencyError: it is not installed, or cannot be imported.
-    """
-    try:
-        return importlib.import_module(name)
-    except (ImportError, RuntimeError) as error:  # torchvision of another torch raises the latter
-        raise MissingDependencyError(
-            f"ztensor.{extra or name} needs {name}: pip install {name}", found=describe(str(error))
-        ) from error
-
-
-@contextlib.contextmanager
-def words_of(library: str, file: str, failures: list[ZTensorError] | None = None) -> Iterator[None]:
-    """Raise what a library raises for wrong arguments and files as an error of ours.
-
-    Args:
-        library: its name.
-        file: what it was about.
-        failures: errors of reading that happened meanwhile, in whatever thread: the first of them
-            is the cause, whatever the library made of it.
-
-    Raises:
-        UsageError: the library refuses something; the message has its words.
-    """
-    try:
-        yield
-    except (ZTensorError, MemoryError, RecursionError):
-        raise
-    except Exception as error:  # they have families of errors of their own
-        if failures:
-            raise failures[0] from error
-        text = str(error).strip() or type(error).__name__
-        raise UsageError(f"{library}: {text}", file=file) from error
-
-
-def made_folder(folder: Path) -> str:
-    """Return the path of a folder, which is made where it is missing.
-
-    Raises:
-        UsageError: it is a URL: libraries write their files to a disk.
-        SourceError: it cannot be made.
-    """
-    place = path_text(folder)
-    if is_remote(place):
-        raise UsageError("models are saved into a folder on disk, not to a URL", file=place)
-    OpenFolder.make(place)
-    return place
 
 
 # --- Parts --------------------------------------------------------------------------------------
@@ -335,10 +275,6 @@ class _Later:
         return whole if key is Ellipsis else whole[key]
 
 
-def _library() -> Any:
-    return library_of("transformers")
-
-
 def _require_class(library: Any, cls: Any) -> None:
     is_model = isinstance(cls, type) and issubclass(cls, library.PreTrainedModel)
     if not is_model and not (hasattr(cls, "from_config") and hasattr(cls, "from_pretrained")):
@@ -351,11 +287,7 @@ def _require_class(library: Any, cls: Any) -> None:
 
 def _config(library: Any, place: ModelFolder, cls: Any) -> Any:
     """Return the config of a folder, for a class."""
-    values = place.json(CONFIG)
-    if values is None:
-        raise SourceNotFoundError(
-            "the folder does not say what model it is of", file=place.name, expected=CONFIG
-        )
+    values = place.config(CONFIG)
     kind = values.get("model_type")
     is_known = isinstance(kind, str) and kind in library.CONFIG_MAPPING
     if not is_known or ("auto_map" in values and not kind):
@@ -412,16 +344,6 @@ def _refuse_quantized(config: Any, name: str) -> None:
         )
         error.hint = "ztensor.convert_folder gives it a folder with .safetensors files"
         raise error
-
-
-def _require_all(report: Mapping[str, Any], kind: str, file: str) -> None:
-    parts = [
-        f"\n\t{what} key(s): " + ", ".join(f'"{name}"' for name in sorted(map(str, report[key])))
-        for what, key in (("Missing", "missing_keys"), ("Unexpected", "unexpected_keys"))
-        if report.get(key)
-    ]
-    if parts:
-        raise UsageError(f"the weights do not fit {kind}:" + "".join(parts), file=file)
 
 
 def _of_files(model: Any, state: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import FormatError, LimitError, UnsupportedError, ZTensorError
-from ztensor.model_folder import ModelFolder
+from ztensor.model_folder import ModelFolder, new_folder
 
 TENSORS = {"a": np.arange(6, dtype=np.float32), "b": np.ones((2, 3), np.float16)}
 
@@ -59,6 +60,25 @@ def test_quantized_objects_are_floats_where_that_is_asked(tmp_path: Path) -> Non
                 np.testing.assert_array_equal(reader.read_numpy("w"), expected["w"])
 
 
+def test_a_folder_in_a_store(tmp_path: Path) -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    url = ztensor.Remote("s3://bucket/deep/m", store)
+    with new_folder(url) as place:
+        ztensor.numpy.save_file(TENSORS, place.file("model.zt"))
+        Path(place.path, "config.json").write_text('{"a": 1}')
+    assert not os.path.exists(place.path)
+    folder = ModelFolder("s3://bucket/deep", subfolder="m", storage=store)
+    assert folder.config("config.json") == {"a": 1}
+    with folder.open_weights(["other", "model"]) as reader:
+        assert set(reader) == set(TENSORS)
+    with contextlib.suppress(RuntimeError), new_folder(url) as place:
+        Path(place.path, "config.json").write_text('{"a": 2}')
+        raise RuntimeError
+    assert folder.config("config.json") == {"a": 1}
+    with pytest.raises(ztensor.errors.UsageError, match="not written to"), new_folder("hf://a/b"):
+        pass
+
+
 def test_a_file_leads_to_its_folder(tmp_path: Path) -> None:
     save(tmp_path / "model.zt")
     with pytest.raises(ztensor.errors.SourceNotFoundError, match="this is a file") as caught:
@@ -68,7 +88,8 @@ def test_a_file_leads_to_its_folder(tmp_path: Path) -> None:
 
 def test_a_subfolder_stays_in_the_folder(tmp_path: Path) -> None:
     save(tmp_path / "unet" / "model.zt")
-    assert ModelFolder(tmp_path, subfolder="unet").weights("model") is not None
+    with ModelFolder(tmp_path, subfolder="unet").open_weights(["model"]) as reader:
+        assert set(reader) == set(TENSORS)
     for name in ("../x", "/etc", "a/../../b", ".git"):
         with pytest.raises(FormatError):
             ModelFolder(tmp_path, subfolder=name)

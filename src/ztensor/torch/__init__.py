@@ -8,7 +8,7 @@ of many processes; they are in `ztensor.distributed.torch`, which is imported wh
 used.
 
 `values.py` turns one tensor into what is stored and back, `tying.py` says which tensors of a dict
-share their memory, `loading.py` loads those of files,
+share their memory, `loading.py` loads those of files, `modules.py` puts them into a module,
 `devices.py` brings them onto other devices than the CPU, `quantized.py` makes floats of quantized
 ones. `adapter.py` is what the table of frameworks asks, and `trees.py` has nested states.
 """
@@ -19,16 +19,14 @@ import functools
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from ztensor import Reader
+from ztensor import Reader, Remote
 from ztensor import open as open_files
 from ztensor.errors import (
-    ArgumentTypeError,
     MissingDependencyError,
-    UsageError,
     ZTensorError,
     describe,
 )
-from ztensor.ext import OpenFolder, load_files, path_text
+from ztensor.ext import OpenFolder, is_remote, load_files, path_text
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
@@ -52,12 +50,13 @@ except ImportError as error:
 from ztensor.ext import Registry
 from ztensor.torch.devices import device_of
 from ztensor.torch.loading import load_onto
+from ztensor.torch.modules import fill_module, require_module
 from ztensor.torch.quantized import dequantize
-from ztensor.torch.tying import separate, tied
+from ztensor.torch.tying import tied
 from ztensor.torch.values import PLAIN, from_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Unpack
 
     from ztensor.distributed.torch import StorageReader, StorageWriter
@@ -241,7 +240,7 @@ def save_model(
     """
     del force_contiguous
     require_options("save_model", options, ModelOptions)
-    return save_file(_module(model).state_dict(), filename, metadata, **options)
+    return save_file(require_module(model).state_dict(), filename, metadata, **options)
 
 
 def load_model(
@@ -285,45 +284,13 @@ def load_model(
         SourceError: the file cannot be read.
     """
     require_options("load_model", options, LoadOptions)
-    own = _module(model).state_dict(keep_vars=True)
-    groups = tied(own)
+    require_module(model)
     if options.get("verify") is None and not assign:
         options["verify"] = True  # what is copied into the model's own memory is checked
     state = load_file(filename, device, copy, **options)
-    is_meta = device_of(device).type == "meta"
-    for names in groups:  # other tools keep one name of each
-        there = next((name for name in names if name in state), None)
-        if there is not None:
-            state.update((name, state[there]) for name in names if name not in state)
-    if assign:
-        separate(state, groups)
-    if not (assign or is_meta):
-        _require_elements(model, own, state, filename)
-    shared = [*tied(_parameters(model)), *tied(_buffers(model))] if assign else []
-    try:
-        missing, unexpected = model.load_state_dict(state, strict=False, assign=assign)
-    except RuntimeError as error:
-        raise UsageError(str(error), file=_shown(filename)) from error
-    for names in shared:
-        _tie(model, names)
-    every = {**_parameters(model), **_buffers(model)}
-    empty = [] if is_meta else [name for name, tensor in every.items() if tensor.is_meta]
-    lost = [name for name in empty if name not in missing]
-    if strict and (missing or unexpected or lost):
-        refusal = UsageError(
-            f"Error(s) in loading state_dict for {type(model).__name__}:"
-            + _listed("Missing key(s) in state_dict", missing)
-            + _listed("Unexpected key(s) in state_dict", unexpected)
-            + _listed("Still on the meta device, without elements", lost),
-            file=_shown(filename),
-        )
-        if lost:
-            refusal.hint = (
-                "no file has buffers that are not persistent: make them anew on a device, or pass "
-                "strict=False and fill those it returns"
-            )
-        raise refusal
-    return [*missing, *lost], list(unexpected)
+    is_path = isinstance(filename, (str, os.PathLike))
+    file = path_text(filename) if is_path else describe(filename, 200)
+    return fill_module(model, state, file, strict=strict, assign=assign)
 
 
 def save_pretrained(
@@ -337,7 +304,7 @@ def save_pretrained(
 
     Args:
         model: a `torch.nn.Module`, or its state as a dict.
-        folder: made where it is missing; other files in it stay.
+        folder: made where it is missing; other files in it stay. Also a URL of a store.
         metadata: key-value pairs of each file; `{"format": "pt"}` by default.
         options: see `ztensor.typing.ModelOptions`; `max_shard_size` is "5GB" by default.
 
@@ -351,13 +318,17 @@ def save_pretrained(
     """
     require_options("save_pretrained", options, ModelOptions)
     state = model.state_dict() if isinstance(model, torch.nn.Module) else model
-    place = path_text(folder)
-    OpenFolder.make(place)
-    path = os.path.join(place, "model.zt")
+    place = path_text(folder, local=True)
+    file: Path = os.path.join(place, "model.zt")
+    if is_remote(place):
+        url = Remote(folder)
+        file = Remote(f"{url.url.rstrip('/')}/", url.storage).beside("model.zt")
+    else:
+        OpenFolder.make(place)
     if metadata is None:
         metadata = {"format": "pt"}
     options.setdefault("max_shard_size", "5GB")
-    return save_file(state, path, metadata, **options)
+    return save_file(state, file, metadata, **options)
 
 
 def load_pretrained(
@@ -383,71 +354,6 @@ def load_pretrained(
     """
     require_options("load_pretrained", options, LoadOptions)
     return load_model(model, folder, strict, device, copy, assign=assign, **options)
-
-
-def _listed(kind: str, names: Iterable[str]) -> str:
-    text = ", ".join(f'"{name}"' for name in names)
-    return f"\n\t{kind}: {text}. " if text else ""
-
-
-def _shown(filename: Openable) -> str:
-    is_path = isinstance(filename, (str, os.PathLike))
-    return path_text(filename) if is_path else describe(filename, 200)
-
-
-def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return dict(model.named_parameters(remove_duplicate=False))
-
-
-def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the buffers of a model, those that are not persistent among them."""
-    return dict(model.named_buffers(remove_duplicate=False))
-
-
-def _require_elements(
-    model: torch.nn.Module,
-    own: Mapping[str, torch.Tensor],
-    state: Mapping[str, object],
-    filename: Openable,
-) -> None:
-    """Raise where what was loaded would be copied into tensors without elements: torch drops it.
-
-    Raises:
-        UsageError: it would.
-    """
-    empty = [
-        name
-        for name, tensor in own.items()
-        if name in state and isinstance(tensor, torch.Tensor) and tensor.is_meta
-    ]
-    if empty:
-        error = UsageError(
-            f"Error(s) in loading state_dict for {type(model).__name__}:"
-            + _listed("On the meta device, where nothing can be copied to", empty),
-            file=_shown(filename),
-        )
-        error.hint = "load_model(..., assign=True) puts the loaded tensors in their place"
-        raise error
-
-
-def _tie(model: torch.nn.Module, names: list[str]) -> None:
-    """Give all names the tensor of the first that has elements."""
-    found = {}
-    for name in names:
-        owner, _, attribute = name.rpartition(".")
-        found[name] = getattr(model.get_submodule(owner), attribute)
-    best = next((one for one in found.values() if not one.is_meta), found[names[0]])
-    for name in names:
-        owner, _, attribute = name.rpartition(".")
-        setattr(model.get_submodule(owner), attribute, best)
-
-
-def _module(model: Any) -> Any:
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentTypeError(
-            "not a model", expected="torch.nn.Module", found=describe(type(model).__qualname__)
-        )
-    return model
 
 
 # --- Parts ----------------------------------------------------------------------------------

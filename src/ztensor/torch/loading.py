@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def load_onto(file: FileObjects, device: Any, *, copy: bool, threads: int | None) -> dict[str, Any]:
+def load_onto(
+    file: FileObjects, device: Any, *, copy: bool, threads: int | None = None
+) -> dict[str, Any]:
     """Return all objects of a file as tensors, those torch has no layout for as a `Tensor`."""
     workers = thread_count(threads)
     if device.type == "meta":

@@ -86,6 +86,16 @@ def test_a_model_in_a_folder(size: str, tmp_path: Path) -> None:
     assert other[0].weight is other[2].weight
 
 
+@pytest.mark.parametrize("size", ["200B", "5GB"])
+def test_a_model_in_a_store(size: str) -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    model, other = network(1), network(2)
+    folder = ztensor.Remote("s3://bucket/m", store)
+    ztorch.save_pretrained(model, folder, max_shard_size=size)
+    assert ztorch.load_pretrained(other, folder) == ([], [])
+    assert other[2].weight.equal(model[2].weight)
+
+
 def test_a_state_in_a_folder(tmp_path: Path) -> None:
     state = {**network(1).state_dict(), "zeros": torch.zeros(999)}
     ztorch.save_pretrained(state, tmp_path, metadata={"k": "v"}, compression=True)
