@@ -35,7 +35,7 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
     root = record_of(value, "Metadata", "MCoreMetadata").fields()
     axes = Axes(budget)
     places = Places(root.get("storage_data"), axes, budget)
-    chunks = Chunks(axes, budget)
+    chunks = Chunks(places, axes, budget)
     tensors: dict[str, tuple[ElementType, tuple[int, ...]]] = {}
     values: dict[str, Place | None] = {}
     for name, stored in items_of(root.get("state_dict_metadata"), "state_dict_metadata").pairs:
@@ -53,16 +53,19 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
         fields = kind.fields()
         size = counts(fields.get("size"), "the size of a tensor")
         budget.charge_bytes(_TENSOR_COST)
-        chunks.add(size, fields.get("chunks"))
+        chunks.add(name, size, fields.get("chunks"))
         tensors[name] = _element(fields.get("properties")), size
     for name, other in root.items():
         if name not in _FIELDS and other is not None:
             left.add("field of .metadata", name)
     _tally_names(root.get("planner_data"), left, budget)
     version = root.get("version")
-    columns = chunks.placed(list(tensors), places)
     return Table(
-        places.files, tensors, *columns, values, version if isinstance(version, str) else ""
+        places.files,
+        tensors,
+        *chunks.columns(),
+        values,
+        version if isinstance(version, str) else "",
     )
 
 

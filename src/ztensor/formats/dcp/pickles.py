@@ -37,7 +37,8 @@ _AXES = rb"%s(?:\)|\(%s{1,8}t\x94|%s{1,3}[\x85-\x87]\x94)\x85\x94R\x94" % (
     _NUMBER,
     _NUMBER,
 )
-_TEXT = rb"\x8c(?:%s)\x94" % b"|".join(rb"\x%02x.{%d}" % (n, n) for n in range(256))
+# Where one ends is a guess: in UTF-8 the byte may be a part of a letter.
+_TEXT = rb"\x8c.[^\x94]{0,255}+\x94"
 _FIELD = rb"(%s)((?>N|%s|%s|%s|%s))" % (_REFERENCE, _NUMBER, _TEXT, _AXES, _REFERENCE)
 # Or nothing, so that no more than one place is looked at for each.
 _ROW = re.compile(
@@ -45,6 +46,7 @@ _ROW = re.compile(
     re.DOTALL,
 )
 _BEGIN = b")\x81\x94}\x94("
+_SHORT_TEXT = 0x8C
 _LEAST, _MOST = 2, 1 << 11  # rows of a block
 _MOST_CELLS = 1 << 13
 _CELL_COST, _BLOCK_COST, _ROW_COST = 1000, 2000, 48  # bytes of memory
@@ -190,6 +192,8 @@ class _Machine(Machine):
         """Return what instructions push, and what they remember; nothing else comes of them."""
         if data in self._cells:
             return self._cells[data]
+        if data[0] == _SHORT_TEXT and data[1] != len(data) - 3:
+            raise IrregularError
         if len(self._cells) >= _MOST_CELLS:
             self.budget.release_bytes(_CELL_COST * len(self._cells))
             self._cells.clear()
