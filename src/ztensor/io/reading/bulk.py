@@ -66,6 +66,8 @@ def take_small(
             if encoding is None:
                 continue
         is_small &= places.lengths <= most
+        # What begins behind all bytes is put together from others.
+        is_small &= places.offsets + places.lengths <= file.source.size
         if not is_small.any():
             continue
         run = in_order(places.rows(is_small))
