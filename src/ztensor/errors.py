@@ -407,6 +407,27 @@ class SourceError(ZTensorError, OSError):
         return kind(f"{doing}: {detail}", errno=error.errno, file=file)
 
 
+class system_call:  # it reads as a phrase: with system_call("cannot remove", path): ...
+    """Turn an error of the system into a `SourceError`.
+
+    Args:
+        doing: the attempt, as it reads in a sentence.
+        file: path or name of the file.
+    """
+
+    __slots__ = ("_doing", "_file")
+
+    def __init__(self, doing: str, file: str) -> None:
+        self._doing, self._file = doing, file
+
+    def __enter__(self) -> None:
+        """Begin; nothing is done."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, SourceError):
+            raise SourceError.from_os(error, self._doing, self._file) from error
+
+
 class SourceNotFoundError(SourceError, FileNotFoundError):
     """No file at that path."""
 

@@ -18,9 +18,9 @@ import numpy as np
 from ztensor import CheckpointManager
 from ztensor.errors import (
     ArgumentTypeError,
-    SourceError,
     UsageError,
     describe,
+    system_call,
 )
 from ztensor.ext import path_text
 from ztensor.torch import save_file
@@ -33,6 +33,8 @@ __all__ = ["CheckpointCallback", "unpack"]
 
 _STATE = "trainer_state"
 _PARTS = ("model", "optimizer", "scheduler", "random", _STATE)
+_PICKLES = {"optimizer": "optimizer.pt", "scheduler": "scheduler.pt", "random": "rng_state.pth"}
+_SETTINGS = ("config", "generation_config")
 # The file that marks a folder as one that `unpack` made, and what it says.
 _MARK = "unpacked.txt"
 _SAYS = "ztensor.trainer.unpack made this folder of a step, and writes it anew for another.\n"
@@ -90,7 +92,7 @@ class SavesSteps:
             else method_of(scheduler, "state_dict", "lr_scheduler")(),
             "random": random_state(),
             _STATE: own,
-            **{name: _settings(model, name) for name in ("config", "generation_config")},
+            **{name: _settings(model, name) for name in _SETTINGS},
         }
         self.manager.save(own["global_step"], tree, _metrics(own), force=True)
 
@@ -167,25 +169,19 @@ def unpack(
     if not isinstance(tree, dict) or any(part not in tree for part in _PARTS):
         raise UsageError("the step is none of ztensor.trainer.CheckpointCallback")
     place = path_text(folder)
-    try:
+    with system_call("cannot write the folder", place):
         os.makedirs(place, exist_ok=True)
         _require_own(place, has_scheduler=tree["scheduler"] is not None)
         _write(place, _MARK, _SAYS)
         # What makes it a folder that `Trainer` takes is written last.
-        torch.save(tree["optimizer"], os.path.join(place, "optimizer.pt"))
-        if tree["scheduler"] is not None:
-            torch.save(tree["scheduler"], os.path.join(place, "scheduler.pt"))
-        torch.save(tree["random"], os.path.join(place, "rng_state.pth"))
-        _write(
-            place, "trainer_state.json", json.dumps(tree[_STATE], indent=2, default=_as_json) + "\n"
-        )
-        for name in ("config", "generation_config"):
+        for part, name in _PICKLES.items():
+            if tree[part] is not None:
+                torch.save(tree[part], os.path.join(place, name))
+        state = json.dumps(tree[_STATE], indent=2, default=_as_json)
+        _write(place, "trainer_state.json", state + "\n")
+        for name in _SETTINGS:
             if tree.get(name) is not None:
                 _write(place, f"{name}.json", tree[name] + "\n")
-    except OSError as error:
-        if isinstance(error, SourceError):
-            raise
-        raise SourceError.from_os(error, "cannot write the folder", place) from error
     weights = {name: value for name, value in tree["model"].items() if torch.is_tensor(value)}
     seen: set[int] = set()  # safetensors has no tied tensors: one name of each is enough
     for name in list(weights):

@@ -24,6 +24,7 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
     describe,
+    system_call,
 )
 from ztensor.ext import (
     FileObjects,
@@ -113,13 +114,8 @@ def compact(
 
 @contextlib.contextmanager
 def _opened(folder: str) -> Iterator[OpenFolder]:
-    try:
-        with OpenFolder(folder) as inside:
-            yield inside
-    except SourceError:
-        raise
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot list the folder", folder) from error
+    with system_call("cannot list the folder", folder), OpenFolder(folder) as inside:
+        yield inside
 
 
 def clean_folder(
@@ -163,12 +159,8 @@ def _remove_in(
                 return not dry_run
             return False
 
-        try:
+        with system_call("cannot remove", os.path.join(inside.path, name)):
             inside.remove(name, is_ours)
-        except OSError as error:
-            raise SourceError.from_os(
-                error, "cannot remove", os.path.join(inside.path, name)
-            ) from error
 
     # The system gives the memory back that it keeps of a file, which takes as long as a copy.
     run_jobs([functools.partial(remove_one, one) for one in names], thread_count())

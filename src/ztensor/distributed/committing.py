@@ -28,6 +28,7 @@ from ztensor.errors import (
     ZTensorError,
     counted,
     describe,
+    system_call,
 )
 from ztensor.ext import Store, open_file
 from ztensor.typing import Durable, Path, Storage
@@ -146,10 +147,8 @@ def _require_there(place: Place, table: ChunkTable) -> None:
         path = place.path(file.name)
         if path is None:
             continue  # a store took it as a whole
-        try:
+        with system_call("a file of a process is not there", path):
             size = os.stat(path).st_size
-        except OSError as error:
-            raise SourceError.from_os(error, "a file of a process is not there", path) from error
         if size != file.size:
             raise SourceError(
                 "a file of a process is not as long as it was",

@@ -13,9 +13,9 @@ from ztensor.errors import (
     ArgumentValueError,
     FormatError,
     Reason,
-    SourceError,
     UsageError,
     describe,
+    system_call,
 )
 from ztensor.ext import (
     SCHEMES,
@@ -227,15 +227,12 @@ class Place:
 
 def _parts_in(folder: str) -> dict[str, PartFile]:
     found: dict[str, PartFile] = {}
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if is_part_name(entry.name) and entry.is_file():
-                    with contextlib.suppress(FileNotFoundError):
-                        status = entry.stat()
-                        found[entry.name] = PartFile(status.st_size, status.st_mtime)
-    except OSError as error:
-        raise SourceError.from_os(error, "cannot list the folder", folder) from error
+    with system_call("cannot list the folder", folder), os.scandir(folder) as entries:
+        for entry in entries:
+            if is_part_name(entry.name) and entry.is_file():
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat()
+                    found[entry.name] = PartFile(status.st_size, status.st_mtime)
     return found
 
 

@@ -15,10 +15,10 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.errors import ClosedError, Reason, SourceError
+from ztensor.errors import ClosedError, Reason, SourceError, system_call
 from ztensor.io.source import locking
 from ztensor.io.source.local import Descriptor, FileSource
-from ztensor.io.source.paths import path_text, system_call
+from ztensor.io.source.paths import path_text
 from ztensor.io.source.stream import Gatherer
 from ztensor.io.source.targets import require_changed_in_place
 

@@ -8,8 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from ztensor.buffers import new_bytes
-from ztensor.errors import Reason, SourceError
-from ztensor.io.source.paths import system_call
+from ztensor.errors import Reason, SourceError, system_call
 from ztensor.io.source.urls import Remote
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
-from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe
+from ztensor.errors import FormatError, Reason, SourceError, UnsupportedError, describe, system_call
 from ztensor.io.source.base import Opening, Source
 from ztensor.io.source.local import Descriptor, FileSource
-from ztensor.io.source.paths import system_call
 from ztensor.io.source.stores import Store
 from ztensor.io.source.urls import Remote
 

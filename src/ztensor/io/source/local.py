@@ -15,9 +15,10 @@ from ztensor.errors import (
     SourceError,
     SourceNotFoundError,
     SourceNotRegularError,
+    system_call,
 )
 from ztensor.io.source.base import Source
-from ztensor.io.source.paths import absolute_path, is_url, system_call
+from ztensor.io.source.paths import absolute_path, is_url
 from ztensor.locks import Lock
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ import struct
 import time
 from typing import BinaryIO
 
-from ztensor.errors import Reason, SourceError
-from ztensor.io.source.paths import system_call
+from ztensor.errors import Reason, SourceError, system_call
 
 try:
     import fcntl

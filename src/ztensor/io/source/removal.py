@@ -23,8 +23,9 @@ import shutil
 import stat
 from typing import TYPE_CHECKING, Any
 
+from ztensor.errors import system_call
 from ztensor.io.source.locking import is_dead
-from ztensor.io.source.paths import flush_file, flush_folder, system_call
+from ztensor.io.source.paths import flush_file, flush_folder
 from ztensor.io.source.stores import Store
 
 if TYPE_CHECKING:

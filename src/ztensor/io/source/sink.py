@@ -13,11 +13,11 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.arguments import require_choice
-from ztensor.errors import SourceError, describe
+from ztensor.errors import SourceError, describe, system_call
 from ztensor.io.source import locking, removal
 from ztensor.io.source.base import Sink
 from ztensor.io.source.local import Descriptor, FileSource, OpenFile
-from ztensor.io.source.paths import flush_folder, is_path, path_text, system_call
+from ztensor.io.source.paths import flush_folder, is_path, path_text
 from ztensor.io.source.reserving import LEAST_BYTES, reserve
 from ztensor.io.source.rights import PERMISSIONS, Rights, hand_over, narrow
 from ztensor.io.source.stores import Store, is_remote

@@ -13,9 +13,10 @@ from ztensor.errors import (
     SourcePermissionError,
     UsageError,
     describe,
+    system_call,
     without_secrets,
 )
-from ztensor.io.source.paths import absolute_path, is_url, system_call
+from ztensor.io.source.paths import absolute_path, is_url
 
 _MOST_LINKS = 40
 

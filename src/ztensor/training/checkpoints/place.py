@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from ztensor import Remote
 from ztensor.distributed.cleaning import clear_checkpoint
-from ztensor.errors import FormatError, Reason, SourceError, SourceNotFoundError, UsageError
+from ztensor.errors import (
+    FormatError,
+    Reason,
+    SourceError,
+    SourceNotFoundError,
+    UsageError,
+    system_call,
+)
 from ztensor.ext import FileObjects, OpenFolder, Pool, Store, path_text, remove
 from ztensor.ext import Place as Target
 from ztensor.training.checkpoints.folder_lock import folder_in_use, idle_folder
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
 
 
 REQUESTS = 16  # to a store at a time
+_LISTING, _MAKING = "cannot list the steps of a run", "cannot make the folder of a run"
 # In a folder that is a step: what makes it one, and is written last.
 ROOT = "checkpoint.zt"
 
@@ -131,13 +139,13 @@ class Folder:
         return self._scanned() or self._scanned()
 
     def _scanned(self) -> list[Entry]:
-        try:
-            with os.scandir(self.name) as found:
-                return _by_step(entry for one in found if (entry := self._entry(one)) is not None)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot list the steps of a run", self.name) from error
+        with (
+            contextlib.suppress(FileNotFoundError),
+            system_call(_LISTING, self.name),
+            os.scandir(self.name) as found,
+        ):
+            return _by_step(entry for one in found if (entry := self._entry(one)) is not None)
+        return []
 
     def _entry(self, found: os.DirEntry[str]) -> Entry | None:
         step = step_of(found.name)
@@ -171,10 +179,8 @@ class Folder:
         path = self.path(name)
         try:
             with contextlib.ExitStack() as stack:
-                try:
+                with system_call(_MAKING, path):
                     stack.enter_context(folder_in_use(path))
-                except OSError as error:
-                    raise _cannot_make(error, path) from error
                 yield path
                 if durable:
                     self._flush(path)
@@ -184,14 +190,12 @@ class Folder:
             raise
 
     def _flush(self, path: str) -> None:
-        try:
+        with system_call("cannot flush a step to disk", path):
             with os.scandir(path) as found:
                 names = [one.name for one in found if one.is_file(follow_symlinks=False)]
             with OpenFolder(path) as folder, OpenFolder(self.name) as run:
                 folder.flush(names)
                 run.flush()
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot flush a step to disk", path) from error
 
     def prepare(self, *, durable: bool) -> None:
         """Make the folder, on disk where that is asked for, and remove what killed saves left."""
@@ -199,13 +203,11 @@ class Folder:
         while not os.path.isdir(path) and path not in missing:
             missing.append(path)
             path = os.path.dirname(path)
-        try:
+        with system_call(_MAKING, self.name):
             os.makedirs(self.name, exist_ok=True)
             for path in missing if durable else ():
                 with OpenFolder(os.path.dirname(path)) as folder:
                     folder.flush()
-        except OSError as error:
-            raise _cannot_make(error, self.name) from error
         with contextlib.suppress(OSError), OpenFolder(self.name) as run:
             run.sweep(NAMES)
 
@@ -215,11 +217,8 @@ class Folder:
         Raises:
             SourceError: a file of them could not be removed.
         """
-        try:
-            with os.scandir(self.name) as found:
-                names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot list the steps of a run", self.name) from error
+        with system_call(_LISTING, self.name), os.scandir(self.name) as found:
+            names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
         for name in names:
             step = step_of(name)
             # A folder that is called as a file of a step is nobody's step.
@@ -229,19 +228,17 @@ class Folder:
     def _remove_unfinished(self, name: str) -> None:
         """Remove what is ours of a folder that has no root, where nobody writes it."""
         path = self.path(name)
-        try:
-            with OpenFolder(self.name) as run, idle_folder(path) as is_idle:
-                with OpenFolder(name, within=run) as folder:
-                    if not is_idle or ROOT in folder.names():
-                        return
-                    clear_checkpoint(folder)
-                run.remove_folder(name)
-        except FileNotFoundError:
-            return
-        except SourceError:
-            raise
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot remove what a save left", path) from error
+        with (
+            contextlib.suppress(FileNotFoundError),
+            system_call("cannot remove what a save left", path),
+            OpenFolder(self.name) as run,
+            idle_folder(path) as is_idle,
+        ):
+            with OpenFolder(name, within=run) as folder:
+                if not is_idle or ROOT in folder.names():
+                    return
+                clear_checkpoint(folder)
+            run.remove_folder(name)
 
     def require_no_link(self, step: int) -> None:
         """Raise where a step would be written through a link.
@@ -270,23 +267,17 @@ class Folder:
         path = self.path(entry.name)
         if entry.is_link:
             return False
-        try:
-            with OpenFolder(self.name) as run:
-                if not entry.is_divided:
-                    is_own = functools.partial(is_step_file, step=entry.step)
-                    return run.remove(entry.name, is_own) or not os.path.lexists(path)
-                with idle_folder(path) as is_idle:
-                    return is_idle is not False and _remove_folder(run, entry)
-        except FileNotFoundError:
-            return True
-        except SourceError:
-            raise
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot remove a step", path) from error
-
-
-def _cannot_make(error: OSError, path: str) -> SourceError:
-    return SourceError.from_os(error, "cannot make the folder of a run", path)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            system_call("cannot remove a step", path),
+            OpenFolder(self.name) as run,
+        ):
+            if not entry.is_divided:
+                is_own = functools.partial(is_step_file, step=entry.step)
+                return run.remove(entry.name, is_own) or not os.path.lexists(path)
+            with idle_folder(path) as is_idle:
+                return is_idle is not False and _remove_folder(run, entry)
+        return True
 
 
 def _remove_folder(run: OpenFolder, entry: Entry) -> bool:
