@@ -166,13 +166,13 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         "ztensor.formats.npz.projecting:read_entries", lambda s: ztensor.open(s.npz),
     ),
     "an object read late": (
-        "ztensor.formats.npz.projecting:header_of", lambda s: ztensor.open(s.npz).metadata("w"),
+        "ztensor.formats.npz.projecting:_head", lambda s: ztensor.open(s.npz).metadata("w"),
     ),
     "what is not represented": (
         "ztensor.formats.npz.projecting:unread_bytes", lambda s: ztensor.open(s.npz).unrepresented,
     ),
     "a member of an archive": (
-        "ztensor.formats.npz.members:Whole.decode_into", lambda s: ztensor.open(s.npz)["w"],
+        "ztensor.formats.npz.projecting:Deflated.decode_into", lambda s: ztensor.open(s.npz)["w"],
     ),
     "decoding": (
         "ztensor.spec.encoding.zstd.codec:Zstd.require_length",
@@ -208,7 +208,7 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         lambda s: ztensor.open(s.divided)["w"],
     ),
     "a part": (
-        "ztensor.distributed.repairing:row_of", lambda s: ztensor.distributed.repair(s.rootless()),
+        "ztensor.distributed.repairing:_told_by", lambda s: ztensor.distributed.repair(s.rootless()),
     ),
 }  # fmt: skip
 

@@ -152,7 +152,7 @@ def convert(terminal: Terminal, options: Namespace) -> None:
         what would be written, and lost
       $ ztensor convert model.zt half.safetensors --dequantize --dtype bfloat16
         plain floats, for programs that know no quantization
-      $ ztensor convert tiny.safetensors small.zt --quantize int4 --include '*weight'
+      $ ztensor convert tiny.safetensors small.zt --quantize int4 --include '*w*'
         a quarter of half precision, for weights; the rest stays
       $ ztensor convert model.zt old.zt --version 0.1.0 --include 'layers.*'
         for readers that know only an old version

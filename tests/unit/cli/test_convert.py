@@ -127,10 +127,10 @@ def test_values_are_changed_where_that_is_asked_for(run: Run, model: Path, tmp_p
 
 
 def test_values_are_not_changed_in_the_input(run: Run, model: Path, tmp_path: Path) -> None:
-    for how in (["--dequantize"], ["--dtype", "float32"]):
+    for how in (["--dequantize"], ["--dtype", "float32"], ["--quantize", "int4"]):
         ended = run("convert", model, tmp_path / "new.zt", *how, "--delete-input")
         assert ended.code == ExitCode.USAGE
-        assert "cannot be combined with --dtype or --dequantize" in ended.err
+        assert "cannot be combined with --dtype, --quantize or --dequantize" in ended.err
     ended = run("convert", model, tmp_path / "new.zt", "--dtype", "int8")
     assert ended.code == ExitCode.USAGE
     assert "bfloat16" in ended.err
