@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ztensor.errors import FormatError, LimitError, Reason, describe
+from ztensor.errors import FormatError, Reason, describe
 from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
@@ -25,6 +25,7 @@ from ztensor.ext import (
     Source,
     Tally,
     TensorObject,
+    foreign_bytes,
 )
 from ztensor.formats import safetensors
 from ztensor.formats.dcp.beside import REQUESTS, Beside
@@ -64,7 +65,7 @@ def project_shards(source: Source, limits: Limits) -> Projection:
             some = names[start : start + REQUESTS]
             opened = list(workers.map(lambda name: beside.open((name,)), some))
             for name, file in zip(some, opened, strict=True):
-                with contextlib.closing(file):
+                with contextlib.closing(file), foreign_bytes("the file", file.name, is_ours=False):
                     shards.read(name, file)
     if source.remote is not None:
         beside.lengths = dict(shards.files)
@@ -100,13 +101,6 @@ class _Shards:
             SourceError: it cannot be read.
         """
         self._budget.lengthen(file.size)
-        try:
-            self._read(name, file)
-        except (FormatError, LimitError) as error:
-            error.locate(file=file.name)
-            raise
-
-    def _read(self, name: str, file: Source) -> None:
         found = safetensors.project(file, Budget(self._budget.limits, file.size))
         attributes = found.manifest.attributes or {}
         information = _parsed(attributes.get(INFORMATION), self._budget)
@@ -182,26 +176,19 @@ def _parsed(text: object, budget: Budget) -> Mapping[str, Any]:
     """Return the information of a file, empty where it has none."""
     if text is None:
         return {}
-    try:
-        if isinstance(text, str):
-            with budget.lent(4 * len(text)):
-                data = text.encode()
-            budget.charge_bytes(len(data))
-            budget.charge_json(data)
+    found: object = None
+    if isinstance(text, str):
+        with budget.lent(4 * len(text)):
+            data = text.encode("utf-8", "surrogatepass")
+        budget.charge_bytes(len(data))
+        budget.charge_json(data)
+        with contextlib.suppress(ValueError):
             found = json.loads(text)
-            if isinstance(found, dict):
-                return found
-    except RecursionError as error:
-        raise LimitError("the sharding information is nested too deeply") from error
-    except LimitError:
-        raise
-    except ValueError:
-        pass
-    raise FormatError(
-        f"{INFORMATION} is no JSON object",
-        reason=Reason.FIELD_VALUE,
-        found=describe(text),
-    )
+    if not isinstance(found, dict):
+        raise FormatError(
+            f"{INFORMATION} is no JSON object", reason=Reason.FIELD_VALUE, found=describe(text)
+        )
+    return found
 
 
 def _offsets(information: Any, rank: int, name: str) -> tuple[int, ...]:
