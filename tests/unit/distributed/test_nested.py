@@ -13,6 +13,7 @@ import pytest
 import ztensor
 from tests.flipping import flip
 from tests.unit.distributed.saving import save
+from tests.unit.training.tree.alike import assert_alike
 from ztensor.distributed.nested import nested
 from ztensor.distributed.root import PATHS
 from ztensor.errors import NotRepresentableError, ObjectNotFoundError
@@ -42,22 +43,6 @@ PLACES: dict[str, Any] = {
 }
 
 
-def same(found: Any, expected: Any) -> None:
-    assert type(found) is type(expected)
-    if isinstance(expected, dict):
-        assert list(found) == list(expected)
-        for key, value in expected.items():
-            same(found[key], value)
-    elif isinstance(expected, (list, tuple)):
-        assert len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            same(one, other)
-    elif isinstance(expected, np.ndarray):
-        np.testing.assert_array_equal(found, expected)
-    else:
-        assert found == expected
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     found = tmp_path / "step"
@@ -77,12 +62,12 @@ def test_a_state_comes_back_nested_from_the_folder_and_from_a_file(
         **{name: value for name, value in VALUES.items() if name not in PLACES},
     }
     tree = ztensor.load_tree(folder)
-    same(dict(sorted(tree.items())), dict(sorted(expected.items())))
+    assert_alike(dict(sorted(tree.items())), dict(sorted(expected.items())))
     report = ztensor.convert(folder, tmp_path / "one.zt", strict=True, check=True)
     assert report.lost == ()
-    same(ztensor.load_tree(tmp_path / "one.zt"), tree)
+    assert_alike(ztensor.load_tree(tmp_path / "one.zt"), tree)
     ztensor.merge([folder], tmp_path / "merged.zt")
-    same(ztensor.load_tree(tmp_path / "merged.zt"), tree)
+    assert_alike(ztensor.load_tree(tmp_path / "merged.zt"), tree)
     assert ztensor.content_hash(folder, attributes=True) == ztensor.content_hash(
         tmp_path / "one.zt", attributes=True
     )
@@ -112,7 +97,7 @@ def test_an_array_among_the_values_is_an_object_that_is_read_and_verified(folder
 
 def test_a_checkpoint_without_values_is_a_flat_tree(tmp_path: Path) -> None:
     save(tmp_path, TENSORS)
-    same(ztensor.load_tree(tmp_path), TENSORS)
+    assert_alike(ztensor.load_tree(tmp_path), TENSORS)
     with ztensor.open(tmp_path) as reader:
         assert reader.attributes == {}
 
@@ -124,9 +109,9 @@ def test_a_tree_that_was_saved_in_parts_is_a_file_of_one_when_it_is_converted(
     folder = tmp_path / "step"
     folder.mkdir()
     save_encoded_divided(encode(state), folder, {"note": "a"}, since=None, durable=False)
-    same(ztensor.load_tree(folder), state)
+    assert_alike(ztensor.load_tree(folder), state)
     ztensor.convert(folder, tmp_path / "one.zt", strict=True)
-    same(ztensor.load_tree(tmp_path / "one.zt"), state)
+    assert_alike(ztensor.load_tree(tmp_path / "one.zt"), state)
     with ztensor.open(tmp_path / "one.zt") as reader:
         assert reader.attributes["note"] == "a"
 

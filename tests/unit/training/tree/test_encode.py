@@ -162,22 +162,6 @@ def test_a_lone_surrogate_is_refused() -> None:
         encode({"a": "\ud800"})
 
 
-def test_a_key_nested_too_deep_is_refused() -> None:
-    key: Any = 1
-    for _ in range(40):
-        key = (key,)
-    with pytest.raises(NotRepresentableError, match="nested deeper"):
-        encode({key: 1})
-
-
-@pytest.mark.slow
-def test_depth_costs_nothing() -> None:
-    tree: Any = np.zeros(1)
-    for level in range(20_000):
-        tree = [tree] if level % 2 else {"a": tree}
-    assert len(encode(tree).leaves) == 1
-
-
 def test_tensors_of_all_layouts_are_leaves() -> None:
     tree = [
         ztensor.Tensor(np.zeros(2)),
