@@ -63,7 +63,7 @@ def take_small(
             encoding, sizes = file.encodings.get(word), places.nbytes()
             most = min(_SMALL_ENCODED_BYTES, file.limits.decoded_bytes)
             is_small &= (sizes > 0) & (sizes <= most)
-            if encoding is None:
+            if encoding is None or not file.is_common(word):  # another format's may have no place
                 continue
         is_small &= places.lengths <= most
         # What begins behind all bytes is put together from others.
