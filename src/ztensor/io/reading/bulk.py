@@ -66,8 +66,6 @@ def take_small(
             if encoding is None or not file.is_common(word):  # another format's may have no place
                 continue
         is_small &= places.lengths <= most
-        # What begins behind all bytes is put together from others.
-        is_small &= places.offsets + places.lengths <= file.source.size
         if not is_small.any():
             continue
         run = in_order(places.rows(is_small))
