@@ -216,20 +216,20 @@ Z = b"zTensor"
 Z_CHECKSUM = bytes.fromhex("9ef67bc2")  # low half of XXH64 of those seven bytes
 
 WALKED = {
-    "size-1": (frame(raw(Z), size=7, size_bytes=1, window=None), (7, 7, True, 7)),
-    "size-2": (frame(raw(bytes(300)), size=300, size_bytes=2, window=None), (300, 300, True, 300)),
-    "size-4": (frame(raw(Z), size=7, size_bytes=4, window=None), (7, 7, True, 7)),
-    "size-8": (frame(raw(Z), size=7, size_bytes=8, window=None), (7, 7, True, 7)),
-    "size-and-window": (frame(raw(Z), size=7), (7, 1024, False, 7)),
-    "no-size": (frame(raw(Z)), (None, 1024, False, 7)),
-    "window-mantissa": (frame(raw(Z), window=3 << 3 | 5), (None, 13312, False, 7)),
-    "window-largest-allowed": (frame(raw(Z), window=17 << 3), (None, 128 * MIB, False, 7)),
-    "checksum": (frame(raw(Z), checksum=Z_CHECKSUM), (None, 1024, False, 7)),
-    "dictionary-0": (frame(raw(Z), dictionary=bytes(4)), (None, 1024, False, 7)),
-    "unused-bit": (frame(raw(Z), flags=0x10), (None, 1024, False, 7)),
-    "empty": (frame(raw(b"")), (None, 1024, False, 0)),
-    "empty-with-size": (frame(raw(b""), size=0, size_bytes=1, window=None), (0, 0, True, 0)),
-    "rle": (frame(rle(b"a", 900), raw(Z)), (None, 1024, False, 907)),
+    "size-1": (frame(raw(Z), size=7, size_bytes=1, window=None), (7, 7, 7)),
+    "size-2": (frame(raw(bytes(300)), size=300, size_bytes=2, window=None), (300, 300, 300)),
+    "size-4": (frame(raw(Z), size=7, size_bytes=4, window=None), (7, 7, 7)),
+    "size-8": (frame(raw(Z), size=7, size_bytes=8, window=None), (7, 7, 7)),
+    "size-and-window": (frame(raw(Z), size=7), (7, 1024, 7)),
+    "no-size": (frame(raw(Z)), (None, 1024, 7)),
+    "window-mantissa": (frame(raw(Z), window=3 << 3 | 5), (None, 13312, 7)),
+    "window-largest-allowed": (frame(raw(Z), window=17 << 3), (None, 128 * MIB, 7)),
+    "checksum": (frame(raw(Z), checksum=Z_CHECKSUM), (None, 1024, 7)),
+    "dictionary-0": (frame(raw(Z), dictionary=bytes(4)), (None, 1024, 7)),
+    "unused-bit": (frame(raw(Z), flags=0x10), (None, 1024, 7)),
+    "empty": (frame(raw(b"")), (None, 1024, 0)),
+    "empty-with-size": (frame(raw(b""), size=0, size_bytes=1, window=None), (0, 0, 0)),
+    "rle": (frame(rle(b"a", 900), raw(Z)), (None, 1024, 907)),
 }
 
 # Headers only: what the blocks hold is not looked at.

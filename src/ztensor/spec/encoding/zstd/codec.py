@@ -272,8 +272,7 @@ def _span(stored: Stored, frame: Frame, limits: Limits, *, is_whole: bool) -> tu
     is_short = isinstance(stored, Held) or length <= ONE_PASS_BYTES + frame.window
     if is_whole and frame.content_length is not None and is_short:
         return Span(stored, frame.start, frame.stop, length), 0
-    if frame.is_single_segment:
-        require_window(frame.window, frame.start, limits)
+    require_window(frame.window, frame.start, limits)
     return Span(stored, frame.start, frame.stop, CHUNK_BYTES), frame.window
 
 

@@ -51,7 +51,6 @@ class Frame(NamedTuple):
         is_skippable: it holds no data.
         content_length: the decoded length it declares, or None.
         window: bytes a decoder must look back on; the content length of a single-segment frame.
-        is_single_segment: its content is its window.
         most_length: no decoder gets more bytes out of its blocks.
     """
 
@@ -60,7 +59,6 @@ class Frame(NamedTuple):
     is_skippable: bool = False
     content_length: int | None = 0
     window: int = 0
-    is_single_segment: bool = False
     most_length: int = 0
 
 
@@ -115,12 +113,6 @@ class _Look:
         return self.window[start : start + most]
 
 
-def window_of(descriptor: int) -> int:
-    """Return the window that a frame's descriptor of it demands, in bytes."""
-    base = 1 << (10 + (descriptor >> 3))
-    return base + (base >> 3) * (descriptor & 7)
-
-
 def _places(descriptor: int) -> tuple[int, int, int, int]:
     """Return where dictionary, content size and blocks begin, and what is added to the size."""
     is_single_segment, size_code = descriptor >> 5 & 1, descriptor >> 6
@@ -155,15 +147,15 @@ def _parse_frame(look: _Look, start: int, limits: Limits) -> Frame:
         )
     size = int.from_bytes(head[size_at:blocks_at], "little") + added
     content_length = size if blocks_at > size_at else None
-    is_single_segment = descriptor & _IS_ONE_SEGMENT != 0
-    window = size if is_single_segment else window_of(head[5])
-    if not is_single_segment:
+    window = size
+    if not descriptor & _IS_ONE_SEGMENT:
+        window = (8 + (head[5] & 7)) << (7 + (head[5] >> 3))
         require_window(window, start, limits)
     stop, most_length = _walk_blocks(look, start, start + blocks_at, min(_BLOCK_MOST, window))
     stop += 4 if descriptor & _HAS_CHECKSUM else 0
     if stop > look.length:
         raise _truncated(start, look.length)
-    return Frame(start, stop, False, content_length, window, is_single_segment, most_length)  # noqa: FBT003  # a row
+    return Frame(start, stop, False, content_length, window, most_length)  # noqa: FBT003  # a row
 
 
 def _walk_blocks(look: _Look, start: int, position: int, block_most: int) -> tuple[int, int]:
