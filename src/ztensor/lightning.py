@@ -162,18 +162,15 @@ def _is_tree(given: BinaryIO | Remote) -> bool:
 
 
 def _bases() -> list[type]:
-    """Return the classes of the Lightnings that are imported, or of one that is installed.
+    """Return the classes of the Lightnings that are imported, or else of those installed.
 
     Raises:
         MissingDependencyError: there is none.
     """
-    imported = [name for name in _BASES if name in sys.modules]
-    bases = []
-    for name in imported or _BASES:
+    bases: list[type] = []
+    for name in [name for name in _BASES if name in sys.modules] or _BASES:
         with contextlib.suppress(MissingDependencyError):
             bases.append(class_of("lightning", "CheckpointIO", module=_BASES[name]))
-            if not imported:
-                break
     return bases or [class_of("lightning", "CheckpointIO", module=_BASES["lightning"])]
 
 

@@ -208,7 +208,8 @@ PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
         lambda s: ztensor.open(s.divided)["w"],
     ),
     "a part": (
-        "ztensor.distributed.repairing:_told_by", lambda s: ztensor.distributed.repair(s.rootless()),
+        "ztensor.distributed.repairing:_told_by",
+        lambda s: ztensor.distributed.repair(s.rootless()),
     ),
 }  # fmt: skip
 

@@ -71,63 +71,64 @@ def commit(
             before still is. Or the records are not those of all processes of one save.
         SourceError: a file of a process is not there, or the root could not be written.
     """
-    place = Place(folder, storage)
-    try:
-        all_records = list(records)
-        save = save_of_records(place, all_records)
-        _commit(place, all_records, values, writer, save, overwrite=overwrite, durable=durable)
-    except BaseException:
-        let_go(place.name)
-        raise
+    commit_as(
+        folder,
+        records,
+        values or {},
+        None,
+        writer=writer,
+        overwrite=overwrite,
+        durable=durable,
+        storage=storage,
+    )
 
 
-def _commit(
-    place: Place,
-    records: Iterable[PartRecord],
-    values: Mapping[str, object] | None,
-    writer: str,
-    save: Save,
-    *,
-    overwrite: bool,
-    durable: Durable,
-) -> None:
-    encoded = encode_values(values or {})
-    table = merged([record.table for record in records])
-    try:
-        table.require_valid()
-    except FormatError as error:
-        raise _as_usage(error, place) from error
-    place.require_no_link()
-    if not overwrite and place.has_root():
-        raise Store.taken(place.shown(ROOT))
-    _require_there(place, table)
-    before = _files_before(place)
-    sink = place.sink(ROOT, is_new=not overwrite, durable=durable)
-    write_root(sink, table, encoded, writer, save=save, durable=durable)
-    clean(place, {file.name for file in table.files}, before)
-
-
-def commit_apart(
+def commit_as(
     folder: Path,
     records: Iterable[PartRecord],
     values: Mapping[str, object],
-    save: Save,
+    save: Save | None,
     *,
     writer: str,
+    overwrite: bool,
     durable: Durable,
     storage: Storage | None,
 ) -> None:
-    """Commit what one process wrote of a save whose processes do not talk; see `commit`.
+    """Make what processes wrote the checkpoint of a folder; see `commit`.
 
-    `folder` is of this process alone, and has no checkpoint yet. `save` is of all processes:
-    readers compare it with that of the others.
+    `save` is that of the records, None where they say it. Of processes that do not talk each has a
+    checkpoint of its own: the save is then of all of them, and readers compare it.
     """
     place = Place(folder, storage)
     try:
-        _commit(place, records, values, writer, save, overwrite=False, durable=durable)
+        every = list(records)
+        save = save_of_records(place, every) if save is None else save
+        encoded = encode_values(values)
+        table = merged([record.table for record in every])
+        try:
+            table.require_valid()
+        except FormatError as error:
+            raise _as_usage(error, place) from error
+        _require_free(place, overwrite=overwrite)
+        _require_there(place, table)
+        before = _files_before(place)
+        sink = place.sink(ROOT, is_new=not overwrite, durable=durable)
+        write_root(sink, table, encoded, writer, save=save, durable=durable)
+        clean(place, {file.name for file in table.files}, before)
     except BaseException:
         let_go(place.name)
         raise
+
+
+def _require_free(place: Place, *, overwrite: bool) -> None:
+    """Raise where a root is a link, or is there and must not be replaced.
+
+    Raises:
+        UsageError: so it is.
+    """
+    place.require_no_link()
+    if not overwrite and place.has_root():
+        raise Store.taken(place.shown(ROOT))
 
 
 def _as_usage(error: FormatError, place: Place) -> UsageError:

@@ -14,8 +14,8 @@ from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 
-from ztensor.distributed import PartRecord, PartWriter, commit
-from ztensor.distributed.committing import commit_apart
+from ztensor.distributed import PartRecord, PartWriter
+from ztensor.distributed.committing import commit_as
 from ztensor.distributed.part import require_save_id
 from ztensor.distributed.place import Place
 from ztensor.distributed.root import BOXES, PATHS, SAVE_ID, encode_values
@@ -235,16 +235,20 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         if self._is_alone:
             values[BOXES] = {key: box for one in written for key, box in (one.boxes or {}).items()}
         records = [one.record for one in written if one.record is not None]
-        options: dict[str, Any] = {"durable": self._durable, "storage": self._storage}
-        if self._apart is not None:
-            commit_apart(self._home, records, values, self._apart.save, writer="torch", **options)
-        else:
-            if len({(one.save_id, one.processes) for one in records}) > 1:
-                # Some used a plan of an earlier save, and could not learn the id of this one.
-                records = [PartRecord(one.process, one.table) for one in records]
-            commit(
-                self._home, records, values, overwrite=self._overwrite, writer="torch", **options
-            )
+        save = None if self._apart is None else self._apart.save
+        if save is None and len({(one.save_id, one.processes) for one in records}) > 1:
+            # Some used a plan of an earlier save, and could not learn the id of this one.
+            records = [PartRecord(one.process, one.table) for one in records]
+        commit_as(
+            self._home,
+            records,
+            values,
+            save,
+            writer="torch",
+            overwrite=self._overwrite and save is None,
+            durable=self._durable,
+            storage=self._storage,
+        )
         self._part = None
         metadata.storage_meta = self.storage_meta()
         metadata.version = DCP_VERSION
