@@ -274,9 +274,9 @@ class OpenOptions(FileOptions, total=False):
         storage: how the store of a URL is opened: a dict of options by obstore's names, such as
             `endpoint`, `region`, `skip_signature` and `credential_provider`, or a store of obstore.
             By default the environment says, as for the clouds' own tools.
-        cache: a folder that keeps the blocks that are read of a URL, for the next reader of the
-            same version. By default that of the variable `ZTENSOR_CACHE`, if it is set; `""` for
-            none.
+        cache: a folder that keeps the files that are read of URLs, whole, for the next reader of
+            the same version. By default that of the variable `ZTENSOR_CACHE`, if it is set; `""`
+            for none.
     """
 
     storage: Storage | None

@@ -36,7 +36,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import FORMATS
 from ztensor.io.source import ahead
-from ztensor.remote import cache, pieces
+from ztensor.remote import pieces
 from ztensor.remote import source as remote
 
 if TYPE_CHECKING:
@@ -131,7 +131,6 @@ def test_s3(s3: S3Server, bucket: str, small: None) -> None:
 def test_through_a_cache(
     s3: S3Server, bucket: str, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "BLOCK_BYTES", 1024)
     monkeypatch.setenv("ZTENSOR_CACHE", str(tmp_path))
     with RangeServer(TESTS) as server:
         for path in FEW:

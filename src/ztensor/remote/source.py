@@ -3,13 +3,14 @@
 Opening asks for the head and the tail side by side: one round trip, and what most formats say of
 themselves. Each later request names the version (its ETag, or where there is none its time), so a
 replaced object is an error and never a mixture. Short reads go through a small cache of blocks,
-long ones straight into the destination, in parts by several threads. Where a folder keeps blocks,
-both look there first.
+long ones straight into the destination, in parts by several threads. Where a folder keeps files,
+the first read behind the head and the tail brings the whole file, and all reads are of that.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import os
 import re
@@ -20,7 +21,7 @@ import numpy as np
 from ztensor import Remote
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
 from ztensor.ext import Lock, Pool, Source, run_jobs
-from ztensor.remote.cache import ObjectCache, VersionCache, cache_of
+from ztensor.remote.cache import ObjectCache, cache_of
 from ztensor.remote.failures import changed, ends_of, failure, require_process
 from ztensor.remote.identity import UNKNOWN, Version, object_id, version_of
 from ztensor.remote.pieces import PART_BYTES, Piece, plan, scatter
@@ -29,7 +30,6 @@ from ztensor.remote.urls import Place, place_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Keep = Callable[[int, memoryview], None]
 
 THREADS = 8
 _BLOCK_BYTES = 256 << 10
@@ -77,7 +77,9 @@ class RemoteSource(Source):
         self._fixed: list[tuple[int, memoryview]] = []  # head and tail
         self._blocks: collections.OrderedDict[int, memoryview] = collections.OrderedDict()
         self._next, self._reach = -1, _BLOCK_BYTES
-        self._kept: VersionCache | None = None
+        self._cache: ObjectCache | None = None  # what brings the file, when more is read
+        self._file: Source | None = None  # the whole object on disk
+        self._bringing = Lock()
         self._version = UNKNOWN
         kept = cache_of(remote, self._place)
         if size is None or kept is not None:
@@ -85,23 +87,14 @@ class RemoteSource(Source):
             size = self._version.size
         self.size = size
 
-    def _open_kept(self, kept: ObjectCache | None) -> Version:
-        """Open by the version alone where its ends are in the cache."""
-        if kept is None:
-            return self._open()
-        if kept.is_known():
-            version = self._look()
-            self._kept = None if version is None else kept.of(*version)
-            if version is not None and self._kept is not None:
-                head, tail = self._kept.end("head"), self._kept.end("tail")
-                if head is not None and tail is not None:
-                    return self._keep(version, head[1], *tail)
-        version = self._open()
-        self._kept = kept.of(*version)
-        if self._kept is not None:
-            for name, (start, data) in zip(("head", "tail"), self._fixed, strict=True):
-                self._kept.keep_end(name, start, data)
-        return version
+    def _open_kept(self, cache: ObjectCache | None) -> Version:
+        """Open by the version alone where it is in the cache."""
+        if cache is not None and cache.is_known() and (version := self._look()) is not None:
+            self._file = cache.open(version)
+            if self._file is not None:
+                return version
+        self._cache = cache
+        return self._open()
 
     def _open(self) -> Version:
         name = self._place.key or self.name
@@ -319,22 +312,26 @@ class RemoteSource(Source):
         return waiting
 
     def _fill(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill memory from the cache on disk, where there is one, or fetch."""
-        if self._kept is None:
-            self._fetch_all(parts)
-        else:
-            self._kept.fill(parts, self._fetch_all)
+        """Fill memory from the file that a cache keeps, which is brought first; or fetch."""
+        with self._bringing:
+            if self._cache is not None:
+                cache, self._cache = self._cache, None
+                version = self._version
+                self._file = cache.open(version) or cache.bring(version, self._fetch_one)
+        file = self._file
+        if file is not None:
+            with contextlib.suppress(SourceError):  # another program cut it short
+                for offset, memory in parts:
+                    file.read_into(offset, memory)
+                return
+        self._fetch_all(parts)
 
-    def _fetch_all(self, parts: Sequence[tuple[int, memoryview]], keep: Keep | None = None) -> None:
+    def _fetch_one(self, offset: int, memory: memoryview) -> None:
+        self._fetch_all(self._waiting([(offset, memory)]))
+
+    def _fetch_all(self, parts: Sequence[tuple[int, memoryview]]) -> None:
         """Fetch, long parts in pieces, several at once."""
-
-        def fetch(piece: Piece) -> None:
-            self._fetch(piece)
-            if keep is not None:
-                for offset, memory in piece.targets:
-                    keep(offset, memory)
-
-        run_jobs((functools.partial(fetch, piece) for piece in plan(parts)), THREADS)
+        run_jobs((functools.partial(self._fetch, piece) for piece in plan(parts)), THREADS)
 
     def _require(self, offset: int, length: int) -> None:
         if self._is_closed:
@@ -427,6 +424,8 @@ class RemoteSource(Source):
         with self._lock:
             self._blocks.clear()
             self._fixed = []
+        if self._file is not None:
+            self._file.close()
 
 
 class _NoRanges(Exception):
