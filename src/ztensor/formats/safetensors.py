@@ -125,13 +125,7 @@ def project(source: Source, budget: Budget) -> Projection:
         ) from error
     except (FormatError, LimitError):
         raise
-    except UnicodeDecodeError as error:
-        raise _broken("the header is not UTF-8", found=describe(str(error), 120)) from error
-    except UnicodeEncodeError as error:  # half of an escaped pair
-        raise _broken(
-            "the header has half a character", found=describe(error.object[error.start :])
-        ) from error
-    except ValueError as error:  # also of a number with thousands of digits
+    except ValueError as error:  # also of bytes, or half a character, that are no text
         raise _broken("the header is not JSON", found=describe(str(error), 120)) from error
     objects = _objects(entries, start, source.size)
     return Projection(Manifest("", objects, attributes or None), RAW, left)
