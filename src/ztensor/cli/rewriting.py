@@ -138,7 +138,9 @@ def _require_deletable(file: str, options: Namespace) -> None:
     if options.include or options.exclude:
         raise UsageError("--delete-input cannot be combined with --include or --exclude")
     if options.dequantize or options.quantize or options.dtype:
-        raise UsageError("--delete-input cannot be combined with --dtype, --quantize or --dequantize")
+        raise UsageError(
+            "--delete-input cannot be combined with --dtype, --quantize or --dequantize"
+        )
     if file == STDIN:
         raise UsageError("--delete-input needs a file, not standard input")
 
