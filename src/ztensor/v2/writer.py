@@ -51,16 +51,23 @@ class Sink:
     other objects are kept until all are there.
     """
 
-    def __init__(self, parts: Mapping[str, _Streamed], name: str) -> None:
-        self._name = name
-        self._parts = {role: parts[role] for role in sorted(parts, key=str.encode)}
+    def __init__(
+        self,
+        name: str,
+        sizes: Mapping[str, int],
+        done: Callable[[dict[str, bytearray]], None],
+        direct: ObjectSink | None = None,
+    ) -> None:
+        self._name, self._done, self._direct = name, done, direct
+        self._missing = {role: sizes[role] for role in sorted(sizes, key=str.encode)}
+        self._data = {role: bytearray() for role in self._missing}
         self._written = 0
         self._is_closed = False
 
     @property
     def part(self) -> str | None:
         """Return which part the next bytes belong to; None where all have theirs."""
-        return next((role for role, part in self._parts.items() if part.missing), None)
+        return next((role for role, missing in self._missing.items() if missing), None)
 
     @property
     def written(self) -> int:
@@ -76,16 +83,20 @@ class Sink:
         """
         self._require_open()
         data = bytes_of(chunk)
-        if data.nbytes > sum(part.missing for part in self._parts.values()):
+        if data.nbytes > sum(self._missing.values()):
             raise ArgumentValueError(
                 "there are more bytes than were declared", object_name=self._name
             )
-        for part in self._parts.values():
-            count = min(part.missing, data.nbytes)
-            if count:
-                part.take(data[:count])
-                self._written += count
-                data = data[count:]
+        self._written += data.nbytes
+        for role, missing in self._missing.items():
+            taken, data = data[:missing], data[missing:]
+            self._missing[role] -= taken.nbytes
+            self._data[role] += taken
+        if self._direct is not None:
+            kept, dtype = self._data["data"], self._direct.dtype
+            whole = len(kept) // dtype.itemsize * dtype.itemsize
+            self._direct.write(np.frombuffer(bytes(kept[:whole]), dtype), flat=True)
+            del kept[:whole]
 
     def close(self) -> None:
         """Finish the object.
@@ -100,11 +111,10 @@ class Sink:
                 "bytes of the streamed object are missing",
                 object_name=self._name,
                 component=part,
-                found=f"{self._parts[part].missing} too few",
+                found=f"{self._missing[part]} too few",
             )
         self._is_closed = True
-        for one in self._parts.values():
-            one.finish()
+        self._done(self._data)
 
     def __enter__(self) -> Self:
         """Return the sink itself."""
@@ -118,44 +128,6 @@ class Sink:
     def _require_open(self) -> None:
         if self._is_closed:
             raise ClosedError("the sink is closed", object_name=self._name)
-
-
-class _Streamed:
-    """One part of a streamed object: its bytes are kept, or handed on."""
-
-    def __init__(self, nbytes: int, sink: ObjectSink | None = None) -> None:
-        self.missing = nbytes
-        self.data = bytearray()
-        self._sink = sink
-
-    def take(self, data: memoryview) -> None:
-        self.missing -= data.nbytes
-        self.data += data
-        if self._sink is not None:
-            width = self._sink.dtype.itemsize
-            whole = len(self.data) // width * width
-            self._sink.write(np.frombuffer(bytes(self.data[:whole]), self._sink.dtype), flat=True)
-            del self.data[:whole]
-
-    def finish(self) -> None:
-        if self._sink is not None:
-            self._sink.close()
-
-
-class _Held(Sink):
-    """A sink whose object is written when all of it is there."""
-
-    def __init__(self, parts: Mapping[str, _Streamed], name: str, writer: Writer, how: Any) -> None:
-        super().__init__(parts, name)
-        self._writer = writer
-        self._how = how
-
-    def close(self) -> None:
-        super().close()
-        shape, parts, layout, attributes = self._how
-        given = {role: {**parts[role], "data": one.data} for role, one in self._parts.items()}
-        self._writer.end_stream()
-        self._writer.add_object(self._name, shape, given, layout, attributes)
 
 
 @releasing
@@ -201,7 +173,7 @@ class Writer:
             )
         self._canonical = canonical
         self._is_done = False
-        self._held: _Held | None = None
+        self._is_streaming = False
         place = path_text(path)
         self._file: FileWriter = (
             Editor(place)
@@ -333,14 +305,15 @@ class Writer:
                 sink = self._file.stream(
                     name, shape, dtype, attributes=attributes, compress=compress
                 )
-                return Sink({"data": _Streamed(sizes["data"], sink)}, name)
-        kept = {role: _Streamed(nbytes) for role, nbytes in sizes.items()}
-        self._held = _Held(kept, name, self, (shape, parts, layout, attributes))
-        return self._held
+                return Sink(name, sizes, lambda _: sink.close(), sink)
 
-    def end_stream(self) -> None:
-        """Forget the stream that is done; `Sink.close` calls it."""
-        self._held = None
+        def write(kept: dict[str, bytearray]) -> None:
+            self._is_streaming = False
+            given = {role: {**parts[role], "data": data} for role, data in kept.items()}
+            self.add_object(name, shape, given, layout, attributes)
+
+        self._is_streaming = True
+        return Sink(name, sizes, write)
 
     def ingest(self, source: Source) -> None:
         """Copy all tensors of a source, decoded, and its attributes where none are set.
@@ -406,7 +379,7 @@ class Writer:
     def _require_no_stream(self) -> None:
         if self._is_done:
             raise ClosedError("the writer is finished")
-        if self._held is not None:
+        if self._is_streaming:
             raise UsageError("a streamed object is open; close its sink first")
 
     def _compress(self, name: str, parts: Mapping[str, Mapping[str, Any]]) -> bool:
