@@ -30,9 +30,8 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import (
-    LAYOUTS,
+    FileObjects,
     ObjectReader,
-    Quantized,
     Registry,
     element_count,
     empty_array,
@@ -53,7 +52,7 @@ from ztensor.options import (
     require_bytes,
     require_options,
 )
-from ztensor.typing import Array, Progress
+from ztensor.typing import Array
 
 try:
     import jax
@@ -286,7 +285,8 @@ def _stored_value(name: Any, value: Any) -> Any:
 def read(reader: ObjectReader, name: Any, *, device: Any = None, sharding: Any = None) -> Any:
     """Return objects of an open reader as JAX values; see `ztensor.Reader.read_jax`."""
     names = [name] if isinstance(name, str) else list(name)
-    found = _read(reader, names, device, sharding, copy=False)
+    choose = None if sharding is None else _chooser(reader, sharding, device)
+    found = _read(reader, names, choose, named_device(device), copy=False)
     for one, value in found.items():
         if isinstance(value, Tensor):
             raise no_jax_value(value).locate(file=reader.name, object_name=one)
@@ -296,36 +296,21 @@ def read(reader: ObjectReader, name: Any, *, device: Any = None, sharding: Any =
 def _load(
     reader: ObjectReader, device: Any, sharding: Any, *, copy: bool, **how: Any
 ) -> dict[str, Any]:
-    if sharding is not None:
-        return _load_sharded(reader, device, sharding, copy=copy, **how)
-    target = named_device(device)
-    copy = copy or not _is_on_cpu(target)
-    arrays = load_files(reader.objects, copy=copy, **how)
-    if not copy:
-        _require_copied(reader, arrays)
-    return placed(arrays, target, reader.name)
+    if sharding is None:
+        target = named_device(device)
+        copy = copy or not _is_on_cpu(target)
+        arrays = load_files(reader.objects, copy=copy, **how)
+        if not copy:
+            _require_copied(reader, arrays)
+        return placed(arrays, target, reader.name)
+    choose = _chooser(reader, sharding, device)
+    if floats := how.get("dequantize"):
+        how["dequantize"] = lambda tensor: jax.device_put(floats(tensor))
 
+    def load(file: FileObjects, **options: Any) -> dict[str, Any]:
+        return _read(ObjectReader(file), file.names, choose, None, **options)
 
-def _load_sharded(
-    reader: ObjectReader,
-    device: Any,
-    sharding: Any,
-    *,
-    copy: bool,
-    threads: int | None,
-    names: Iterable[str] | None = None,
-    dequantize: Callable[[Tensor], Array] | None = None,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    names = reader.keys() if names is None else names
-    found = _read(reader, names, device, sharding, copy=copy, threads=threads)
-    for name, value in found.items():
-        if dequantize and isinstance(LAYOUTS.get(getattr(value, "format", "")), Quantized):
-            with reader.objects.part(name).located(name):
-                found[name] = jax.device_put(dequantize(value))
-    if progress is not None:
-        progress(reader.nbytes, reader.nbytes)
-    return found
+    return load_files(reader.objects, load, copy=copy, **how)
 
 
 def _is_on_cpu(target: Any) -> bool:
@@ -343,22 +328,19 @@ def _require_copied(reader: ObjectReader, values: Mapping[str, Any]) -> None:
 def _read(
     reader: ObjectReader,
     names: Iterable[str],
-    device: Any,
-    sharding: Any,
+    choose: Callable[[str, Any], Any] | None,
+    target: Any,
     *,
     copy: bool,
     threads: int | None = None,
 ) -> dict[str, Any]:
     """Read objects one by one, those that have a sharding only where it says."""
-    if device is not None and sharding is not None:
-        raise ArgumentValueError("device and sharding both say where to; pass one of them")
-    choose, target = _chooser(reader, sharding), named_device(device)
     copy = copy or not _is_on_cpu(target)
     result: dict[str, Any] = {}
     whole: dict[str, Any] = {}
     for name in names:
-        struct = None if sharding is None else _abstract(reader, name)
-        chosen = None if struct is None else choose(name, struct)
+        struct = None if choose is None else _abstract(reader, name)
+        chosen = None if choose is None else choose(name, struct)
         result[name] = None  # keeps the order
         if chosen is not None:
             result[name] = _sharded(reader, name, struct, chosen, copy=copy, threads=threads)
@@ -380,8 +362,10 @@ def _abstract(reader: ObjectReader, name: str) -> Any:
     return jax.ShapeDtypeStruct(tuple(lazy.shape), lazy.dtype)
 
 
-def _chooser(reader: ObjectReader, sharding: Any) -> Callable[[str, Any], Any]:
+def _chooser(reader: ObjectReader, sharding: Any, device: Any = None) -> Callable[[str, Any], Any]:
     """Return what gives an object's sharding, or None, from any of its three forms."""
+    if device is not None and sharding is not None:
+        raise ArgumentValueError("device and sharding both say where to; pass one of them")
     if sharding is None or isinstance(sharding, jax.sharding.Sharding):
         return lambda _name, _struct: sharding
     if isinstance(sharding, Mapping):
