@@ -192,8 +192,8 @@ def save_pretrained(
             "ztensor.torch.save_model any module"
         )
         raise error
-    _refuse_quantized(model.config, path_text(folder))
     name = path_text(folder)
+    _refuse_quantized(model.config, name)
     with words_of("transformers", name):
         state = _of_files(model, model.state_dict() if state_dict is None else dict(state_dict))
         config = copying.deepcopy(model.config)
