@@ -26,7 +26,7 @@ MAKERS: dict[str, Callable[[Any], Sheet]] = {
     "ztensor.insight.analysis.statistics.StatsReport": results.of_stats,
     "ztensor.insight.analysis.statistics.TensorStats": results.of_tensor_stats,
     "ztensor.insight.analysis.comparing.DiffReport": results.of_diff,
-    "ztensor.insight.analysis.comparing.TensorDiff": results.of_tensor_diff,
+    "ztensor.insight.analysis.pairs.TensorDiff": results.of_tensor_diff,
     "ztensor.insight.analysis.document.Insight": results.of_insight,
     "ztensor.converting.report.ConversionReport": results.of_conversion,
     "ztensor.training.checkpoints.step.Checkpoint": runs.of_checkpoint,
