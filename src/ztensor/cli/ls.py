@@ -8,13 +8,13 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ztensor import ext
 from ztensor.cli.choosing import name_filter, nothing_matches
 from ztensor.cli.options import CHOICE, FILES, Option
 from ztensor.cli.spelling import count_text, element_text, parameters_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import Reason, ZTensorError
-from ztensor.ext import FORMATS
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -136,7 +136,7 @@ def ls(terminal: Terminal, options: Namespace) -> None:
 def _unrelated(folder: str) -> list[str]:
     """Return the files of a folder that are no parts of one model, each to be listed by itself."""
     paths = (os.path.join(folder, name) for name in os.listdir(folder))
-    return sorted(FORMATS.readable(paths), key=_by_number)
+    return sorted(ext.FORMATS.readable(paths), key=_by_number)
 
 
 def select(reader: Reader, options: Namespace) -> list[TensorMetadata]:

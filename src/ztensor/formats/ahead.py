@@ -145,6 +145,13 @@ class Ahead:
             for piece in self._read(*stream.key) if most else ():
                 nbytes = piece.nbytes
                 with self._changed:
+                    if stream.is_dropped:
+                        return
+                    stream.pieces.append(piece)
+                    stream.waiting += nbytes
+                    self._changed.notify_all()
+                    del piece  # who takes it has it alone
+                    # Before the next is decoded, which is about as long: its memory counts, too.
                     self._changed.wait_for(
                         lambda: (
                             stream.is_dropped
@@ -152,12 +159,6 @@ class Ahead:
                             or stream.waiting + nbytes <= most  # noqa: B023  # called here
                         )
                     )
-                    if stream.is_dropped:
-                        return
-                    stream.pieces.append(piece)
-                    stream.waiting += nbytes
-                    self._changed.notify_all()
-                del piece  # who takes it has it alone
         except BaseException as error:  # noqa: BLE001  # raised where the pieces are asked for
             stream.error = error
         finally:

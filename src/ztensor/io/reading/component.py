@@ -69,11 +69,15 @@ class Fetching:
         return found is not None and found is ENCODINGS.own(encoding)
 
     @cached_property
-    def recent(self) -> Recent:
-        """What slices found out and decoded last: runs of compressed components."""
-        from ztensor.io.reading.parts import Recent  # not for whole components
+    def recent(self) -> tuple[Recent, Recent]:
+        """What slices decoded last of compressed components, and where these can be entered."""
+        from ztensor.io.reading.parts import (  # not for whole components
+            KEPT_BYTES,
+            KEPT_TABLE_BYTES,
+            Recent,
+        )
 
-        return Recent()
+        return Recent(KEPT_BYTES), Recent(KEPT_TABLE_BYTES)
 
 
 class Check:
@@ -409,7 +413,7 @@ class StoredComponent:
         if runs is None or len(runs.decoded) < 3:
             return None  # one run is the whole
         is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
-        cache, limits = shared.recent, shared.limits
+        (cache, _), limits = shared.recent, shared.limits
         reader = RunReader(self.encoding(), stored, runs, limits, cache, place, is_gathered)
         return functools.partial(fill, reader.read, component, shape)
 
@@ -425,18 +429,19 @@ class StoredComponent:
         if not shared.is_common(component.encoding):  # another format's may have no place
             place = component.encoding, key, needed
         runs: Runs | None = None
+        _, known = shared.recent
         if shared.bringing.prefers_long_reads:
             listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
                 require_decodable(needed, limits)
-                runs = shared.recent.get(place) or runs_of_field(listed, length, needed)
+                runs = known.get(place) or runs_of_field(listed, length, needed)
             # Without a table runs are looked for from the first to the last: all is read.
             if runs is not None or encoding.has_table:
                 stored = Range(shared.source, component.offset, length)
-        runs = runs or shared.recent.get(place) or encoding.require_length(stored, needed, limits)
+        runs = runs or known.get(place) or encoding.require_length(stored, needed, limits)
         if runs is not None:
             nbytes = 2 * len(runs.decoded) * runs.decoded.itemsize
-            shared.recent.keep(place, runs, nbytes)
+            known.keep(place, runs, nbytes)
         return stored, runs, place
 
 

@@ -33,17 +33,22 @@ Pieces = list[tuple[int, memoryview]]  # where each begins in the decoded bytes,
 Read = Callable[[Pieces, AtOnce], None]
 Fill = Callable[[Sequence[Indices], Array, AtOnce], None]
 
-# What a file keeps: `Runs` of 64 GiB of tensors in frames of 64 KiB, and frames of some rows.
-_KEPT_BYTES = 20 << 20
+KEPT_BYTES = 4 << 20  # decoded bytes that a file keeps: frames of some rows
+KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
 _WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
 _BATCH_BYTES = 512 << 10  # decoded by a thread at a time
 _MOST_PIECES = 1 << 12  # that are read together
 
 
 class Recent:
-    """Values that were used last, safe to share: `_KEPT_BYTES` of them, and one at least."""
+    """Values that were used last, safe to share.
 
-    def __init__(self) -> None:
+    Args:
+        most: how many bytes of them are kept; one value is in any case.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._lock = Lock()
         self._kept: collections.OrderedDict[Hashable, tuple[Any, int]] = collections.OrderedDict()
         self._nbytes = 0
@@ -62,7 +67,7 @@ class Recent:
             if key not in self._kept:
                 self._kept[key] = value, nbytes
                 self._nbytes += nbytes
-            while self._nbytes > _KEPT_BYTES and len(self._kept) > 1:
+            while self._nbytes > self._most and len(self._kept) > 1:
                 self._nbytes -= self._kept.popitem(last=False)[1][1]
 
 

@@ -52,6 +52,7 @@ class Place(NamedTuple):
             return None
 
 
+_MOST_BYTES = (1 << 63) - 1
 _NOWHERE = Place((), np.dtype(np.uint8), 0, 0, "")  # of a kind that is not plain
 
 
@@ -116,8 +117,13 @@ class Places(NamedTuple):
         )
 
     def nbytes(self) -> Ints:
-        """Return (count,) the bytes of each array."""
-        return np.array([kind.nbytes for kind in self.kinds], np.int64)[self.kind_of]
+        """Return (count,) the bytes of each array; no file has as many as int64 can say."""
+        known = [min(kind.nbytes, _MOST_BYTES) for kind in self.kinds]
+        return np.array(known, np.int64)[self.kind_of]
+
+    def widths(self) -> Ints:
+        """Return (count,) the bytes of an element of each array, one at least."""
+        return np.array([max(kind.dtype.itemsize, 1) for kind in self.kinds])[self.kind_of]
 
     def where(self, is_so: Callable[[Place], bool]) -> Bools:
         """Return (count,) whether something is so of each one's kind."""
