@@ -1,4 +1,4 @@
-"""Every file of the corpora, right or wrong, read as a whole: a right result or an error of ours."""
+"""Every file of the corpora, right or wrong, loaded whole: a right result or an error of ours."""
 
 from __future__ import annotations
 
