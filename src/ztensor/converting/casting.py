@@ -123,6 +123,7 @@ class Casts:
         self._scheme, self._quantized = scheme, frozenset(quantized)
         self._done: list[tuple[str, str, str, _Cast | Codes]] = []
         self._known: dict[Hashable, _Cast] = {}
+        self._known_codes: dict[Hashable, Codes] = {}
 
     def over(self, reader: Reader) -> Reader:
         """Return a reader of the same files that has the changed objects."""
@@ -164,12 +165,15 @@ class Casts:
             return None
         if not element_count(tensor_object.shape):
             return None
-        codes = Codes(self._scheme, file, name, tensor_object.shape)
+        same = (file, tensor_object.shape, data._replace(digest=None, extra=None))
+        codes = self._known_codes.get(same)
+        if codes is None:
+            codes = Codes(self._scheme, file, name, tensor_object.shape)
+            self._known_codes[same] = codes
         casts, components = [], {}
         for role, (dtype, count) in codes.counts().items():
             pieces = functools.partial(codes.pieces, role)
-            key = (file, name, role)
-            cast = self._new(key, file, name, np.dtype(dtype), pieces, [data])
+            cast = self._new((same, role), file, name, np.dtype(dtype), pieces, [data])
             cast.take_source(dtype, count)
             casts.append(cast)
             components[role] = _component(data, cast)

@@ -90,6 +90,20 @@ def test_other_floats_may_get_a_type_and_shards_are_made(model: Path, tmp_path: 
         assert reader.metadata("layer.weight").format == "quantized_group"
 
 
+def test_tied_weights_stay_tied(tmp_path: Path) -> None:
+    weight = MODEL["embed.weight"]
+    path = saved({"embed": weight, "head": weight}, tmp_path / "tied.zt")
+    report = ztensor.convert(path, tmp_path / "new.zt", quantize="int4", check=True)
+    first, second = report.changed
+    assert (first.object_name, second.object_name) == ("embed", "head")
+    assert first.largest_error == second.largest_error > 0
+    with ztensor.open(tmp_path / "new.zt") as reader:
+        embed, head = (reader.metadata(name).components for name in ("embed", "head"))
+        assert {role: one.offset for role, one in embed.items()} == {
+            role: one.offset for role, one in head.items()
+        }
+
+
 @pytest.mark.parametrize(
     ("target", "options"),
     [
