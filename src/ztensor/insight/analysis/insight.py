@@ -17,7 +17,7 @@ from ztensor.insight.analysis.comparing import diff_pairs
 from ztensor.insight.analysis.document import ModelInsight
 from ztensor.insight.analysis.findings import Finding, Looked, findings_of
 from ztensor.insight.analysis.pairs import has_same_values
-from ztensor.insight.analysis.parameters import parameter_count
+from ztensor.insight.analysis.parameters import is_float_name, parameter_count
 from ztensor.insight.analysis.roles import (
     Role,
     is_buffer,
@@ -167,11 +167,6 @@ def _model(
         roles,
         log2_rms,
     )
-
-
-def is_float_name(dtype: str) -> bool:
-    """Return whether a type of this long name is one of real or complex floats."""
-    return "float" in dtype or "complex" in dtype
 
 
 def _tiles(count: int) -> tuple[int, int]:

@@ -40,3 +40,8 @@ def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> 
                 count = min(count, nbytes // storage.width)
         total += count
     return total
+
+
+def is_float_name(dtype: str) -> bool:
+    """Return whether a type of this long name is one of real or complex floats."""
+    return "float" in dtype or "complex" in dtype

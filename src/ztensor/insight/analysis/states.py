@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import ZTensorError
+from ztensor.insight.analysis.parameters import is_float_name
 from ztensor.insight.analysis.roles import is_buffer
 from ztensor.training.told import told_tree
 
@@ -120,7 +121,9 @@ def _by_shape(
     for path in said.tensors:
         model, _, rest = path.partition(".")
         is_state = bool(of) and path.startswith(of)
-        if rest and not is_state and not is_buffer(path) and _is_float(objects.get(path)):
+        dtype = objects[path].dtype if path in objects else None
+        is_parameter = dtype is not None and is_float_name(dtype) and not is_buffer(path)
+        if rest and not is_state and is_parameter:
             models.setdefault(model, []).append(path)
     for model, parameters in models.items():
         if len(parameters) == count and all(
@@ -130,7 +133,3 @@ def _by_shape(
         ):
             return {at: path.removeprefix(f"{model}.") for at, path in enumerate(parameters)}
     return {}
-
-
-def _is_float(metadata: TensorMetadata | None) -> bool:
-    return metadata is not None and metadata.dtype is not None and "float" in metadata.dtype

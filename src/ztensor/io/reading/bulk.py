@@ -66,7 +66,7 @@ def take_small(
             if encoding is None or not file.is_common(word):  # another format's may have no place
                 continue
         is_small &= places.lengths <= most
-        if are_kept and encoding is None:  # they begin in memory as in the file
+        if are_kept and encoding is None:  # they begin in memory as in the file: aligned, or left
             is_small &= places.offsets % places.widths() == 0
         if not is_small.any():
             continue

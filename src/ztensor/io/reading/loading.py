@@ -146,8 +146,7 @@ def _take_plain(file: FileObjects, result: dict[str, Any], workers: int, *, copy
 
     def take(run: Places, targets: list[memoryview], right: Bools) -> None:
         arrays = _arrays(run, np.zeros(len(targets), np.int64), targets)
-        for name, array in itertools.compress(zip(run.names, arrays, strict=True), right.tolist()):
-            result[name] = array if array is None or array.flags.aligned else array.copy()
+        result.update(itertools.compress(zip(run.names, arrays, strict=True), right.tolist()))
 
     take_small(file, places, take, workers, are_kept=True)
     return whole is None

@@ -354,9 +354,8 @@ class Page {
     this.isWrapped = this.longest * 7.6 > room(columns);
     this.list.tall = this.isWrapped ? 2 * ROW - 10 : ROW;
     byId("table").style.maxHeight = `${this.rows.count * this.list.tall + 50}px`;
-    if (this.shown) this.list.set(this.shown.length);
     this.head.style.gridTemplateColumns = this.widths;
-    if (this.shown) this.list.redraw();
+    if (this.shown) this.list.set(this.shown.length);
   }
 
   sortBy(column) {
@@ -476,11 +475,10 @@ class Page {
     const detail = byId("detail");
     if (detail.hidden === !isOpen) return;
     detail.hidden = !isOpen;
+    if (!isOpen) this.chosen = undefined;
     this.template();
     this.redraw();
     if (isOpen) return;
-    this.chosen = undefined;
-    this.list.redraw();
     if (HAS_ADDRESS) history.replaceState(null, "", location.pathname + location.search);
     byId("table").focus();
   }
