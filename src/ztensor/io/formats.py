@@ -9,6 +9,9 @@ import dataclasses
 import importlib
 import itertools
 import os
+import re
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -28,6 +31,7 @@ from ztensor.spec.model.manifest import Manifest
 if TYPE_CHECKING:
     from ztensor.io.source.rights import Rights
 
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1 << 16
 _ALL_THE_SAME = 'format="zt" writes a zTensor file under that name all the same'
@@ -230,8 +234,8 @@ class Formats(Registry[str, Format]):
 
         Args:
             path: the new file.
-            format: what the caller asks for, which wins; None for what the suffix says. Any suffix
-                that is none of another format's is ours.
+            format: what the caller asks for, which wins; None for what the suffix says. A path of
+                an unknown suffix becomes a zTensor file, with a `UserWarning`.
 
         Raises:
             ArgumentValueError: `format` is none that is written, or the suffix is of one that is
@@ -239,7 +243,11 @@ class Formats(Registry[str, Format]):
         """
         if format is not None:
             return self.require_written(format, path)
-        kind = self.named_as(path) or "zt"
+        kind = self.named_as(path)
+        if kind is None:
+            if _SUFFIX.search(path) and not _OURS_WITHIN.search(path):
+                _warn_of_suffix(path)
+            return "zt"
         if not self._is_written(kind):
             written = self.written().values()
             error = ArgumentValueError(
@@ -276,6 +284,23 @@ class Formats(Registry[str, Format]):
         error = UsageError("only a zTensor file can be changed", file=name, found=kind)
         error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` makes one of it"
         return error
+
+
+# A suffix begins with a letter: `run-1.5` has none. Temporary names such as `m.zt.tmp` say .zt.
+_SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
+_OURS_WITHIN = re.compile(r"\.zt(ensor)?\b", re.IGNORECASE)
+
+
+def _warn_of_suffix(path: str) -> None:
+    """Warn that no format has the suffix of a new file."""
+    text = (
+        f"{describe(path, 200)}: no format that is written has the suffix {_suffix(path)}; this is "
+        "a zTensor file. Name it .zt, or pass format='zt'"
+    )
+    if sys.version_info >= (3, 12):  # the caller's line, however deep it is above this one
+        warnings.warn(text, UserWarning, skip_file_prefixes=(_PACKAGE,))
+    else:
+        warnings.warn(text, UserWarning, stacklevel=4)
 
 
 def _suffix(path: str) -> str:

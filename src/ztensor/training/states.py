@@ -112,6 +112,7 @@ def save_encoded(
 ) -> None:
     """Save a tree that was encoded; see `save_tree`."""
     options.setdefault("deduplicate", False)  # the tree knows what is shared
+    options["format"] = "zt"  # whatever the suffix, such as Lightning's .ckpt
     attributes = {**(metadata or {}), **encoded.attribute}
     save_file(encoded.leaves, filename, attributes, compression, **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +97,32 @@ def test_a_writer_says_what_writes_the_format(tmp_path: Path, kind: str, suffix:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["m", "m.zt", "m.ztensor", "m.bin", "m.dat", "safetensors", "m.0"])
-def test_any_other_name_is_ours(tmp_path: Path, name: str) -> None:
-    save_file(TENSORS, tmp_path / name)
+@pytest.mark.parametrize(
+    ("name", "warns"),
+    [
+        ("m", False), ("m.zt", False), ("m.ztensor", False), ("m.zt.tmp", False), ("m.ZT", False),
+        ("safetensors", False), ("m.0", False), ("m-1.5", False),
+        ("m.bin", True), ("m.dat", True), ("m.safetensor", True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("door", ["save_file", "Writer", "save_tree"])
+def test_a_file_of_an_unknown_suffix_is_ours_and_the_caller_is_warned(
+    tmp_path: Path, name: str, warns: bool, door: str
+) -> None:
+    def save(**options: Any) -> None:
+        if door == "Writer":
+            with ztensor.Writer(tmp_path / name, **options) as writer:
+                writer.write("w", np.arange(3.0))
+        elif door == "save_tree":
+            ztensor.save_tree({"w": np.arange(3.0)}, tmp_path / name, **options)
+        else:
+            save_file(TENSORS, tmp_path / name, **options)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        save()
+    assert [each.category for each in caught] == [UserWarning] * warns
+    save(format="zt")  # says that it is meant
     with ztensor.open(tmp_path / name) as reader:
         assert reader.format == "zt"
 
