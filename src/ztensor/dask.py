@@ -33,9 +33,7 @@ if TYPE_CHECKING:
 try:
     importlib.import_module("dask.array")
 except ImportError as error:
-    raise MissingDependencyError(
-        "ztensor.dask needs Dask: pip install 'pyztensor[dask]'"
-    ) from error
+    raise MissingDependencyError("ztensor.dask needs Dask", install="'dask[array]'") from error
 
 __all__ = ["from_file"]
 

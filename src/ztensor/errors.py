@@ -353,9 +353,17 @@ class UnsupportedVersionError(UnsupportedError):
 
 
 class MissingDependencyError(UnsupportedError, ImportError):
-    """An optional library is needed; the message names the extra to install."""
+    """An optional library is missing; the message ends with the command that installs it.
+
+    Args:
+        message: what needs the library.
+        install: the packages, as `pip install` takes them.
+    """
 
     _default_reason = Reason.MISSING_DEPENDENCY
+
+    def __init__(self, message: str, *, install: str = "", **details: Any) -> None:
+        super().__init__(f"{message}: pip install {install}" if install else message, **details)
 
 
 class LimitError(ZTensorError, ValueError, RuntimeError):

@@ -63,8 +63,8 @@ def mixture(package: str | None = None) -> Mixture | None:
     if not taken and not missing:
         lines.append(f"now those of {_OURS}, removed when {_OTHER} is: {', '.join(shared)}")
     lines.append(
-        f"to have {_OURS} alone: {sys.executable} -m pip uninstall -y {_OTHER} {_OURS} && "
-        f"{sys.executable} -m pip install {_OURS}"
+        f"to have {_OURS} alone: {sys.executable} -m pip uninstall -y {_OTHER} {_OURS}, then "
+        f"install {_OURS} again as before"
     )
     return Mixture(bool(taken or missing), "\n".join(lines))
 

@@ -304,7 +304,7 @@ def library_of(name: str, extra: str | None = None) -> Any:
         return importlib.import_module(name)
     except (ImportError, RuntimeError) as error:  # torchvision of another torch raises the latter
         raise MissingDependencyError(
-            f"ztensor.{extra or name} needs {name}: pip install {name}", found=describe(str(error))
+            f"ztensor.{extra or name} needs {name}", install=name, found=describe(str(error))
         ) from error
 
 

@@ -70,9 +70,7 @@ def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
     try:
         import scipy.sparse
     except ImportError as error:
-        raise MissingDependencyError(
-            "to_scipy() needs SciPy: pip install 'pyztensor[sparse]'"
-        ) from error
+        raise MissingDependencyError("to_scipy() needs SciPy", install="scipy") from error
     if values.dtype.name not in _SCIPY_TYPES:
         raise NotRepresentableError(
             "SciPy has no sparse matrices of this element type; use to_dense(), or convert "

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tests.browser.conftest import Serious
     from ztensor.insight.serving.server import ViewServer
 
-pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
-pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
+pytest.importorskip("uvicorn", reason="pip install starlette uvicorn")
+pytest.importorskip("starlette", reason="pip install starlette uvicorn")
 
 RNG = np.random.default_rng(1)
 

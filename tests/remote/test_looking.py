@@ -169,8 +169,8 @@ def test_the_report(place: Place, tmp_path: Path) -> None:
 
 
 def test_the_server(place: Place) -> None:
-    pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
-    pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
+    pytest.importorskip("uvicorn", reason="pip install starlette uvicorn")
+    pytest.importorskip("starlette", reason="pip install starlette uvicorn")
     from ztensor.insight.serving.server import ViewServer
 
     def asked(path: str) -> str:
@@ -213,7 +213,7 @@ def test_a_change_of_any_of_its_files_is_said(name: str, tmp_path: Path) -> None
 
 def test_a_change_far_away_is_said(tmp_path: Path) -> None:
     pytest.importorskip("obstore", reason="obstore reads URLs")
-    pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
+    pytest.importorskip("uvicorn", reason="pip install starlette uvicorn")
     from ztensor.errors import SourceError
     from ztensor.insight.serving.server import ViewServer
 

@@ -15,7 +15,7 @@ import pytest
 from ztensor.errors import ArgumentTypeError, ObjectNotFoundError, SourceError, UsageError
 from ztensor.numpy import save_file
 
-dask: Any = pytest.importorskip("dask.array", reason="pip install 'pyztensor[dask]'")
+dask: Any = pytest.importorskip("dask.array", reason="pip install dask[array]")
 from_file: Any = pytest.importorskip("ztensor.dask", exc_type=ImportError).from_file
 
 ROWS = np.arange(3000 * 64, dtype=np.float32).reshape(3000, 64)

@@ -32,8 +32,8 @@ _MOST_NAMES = 200
 def completions(terminal: Terminal, options: Namespace) -> None:
     """Print a script that completes verbs, options and names.
 
-    Names of objects are completed from the file on the command line. It needs
-    `pip install 'pyztensor[completion]'`, also when the script runs.
+    Names of objects are completed from the file on the command line. The library argcomplete must
+    be installed (`pip install argcomplete`), also when the script runs.
 
     Output:
       The script.
@@ -55,7 +55,7 @@ def completions(terminal: Terminal, options: Namespace) -> None:
         from argcomplete.shell_integration import shellcode
     except ImportError as error:
         raise MissingDependencyError(
-            "completion needs argcomplete: pip install 'pyztensor[completion]'"
+            "completion needs argcomplete", install="argcomplete"
         ) from error
     script = shellcode(["ztensor"], shell=options.shell)
     for line in script.expandtabs(4).splitlines():

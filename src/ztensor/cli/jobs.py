@@ -50,7 +50,7 @@ def _of_scheduler(address: str) -> Iterator[dict[str, Any]]:
         import distributed
     except ImportError as error:
         raise MissingDependencyError(
-            "--scheduler needs Dask's scheduler: pip install distributed"
+            "--scheduler needs Dask's scheduler", install="distributed"
         ) from error
     try:
         client = distributed.Client(address, timeout=_PATIENCE_SECONDS)

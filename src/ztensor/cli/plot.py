@@ -63,7 +63,7 @@ def plot(terminal: Terminal, options: Namespace) -> None:
       takes one line. With -o all histograms become one picture, which also shows
       shape, type, mean and deviation of each and, in red, the number of values
       that are not finite. An SVG has no background, so it suits white and black
-      pages. Pictures need matplotlib (`pip install 'pyztensor[plot]'`).
+      pages. Pictures need matplotlib (`pip install matplotlib`).
 
     JSON:
       file, output    the arguments

@@ -47,7 +47,7 @@ def view(terminal: Terminal, options: Namespace) -> None:
     seconds after the page was closed. On another machine: --no-browser, and
     `ssh -L PORT:127.0.0.1:PORT`.
 
-    Needs `pip install 'pyztensor[view]'`.
+    It needs a server: `pip install starlette uvicorn`.
 
     Output:
       The address.

@@ -57,7 +57,7 @@ from ztensor.typing import Array
 try:
     import jax
 except ImportError as error:
-    raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
+    raise MissingDependencyError("ztensor.jax needs JAX", install="jax") from error
 
 from ztensor.jax.values import (
     is_copied,

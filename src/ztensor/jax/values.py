@@ -22,7 +22,7 @@ try:
     import jax
     import jax.numpy as jnp
 except ImportError as error:
-    raise MissingDependencyError("ztensor.jax needs JAX: pip install 'pyztensor[jax]'") from error
+    raise MissingDependencyError("ztensor.jax needs JAX", install="jax") from error
 
 
 # Arrays up to this size are copied into JAX, which is faster by half than what may share memory.

@@ -186,9 +186,7 @@ def _library() -> Any:
         import obstore.exceptions
         import obstore.store
     except ImportError as error:
-        raise MissingDependencyError(
-            "URLs are read by the library obstore: pip install 'pyztensor[remote]'"
-        ) from error
+        raise MissingDependencyError("URLs need the library obstore", install="obstore") from error
     return obstore
 
 
@@ -280,8 +278,9 @@ def _profile() -> Callable[[], Any]:
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
         raise MissingDependencyError(
-            "a profile of AWS is read by boto3: pip install boto3, or set AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY"
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; or, to use a profile of AWS, install "
+            "boto3",
+            install="boto3",
         ) from error
     provider: Callable[[], Any] = Boto3CredentialProvider()
     return provider

@@ -107,7 +107,7 @@ def _xxhash() -> Any:
         import xxhash
     except ImportError as error:
         raise MissingDependencyError(
-            "an xxh3 digest, and any file of 2.x, needs the xxhash library: pip install xxhash"
+            "xxh3 digests, and all files of 2.x, need the xxhash library", install="xxhash"
         ) from error
     return xxhash
 

@@ -43,9 +43,7 @@ from ztensor.options import (
 try:
     import torch
 except ImportError as error:
-    raise MissingDependencyError(
-        "ztensor.torch needs PyTorch: pip install 'pyztensor[torch]'"
-    ) from error
+    raise MissingDependencyError("ztensor.torch needs PyTorch", install="torch") from error
 
 from ztensor.ext import Registry
 from ztensor.torch.devices import device_of

@@ -25,7 +25,7 @@ def class_of(library: str, name: str, *, module: str | None = None) -> Any:
     try:
         return getattr(importlib.import_module(module or library), name)
     except ImportError as error:
-        raise MissingDependencyError(f"{library} is needed: pip install {library}") from error
+        raise MissingDependencyError("this hook needs a library", install=library) from error
 
 
 def require_of(value: Any, library: str, name: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 
-pytest.importorskip("argcomplete", reason="pip install 'pyztensor[completion]'")
+pytest.importorskip("argcomplete", reason="pip install argcomplete")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])

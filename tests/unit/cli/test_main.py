@@ -103,8 +103,8 @@ def test_the_help_names_every_suffix_that_is_read() -> None:
 
 @pytest.mark.slow
 def test_the_address_of_a_page_is_said_before_a_server_is_loaded(model: Path) -> None:
-    pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
-    pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
+    pytest.importorskip("starlette", reason="pip install starlette uvicorn")
+    pytest.importorskip("uvicorn", reason="pip install starlette uvicorn")
     program = f"""
 import sys, ztensor.insight.serving.server as server
 server.ViewServer.run = lambda self: print(*sys.modules)

@@ -228,7 +228,7 @@ for call in (lambda: ztensor.torch, ztensor.Tensor([1.0]).torch):
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout == "ztensor.torch needs PyTorch: pip install 'pyztensor[torch]'\n" * 2
+    assert run.stdout == "ztensor.torch needs PyTorch: pip install torch\n" * 2
 
 
 # --- Reader ---------------------------------------------------------------------------------

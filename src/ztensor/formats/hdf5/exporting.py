@@ -47,9 +47,7 @@ def _h5py_library() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise MissingDependencyError(
-            "writing HDF5 needs h5py; install it with: pip install 'pyztensor[foreign]'"
-        ) from error
+        raise MissingDependencyError("writing HDF5 needs h5py", install="h5py") from error
     return h5py
 
 

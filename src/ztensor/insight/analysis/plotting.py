@@ -10,9 +10,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, MissingDependencyError, describe
-from ztensor.ext import FileSink, path_text
+from ztensor.ext import path_text
 from ztensor.insight.analysis.spreads import Histogram, Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
+from ztensor.insight.saving import write_file
 from ztensor.insight.text import short_repr
 from ztensor.typing import Readable
 
@@ -100,13 +101,7 @@ class Picture:
                 found=describe(target),
             )
         data = self.svg().encode() if target.lower().endswith(".svg") else self.png()
-        sink = FileSink(target, durable=False)
-        try:
-            sink.write(data)
-            sink.commit()
-        except BaseException:
-            sink.abort()
-            raise
+        write_file(target, data)
 
     def _repr_svg_(self) -> str:
         return self.svg()
@@ -155,9 +150,7 @@ def require_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise MissingDependencyError(
-            "pictures are drawn by matplotlib: pip install 'pyztensor[plot]'"
-        ) from error
+        raise MissingDependencyError("pictures need matplotlib", install="matplotlib") from error
 
 
 def picture_of(

@@ -10,12 +10,13 @@ import importlib.resources
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, counted
-from ztensor.ext import ALGORITHMS, FileSink, path_text
+from ztensor.ext import ALGORITHMS
 from ztensor.insight.analysis.conditions import Met, require_conditions
 from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.examining import examine
 from ztensor.insight.analysis.findings import Finding, not_looked_at
 from ztensor.insight.page.packing import main_of, packed
+from ztensor.insight.saving import write_file
 from ztensor.typing import Progress, Readable
 
 if TYPE_CHECKING:
@@ -152,19 +153,8 @@ class Reported:
         return html_of(self.insight).encode()
 
     def save(self, path: str | os.PathLike[str]) -> int:
-        """Write the page, as a whole or not at all, and return its bytes.
-
-        Raises:
-            SourceError: it cannot be written.
-        """
-        sink = FileSink(path_text(path), durable=False)
-        try:
-            sink.write(self.page())
-            sink.commit()
-        except BaseException:
-            sink.abort()
-            raise
-        return sink.position
+        """Write the page to a file and return its length in bytes."""
+        return write_file(path, self.page())
 
     def findings(self) -> list[tuple[Finding, frozenset[int]]]:
         """Return the findings, and of two models, each once, of which of them; none of a pair."""

@@ -41,8 +41,8 @@ class ViewServer:
     ) -> None:
         if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
             raise MissingDependencyError(
-                "the page needs a server: pip install 'pyztensor[view]'; `ztensor report` needs "
-                "nothing"
+                "the page needs a server, and `ztensor report` writes the same page without one",
+                install="starlette uvicorn",
             )
         self._readers = [first] if second is None else [first, second]
         self._files = OpenedFiles(self._readers)

@@ -15,8 +15,8 @@ import pytest
 import ztensor
 from ztensor.numpy import save_file
 
-pytest.importorskip("uvicorn", reason="pip install 'pyztensor[view]'")
-pytest.importorskip("starlette", reason="pip install 'pyztensor[view]'")
+pytest.importorskip("uvicorn", reason="pip install starlette uvicorn")
+pytest.importorskip("starlette", reason="pip install starlette uvicorn")
 
 W = np.linspace(-1, 1, 96 * 64, dtype=np.float32).reshape(96, 64)
 

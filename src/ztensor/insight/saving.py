@@ -1,0 +1,25 @@
+"""A finished picture or page becomes a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.ext import FileSink, path_text
+
+if TYPE_CHECKING:
+    import os
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> int:
+    """Create or replace a file atomically, and return its length.
+
+    Raises:
+        SourceError: the file cannot be written; an old one is unchanged.
+    """
+    sink = FileSink(path_text(path), durable=False)
+    try:
+        sink.write(data)
+        sink.commit()
+    finally:
+        sink.abort()
+    return sink.position
