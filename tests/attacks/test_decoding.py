@@ -193,9 +193,9 @@ def test_codebooks_and_integers_of_every_width_and_packing(bits: int) -> None:
     expected = {}
     for number, scheme in enumerate(s for s in schemes() if s.bits == bits):
         width = scheme.packing.width // 8
-        words = random.integers(0, 256, (*scheme.packed_shape(shape), width), np.uint8)
+        words = random.integers(0, 256, (*scheme.shapes(shape)["packed_weight"], width), np.uint8)
         words = words.view(f"u{width}")[..., 0]
-        scales = random.random(scheme.scales_shape(shape), np.float32) + np.float32(0.5)
+        scales = random.random(scheme.shapes(shape)["scales"], np.float32) + np.float32(0.5)
         codebook = random.random(1 << bits, np.float32)
         codes = integers_one_by_one(scheme, words, shape)
         values = codebook[codes] if scheme.element == CODEBOOK else codes.astype(np.float32)

@@ -73,8 +73,8 @@ class Codes:
 
     def counts(self) -> dict[str, tuple[str, int]]:
         """Return the element type of each component, and how many there are of it."""
-        groups = math.prod(self._scheme.scales_shape(self._shape))
-        words = math.prod(self._scheme.packed_shape(self._shape))
+        shapes = self._scheme.shapes(self._shape)
+        groups, words = math.prod(shapes["scales"]), math.prod(shapes["packed_weight"])
         return {
             "packed_weight": ("int32", words),
             "scales": ("float16", groups),

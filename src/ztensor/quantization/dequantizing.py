@@ -21,8 +21,8 @@ from ztensor.quantization.scheme import (
     GroupScheme,
     float_dtype,
     matrix_shape,
+    require_component,
     require_sizes,
-    require_words,
 )
 from ztensor.quantization.unpacking import unpack, words_of
 from ztensor.typing import Array
@@ -179,11 +179,12 @@ def integers(
         LayoutError: the words are of a wrong type, or not as many as the shape needs.
         LimitError: the result does not fit into memory.
     """
-    require_words(scheme, shape, packed.size, packed.dtype)
+    packed_shape = scheme.shapes(shape)["packed_weight"]
+    require_component(scheme, "packed_weight", packed_shape, packed.size, packed.dtype)
     result = xp.empty(tuple(shape), "int8" if scheme.signed else "uint8")
     if 0 not in shape:
         matrix = result.reshape(matrix_shape(shape))
-        words = xp.asarray(words_of(packed.reshape(scheme.packed_shape(shape))))
+        words = xp.asarray(words_of(packed.reshape(packed_shape)))
 
         def fill(rows: slice, columns: slice) -> None:
             place = matrix[rows, columns]
@@ -208,7 +209,7 @@ def require_fit(scheme: GroupScheme, shape: Sequence[int], components: Mapping[s
         {role: component.dtype for role, component in components.items()},
     )
     if "g_idx" in components:
-        groups = scheme.scales_shape(shape)[scheme.group_axis]
+        groups = scheme.shapes(shape)["scales"][scheme.group_axis]
         g_idx = components["g_idx"].reshape(-1)
         if g_idx.size and not 0 <= int(g_idx.min()) <= int(g_idx.max()) < groups:
             raise LayoutError(
@@ -241,16 +242,17 @@ class _Work:
         self.compute = "float64" if target == "float64" else "float32"
         self.turned = scheme.group_axis == 1
         self.group = scheme.group_length(shape)
-        matrix, by_group = matrix_shape(shape), scheme.scales_shape(shape)
+        shapes = scheme.shapes(shape, components["zeros"].dtype)
+        matrix, by_group = matrix_shape(shape), shapes["scales"]
 
-        packed = components["packed_weight"].reshape(scheme.packed_shape(shape))
+        packed = components["packed_weight"].reshape(shapes["packed_weight"])
         self.words = xp.asarray(words_of(packed))
         table = self._table(components.get("codebook"))
         self.table = None if table is None else xp.asarray(table)
         self.byte_table = None if table is None else self._byte_table(table)
         self.scales = self._floats(components["scales"].reshape(by_group))
         self.factor = self._number(components.get("global_scale"), 1.0)
-        self.zeros = self._zeros(components["zeros"], shape)
+        self.zeros = self._zeros(components["zeros"].reshape(shapes["zeros"]))
         self.groups_of = None
         if "g_idx" in components:
             self.groups_of = xp.asarray(components["g_idx"].reshape(-1).astype(np.int64))
@@ -316,12 +318,12 @@ class _Work:
     def _number(self, array: Array | None, missing: float) -> float:
         return missing if array is None else float(array.reshape(-1).astype(self.compute)[0])
 
-    def _zeros(self, zeros: Array, shape: Sequence[int]) -> float | Callable[[Any, slice], Any]:
+    def _zeros(self, zeros: Array) -> float | Callable[[Any, slice], Any]:
         """Return the one zero point of all groups, or what reads those of some."""
         scheme, is_integer = self.scheme, zeros.dtype.kind in "iu"
         offset = scheme.zero_offset if is_integer else 0
         if scheme.has_packed_zeros(zeros.dtype):
-            words = self.xp.asarray(words_of(zeros.reshape(scheme.packed_zeros_shape(shape))))
+            words = self.xp.asarray(words_of(zeros))
 
             def unpacked(groups: Any, lines: slice) -> Any:
                 place = (lines, groups) if self.turned else (groups, lines)
@@ -334,7 +336,7 @@ class _Work:
             return float(int(zeros.reshape(-1)[0]) + offset)
         if scheme.shared_zero:
             return self._number(zeros, 0)
-        read = self._floats(zeros.reshape(scheme.scales_shape(shape)))
+        read = self._floats(zeros)
         return (lambda groups, lines: read(groups, lines) + offset) if offset else read
 
     def _constants(self, groups: Any, lines: slice) -> tuple[Any, Any]:

@@ -15,8 +15,6 @@ from ztensor.quantization.unpacking import whole_units
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ztensor.quantization.unpacking import Indices
 
 
@@ -31,14 +29,7 @@ class GroupRows(Rows):
     @cached_property
     def _parts(self) -> dict[str, Any]:
         scheme, shape, components = self._scheme, self.shape, self.object.components
-        shapes: Mapping[str, tuple[int, ...]] = {
-            "packed_weight": scheme.packed_shape(shape),
-            "scales": scheme.scales_shape(shape),
-            "zeros": scheme.zeros_shape(shape, result_dtype(components["zeros"])),
-            "g_idx": ((shape[0], element_count(shape[1:]))[scheme.group_axis],),
-            "codebook": (1 << scheme.bits,),
-            "global_scale": (1,),
-        }
+        shapes = scheme.shapes(shape, result_dtype(components["zeros"]))
         parts = {role: self.part(role, shapes[role]) for role in shapes if role in components}
         sizes = {}
         for role in parts:

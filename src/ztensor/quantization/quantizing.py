@@ -116,8 +116,9 @@ def quantize(
     def grouped_first(component: Array) -> Array:
         return component.T if group_axis else component
 
-    words = np.zeros(scheme.packed_shape(shape), f"u{scheme.packing.width // 8}")
-    by_group = scheme.scales_shape(shape)
+    word = np.dtype(f"u{scheme.packing.width // 8}")
+    shapes = scheme.shapes(shape, word)
+    words, by_group = np.zeros(shapes["packed_weight"], word), shapes["scales"]
     stored_scales, points = np.zeros(by_group, scale_type), np.zeros(by_group, np.int16)
     if source.size:
         matrix = grouped_first(source.reshape(matrix_shape(shape)))
@@ -135,7 +136,7 @@ def quantize(
     if zeros == "integer":
         stored_zeros = points - np.int16(zero_offset)
     elif zeros == "packed":
-        stored_zeros = np.zeros(scheme.packed_zeros_shape(shape), words.dtype)
+        stored_zeros = np.zeros(shapes["zeros"], word)
         _pack(scheme, (grouped_first(points) - zero_offset).T, grouped_first(stored_zeros).T)
         stored_zeros = stored_zeros.view(container)
     components = {

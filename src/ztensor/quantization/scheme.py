@@ -239,39 +239,36 @@ class GroupScheme:
         length = max(1, matrix_shape(shape)[self.group_axis])
         return length if self.group_size == -1 else min(self.group_size, length)
 
-    def packed_shape(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Return the shape of the words of `packed_weight`: K x N, one axis packed."""
-        rows, columns = matrix_shape(shape)
-        if self.pack_axis == 0:
-            return self.packing.word_count(rows), columns
-        return rows, self.packing.word_count(columns)
+    def shapes(
+        self, shape: Sequence[int], zeros: np.dtype[Any] | None = None
+    ) -> dict[str, tuple[int, ...]]:
+        """Return the shape of every component that the scheme knows, by role.
 
-    def scales_shape(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Return the shape of `scales` and of zero points that are not packed."""
+        Args:
+            shape: the object's shape; K rows and N columns as `matrix_shape` counts them.
+            zeros: dtype of the zero points. None, or a float, where they are not packed.
+        """
         rows, columns = matrix_shape(shape)
-        group = self.group_length(shape)
-        if self.group_axis == 0:
-            return -(-rows // group), columns
-        return rows, -(-columns // group)
+        group, words = self.group_length(shape), self.packing.word_count
+        packed = (rows, words(columns)) if self.pack_axis else (words(rows), columns)
+        groups = (rows, -(-columns // group)) if self.group_axis else (-(-rows // group), columns)
+        shapes: dict[str, tuple[int, ...]] = {
+            "packed_weight": packed,
+            "scales": groups,
+            "zeros": (1,) if self.shared_zero else groups,
+            "g_idx": ((rows, columns)[self.group_axis],),
+            "global_scale": (1,),
+        }
+        if zeros is not None and self.has_packed_zeros(zeros):
+            lines, across = groups
+            shapes["zeros"] = (words(lines), across) if self.group_axis else (lines, words(across))
+        if self.element == CODEBOOK:
+            shapes["codebook"] = (1 << self.bits,)
+        return shapes
 
     def has_packed_zeros(self, dtype: np.dtype[Any]) -> bool:
-        """Return whether zero points stored as such elements are packed in words."""
+        """Return whether zero points of this dtype are packed in words."""
         return dtype.kind in "iu" and self.zeros_packed and not self.shared_zero
-
-    def zeros_shape(self, shape: Sequence[int], dtype: np.dtype[Any]) -> tuple[int, ...]:
-        """Return the shape of `zeros` of an element type."""
-        if self.shared_zero:
-            return (1,)
-        if self.has_packed_zeros(dtype):
-            return self.packed_zeros_shape(shape)
-        return self.scales_shape(shape)
-
-    def packed_zeros_shape(self, shape: Sequence[int]) -> tuple[int, int]:
-        """Return the shape of `zeros` in words: like `scales`, the axis not grouped packed."""
-        rows, columns = self.scales_shape(shape)
-        if self.group_axis == 0:
-            return rows, self.packing.word_count(columns)
-        return self.packing.word_count(rows), columns
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
@@ -347,10 +344,12 @@ def _attribute_error(name: str, expected: str, found: object) -> LayoutError:
     )
 
 
-def _component_error(role: str, expected: str, found: str) -> LayoutError:
+def _component_error(
+    role: str, expected: str, found: str, reason: Reason = Reason.QUANTIZATION
+) -> LayoutError:
     return LayoutError(
         "the component does not fit the quantized object",
-        reason=Reason.QUANTIZATION,
+        reason=reason,
         component=role,
         expected=expected,
         found=found,
@@ -381,60 +380,43 @@ def require_sizes(
     for role in ("packed_weight", "scales", "zeros"):
         if role not in sizes:
             raise _missing(role, "packed_weight, scales and zeros")
-    by_group = scheme.scales_shape(shape)
-    require_words(scheme, shape, sizes["packed_weight"], dtypes["packed_weight"])
-
-    if not is_float(dtypes["scales"]):
-        raise _component_error("scales", "floats", dtypes["scales"].name)
-    _require_size("scales", by_group, sizes)
-
-    zeros = dtypes["zeros"]
-    if zeros.kind not in "iu" and not is_float(zeros):
-        raise _component_error("zeros", "floats or integers", zeros.name)
-    if scheme.has_packed_zeros(zeros) and zeros.itemsize * 8 != scheme.packing.width:
-        container = scheme.packing.container
-        expected = f"words like {container}, or the attribute 'zeros_packed' to be false"
-        raise _component_error("zeros", expected, zeros.name)
-    _require_size("zeros", scheme.zeros_shape(shape, zeros), sizes)
-
-    for role, count, needed in (
-        ("codebook", 1 << scheme.bits, scheme.element == CODEBOOK),
-        ("global_scale", 1, "global_scale" in sizes),
-    ):
-        if needed:
-            if role not in sizes:
-                raise _missing(role, f"{count} floats, as the attribute 'element' says")
-            if not is_float(dtypes[role]):
-                raise _component_error(role, "floats", dtypes[role].name)
-            _require_size(role, (count,), sizes)
-
-    if "g_idx" in sizes:
-        if dtypes["g_idx"].kind not in "iu":
-            raise LayoutError(
-                "group numbers are integers",
-                reason=Reason.INDEX_DTYPE,
-                component="g_idx",
-                expected="an integer type",
-                found=dtypes["g_idx"].name,
-                section=SECTION,
-            )
-        _require_size("g_idx", (matrix_shape(shape)[scheme.group_axis],), sizes)
-    elif scheme.desc_act and by_group[scheme.group_axis] > 1:
+    shapes = scheme.shapes(shape, dtypes["zeros"])
+    if "codebook" in shapes and "codebook" not in sizes:
+        raise _missing("codebook", f"{1 << scheme.bits} floats, as the attribute 'element' says")
+    if scheme.desc_act and shapes["scales"][scheme.group_axis] > 1 and "g_idx" not in sizes:
         raise _missing("g_idx", "the group of each row, as the attribute 'desc_act' is true")
+    for role, component_shape in shapes.items():
+        if role in sizes:
+            require_component(scheme, role, component_shape, sizes[role], dtypes[role])
 
 
-def require_words(
-    scheme: GroupScheme, shape: Sequence[int], size: int, dtype: np.dtype[Any]
+def require_component(
+    scheme: GroupScheme, role: str, shape: tuple[int, ...], size: int, dtype: np.dtype[Any]
 ) -> None:
-    """Compare `packed_weight` with the scheme and the shape.
+    """Compare the dtype and the element count of one component with the scheme.
 
     Raises:
-        LayoutError: its elements are no such words, or not as many.
+        LayoutError: one of them is wrong.
     """
-    if dtype.kind not in "iu" or dtype.itemsize * 8 != scheme.packing.width:
-        container = scheme.packing.container
-        raise _component_error("packed_weight", f"words like {container}", dtype.name)
-    _require_size("packed_weight", scheme.packed_shape(shape), {"packed_weight": size})
+    is_integer = dtype.kind in "iu"
+    is_word = is_integer and dtype.itemsize * 8 == scheme.packing.width
+    words = f"words like {scheme.packing.container}"
+    if role == "packed_weight":
+        expected = "" if is_word else words
+    elif role == "zeros" and scheme.has_packed_zeros(dtype):
+        expected = "" if is_word else f"{words}, or the attribute 'zeros_packed' to be false"
+    elif role == "zeros":
+        expected = "" if is_integer or is_float(dtype) else "floats or integers"
+    elif role == "g_idx":
+        expected = "" if is_integer else "integers, which number the groups"
+    else:
+        expected = "" if is_float(dtype) else "floats"
+    if expected:
+        reason = Reason.INDEX_DTYPE if role == "g_idx" else Reason.QUANTIZATION
+        raise _component_error(role, expected, dtype.name, reason)
+    if size != element_count(shape):
+        expected = " x ".join(map(describe, shape))
+        raise _component_error(role, f"{expected} elements", describe(size))
 
 
 def _missing(role: str, expected: str) -> LayoutError:
@@ -450,12 +432,6 @@ def _missing(role: str, expected: str) -> LayoutError:
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Return whether elements are real floats, those of ml_dtypes included."""
     return dtype.kind == "f" or dtype.name.startswith(("float", "bfloat"))
-
-
-def _require_size(role: str, component_shape: tuple[int, ...], sizes: Mapping[str, int]) -> None:
-    if sizes[role] != element_count(component_shape):
-        expected = " x ".join(map(describe, component_shape))
-        raise _component_error(role, f"{expected} elements", describe(sizes[role]))
 
 
 def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:

@@ -103,7 +103,7 @@ def slow_element(
     shape: tuple[int, int],
     parts: Mapping[str, list[Any]],
     attributes: Mapping[str, Any],
-    word_shapes: Mapping[str, tuple[int, int]],
+    word_shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[float, float, float]:
     """Return what q stands for, zero and scale of one element, from flat components."""
 
@@ -152,8 +152,8 @@ def slow_dequantize(
 ) -> Array:
     scheme = scheme_of(attributes, shape)
     word_shapes = {
-        "packed_weight": scheme.packed_shape(shape),
-        "zeros": scheme.packed_zeros_shape(shape),
+        "packed_weight": scheme.shapes(shape)["packed_weight"],
+        "zeros": scheme.shapes(shape, np.dtype("i4"))["zeros"],
     }
     parts = {
         role: (array if array.dtype.kind in "iu" else array.astype(np.float64)).reshape(-1).tolist()
@@ -180,17 +180,17 @@ def random_components(
     scheme = scheme_of(attributes, shape)
     container = np.dtype(STORAGE_TYPES[scheme.packing.container].long_name)
 
-    def words(word_shape: tuple[int, int]) -> Array:
+    def words(word_shape: tuple[int, ...]) -> Array:
         raw = rng.integers(0, 256, math.prod(word_shape) * container.itemsize, np.uint8)
         return raw.view(container)
 
-    by_group = math.prod(scheme.scales_shape(shape))
+    by_group = math.prod(scheme.shapes(shape)["scales"])
     components = {
-        "packed_weight": words(scheme.packed_shape(shape)),
+        "packed_weight": words(scheme.shapes(shape)["packed_weight"]),
         "scales": rng.standard_normal(by_group).astype(scale_dtype),
     }
     if zeros == "packed":
-        components["zeros"] = words(scheme.packed_zeros_shape(shape))
+        components["zeros"] = words(scheme.shapes(shape, np.dtype("i4"))["zeros"])
     elif zeros == "integer":
         components["zeros"] = rng.integers(-200, 200, by_group).astype(np.int16)
     else:
@@ -202,7 +202,7 @@ def random_components(
     if scheme.element != "integer":
         components["global_scale"] = rng.random(1).astype(np.float32)
     if g_idx:
-        groups = scheme.scales_shape(shape)[scheme.group_axis]
+        groups = scheme.shapes(shape)["scales"][scheme.group_axis]
         components["g_idx"] = rng.integers(0, groups, shape[scheme.group_axis]).astype(np.int32)
     return components
 
@@ -498,7 +498,7 @@ def test_defaults() -> None:
     scheme = scheme_of({"bits": 4}, (64, 16))
     assert scheme == GroupScheme(bits=4, packing=Packing(8, "i32"))
     assert scheme.to_attributes() == {"bits": 4, "packing": "8_per_i32", "group_size": -1}
-    assert scheme.scales_shape((64, 16)) == (1, 16)
+    assert scheme.shapes((64, 16))["scales"] == (1, 16)
 
 
 @pytest.mark.parametrize(
@@ -872,7 +872,7 @@ def test_integers_are_the_packed_ones(
     shape = (21, 19)
     scheme = scheme_of(attributes, shape)
     parts = random_components(np.random.default_rng(bits), attributes, shape)
-    words = parts["packed_weight"].reshape(scheme.packed_shape(shape))
+    words = parts["packed_weight"].reshape(scheme.shapes(shape)["packed_weight"])
     found = integers(scheme, shape, parts["packed_weight"])
     assert found.dtype == (np.int8 if signed else np.uint8)
     for row, column in itertools.product(range(shape[0]), range(shape[1])):
@@ -940,7 +940,7 @@ def assert_within_half_a_step(
     result = restore(components, attributes, array.shape, dtype=np.float64)
     matrix = array.reshape(len(array), -1).astype(np.float64)
     scheme = scheme_of(attributes, array.shape, components["packed_weight"].dtype)
-    scales = components["scales"].astype(np.float64).reshape(scheme.scales_shape(array.shape))
+    scales = components["scales"].astype(np.float64).reshape(scheme.shapes(array.shape)["scales"])
     group, axis = scheme.group_length(array.shape), scheme.group_axis
     step = scales.repeat(group, axis)[: matrix.shape[0], : matrix.shape[1]]
     error = np.abs(result.reshape(matrix.shape) - matrix)
