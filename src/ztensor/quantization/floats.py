@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ztensor.errors import UnsupportedError
-from ztensor.ext import FileObjects, TensorObject, View, element_count, slice_of
-from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS, GgufBlocks
-from ztensor.quantization.group_profiles import PROFILES
-from ztensor.quantization.scheme import GroupScheme
+from ztensor.ext import LAYOUTS, FileObjects, Quantized, TensorObject, View, element_count, slice_of
+from ztensor.quantization.gguf_blocks import GgufBlocks
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -37,22 +34,16 @@ def floats_of(
     Raises:
         UnsupportedError: this release cannot take blocks of the type apart.
     """
-    found = file.object(name)
-    attributes = dict(found.attributes or {})
-    if found.format in PROFILES:
-        attributes.clear()
-    elif found.format == "quantized_group":
-        for field in dataclasses.fields(GroupScheme):
-            attributes.pop(field.name, None)
-    elif found.format not in GGUF_LAYOUTS:
+    tensor_object = file.object(name)
+    layout = LAYOUTS.get(tensor_object.format)
+    if not isinstance(layout, Quantized):
         return None
-    else:
-        try:
-            GGUF_LAYOUTS[found.format].require_known()
-        except UnsupportedError as error:
-            error.locate(file=file.name, object_name=name)
-            error.hint = "exclude the object to convert the others"
-            raise
+    try:
+        attributes = layout.float_attributes(tensor_object.attributes or {})
+    except UnsupportedError as error:
+        error.locate(file=file.name, object_name=name)
+        error.hint = "exclude the object to convert the others"
+        raise
     return functools.partial(dequantized, file, name, threads=1), attributes
 
 
@@ -74,11 +65,12 @@ def dequantized(file: FileObjects, name: str, *, threads: int | None = None) -> 
         SourceError: the bytes could not be read.
     """
     found = file.object(name)
+    layout = LAYOUTS.get(found.format)
     is_scattered = "g_idx" in found.components and len(found.shape) > 1
     if is_scattered or element_count(found.shape) <= _PIECE:
         yield file.tensor(name, copy=True).dequantize(threads=threads).reshape(-1)
-    elif found.format in GGUF_LAYOUTS and len(found.shape) < 2:  # no rows to read some of
-        yield from _blocks(file, name, GGUF_LAYOUTS[found.format], threads)
+    elif isinstance(layout, GgufBlocks) and len(found.shape) < 2:  # one row of all blocks
+        yield from _blocks(file, name, layout, threads)
     else:
         yield from _groups(file, name, found, threads)
 

@@ -30,7 +30,7 @@ from ztensor.quantization.scheme import float_dtype
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import DTypeLike
 
@@ -153,6 +153,11 @@ class GgufBlocks(Quantized):
             work, [(slice(first, first + step), slice(None)) for first in firsts]
         )
         return result
+
+    def float_attributes(self, attributes: Mapping[str, object]) -> dict[str, object]:
+        """Return all attributes. See `Quantized`."""
+        self.require_known()
+        return dict(attributes)
 
     def require_known(self) -> None:
         """Raise where this release cannot take blocks of the type apart.

@@ -95,6 +95,7 @@ class Groups:
     """The arithmetic of the layout, as `ztensor.ext.Quantized` has it."""
 
     dequantize = staticmethod(dequantize_array)
+    float_attributes = staticmethod(GroupScheme.other_attributes)
     integers = staticmethod(integers_of_view)
     rows = GroupRows
 

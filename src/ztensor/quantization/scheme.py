@@ -225,6 +225,12 @@ class GroupScheme:
             given["packing"] = _default_packing(given["bits"], packed_dtype)
         return cls(**given)
 
+    @classmethod
+    def other_attributes(cls, attributes: Mapping[str, object]) -> dict[str, object]:
+        """Return the attributes that no scheme has."""
+        own = {field.name for field in dataclasses.fields(cls)}
+        return {name: value for name, value in attributes.items() if name not in own}
+
     def to_attributes(self) -> dict[str, object]:
         """Return the attributes of an object: the specification's three, then what differs."""
         attributes: dict[str, object] = {}

@@ -8,8 +8,15 @@ import numpy as np
 import torch
 
 from ztensor.errors import ArgumentTypeError, ZTensorError, describe
-from ztensor.ext import FileObjects, Objects, load_files, no_collection, thread_count
-from ztensor.quantization.group_profiles import PROFILES
+from ztensor.ext import (
+    LAYOUTS,
+    FileObjects,
+    Objects,
+    Quantized,
+    load_files,
+    no_collection,
+    thread_count,
+)
 from ztensor.torch.devices import device_of, read_meta, read_onto
 from ztensor.torch.values import SPARSE, array_to_torch, to_torch, view_in_torch
 from ztensor.typing import TorchDevice
@@ -76,12 +83,11 @@ def read_torch(
         file = objects.part(one)
         kind = file.object(one).format
         if kind not in ("dense", *SPARSE):
-            quantized = kind in ("quantized_group", *PROFILES)
             raise ArgumentTypeError(
                 "torch has no such layout; "
                 + (
                     "torch.from_numpy(reader.read(name).dequantize()) approximates it"
-                    if quantized
+                    if isinstance(LAYOUTS.get(kind), Quantized)
                     else "read(name) gives its components"
                 ),
                 file=file.name,

@@ -25,13 +25,14 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     BY_LONG_NAME,
+    LAYOUTS,
     LOGICAL_TYPES,
     Blocks,
     Component,
+    Quantized,
     numpy_dtype,
     typed_array,
 )
-from ztensor.quantization.group_profiles import PROFILES
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -234,7 +235,7 @@ def to_torch(tensor: Tensor) -> Any:
             f"torch has no layout {describe(tensor.format)}; "
             + (
                 "ztensor.torch.dequantize(tensor) gives its values"
-                if tensor.format == "quantized_group" or tensor.format in PROFILES
+                if isinstance(LAYOUTS.get(tensor.format), Quantized)
                 else "its arrays are in .components"
             )
         )

@@ -283,7 +283,7 @@ def test_what_was_found_is_told(size: object, found: str) -> None:
     with pytest.raises(LayoutError) as caught:
         MX.require_valid(view)
     assert caught.value.found == found
-    assert caught.value.expected == "block_size: 2 or more, a divisor of 8"
+    assert caught.value.expected == "2 or more, a divisor of 8"
 
 
 @pytest.mark.parametrize(

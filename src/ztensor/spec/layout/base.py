@@ -227,6 +227,14 @@ class Quantized(Layout):
             ArgumentValueError: another `dtype`.
         """
 
+    def float_attributes(self, attributes: Mapping[str, object]) -> dict[str, object]:
+        """Return the attributes that the dequantized object keeps: all that say nothing of codes.
+
+        Raises:
+            UnsupportedError: this release cannot dequantize the object.
+        """
+        return dict(attributes)
+
     def integers(self, view: View) -> Array:
         """Return the codes of an object, one byte each; a new array.
 

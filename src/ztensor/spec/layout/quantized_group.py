@@ -22,10 +22,12 @@ from ztensor.spec.layout.base import Array, Part, Quantized, Rows, View
 from ztensor.spec.model.manifest import TensorObject
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import DTypeLike
 
 
-# The arithmetic, by the layout's name: `dequantize`, `integers` and `rows` of `Quantized`.
+# The arithmetic, by the layout's name: methods of `Quantized`.
 DEQUANTIZERS: Registry[str, Any] = Registry(
     {"quantized_group": "ztensor.quantization.groups:GROUPS"}
 )
@@ -48,6 +50,11 @@ class QuantizedGroup(Quantized):
         """Return the floats that the codes stand for; a new array. See `Quantized`."""
         floats: Array = DEQUANTIZERS[self.name].dequantize(view, dtype=dtype, threads=threads)
         return floats
+
+    def float_attributes(self, attributes: Mapping[str, object]) -> dict[str, object]:
+        """Return all attributes but those of the scheme. See `Quantized`."""
+        own: dict[str, object] = DEQUANTIZERS[self.name].float_attributes(attributes)
+        return own
 
     def integers(self, view: View) -> Array:
         """Return the codes; a new array. See `Quantized`."""
