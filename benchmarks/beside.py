@@ -1,4 +1,4 @@
-"""The budgets that need a server, a copy of a file or torch: the rest of `make bench-quick`.
+"""The budgets that need a server, a copy of a file or torch: the rest of `make bench`.
 
     python -m benchmarks.beside [--rounds N] [--dir FOLDER]
 

@@ -1,6 +1,6 @@
 """Write `docs/cli.md`: the page on the command line, out of the command's own help.
 
-    make cli-page
+    make suite SUITE=pages
 
 `cli.md.in` is the page's frame. Of its lines, `{{ ls }}` becomes what `ztensor ls --help` says, and
 each example of that help with what it prints; `{{ about }}` is what the command is, `{{ start }}`

@@ -1,6 +1,6 @@
 """Write `docs/core.md`: every file of the core in the order to read them, a sentence for each.
 
-    make core-page
+    make suite SUITE=pages
 
 The order is that in which the docstring of each package's `__init__` names its files; the sentence
 is the first of a file's own docstring. A file that is named nowhere is an error.

@@ -1,6 +1,6 @@
 """Write `docs/versions.md`: what each version of the format can say, asked of what writes it.
 
-    make versions-page
+    make suite SUITE=pages
 
 Nothing of the table is written by hand but its words. Whether a version can say something is asked
 of what writes it (`container.EMITTERS`): it refuses an object before a byte is written, or does

@@ -62,7 +62,7 @@ BLOCK = 128  # cases that vary one file
 WHOLE = 43  # every so many of them get all that users do, as the file itself does
 GROWN = 32  # every so many blocks a file is grown
 GROWN_BYTES = range(4 << 10, 64 << 10)  # how long it is then
-# What the worst known files of a target are called where `make budget` has them.
+# What the worst known files of a target are called where `make suite SUITE=budget` has them.
 SHAPES = {
     "zt-0.1": ["zt 0.1"],
     "zt-1.0": ["zt 1.0"],

@@ -2,8 +2,8 @@
 
 `make test` takes a sample of each long table. It has cases of every kind that the table has (each
 format, each attack, each fault), drawn with a fixed seed: it is the same in each run and process.
-`ZTENSOR_TESTS=full` takes whole tables, and more examples from Hypothesis; `make attacks`,
-`make remote` and `make distributed` set it. Nothing else reads the variable.
+`ZTENSOR_TESTS=full` takes whole tables, and more examples from Hypothesis. The suites `attacks`,
+`remote` and `distributed` (`make suite`) set it. Nothing else reads the variable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copy the core and its tests into an empty folder, and run them there with no wing present.
 
-`make core-alone` calls it. The core is `spec/`, `io/`, `threads/`, the files at the top that are
-not a framework's, `numpy.py` and `testing/`; its tests are those of `tests/unit/spec`,
+`make suite SUITE=core-alone` calls it. The core is `spec/`, `io/`, `threads/`, the files at the top
+that are not a framework's, `numpy.py` and `testing/`; its tests are those of `tests/unit/spec`,
 `tests/unit/io`, and the files of `tests/unit` that are named below. It prints how many tests ran
 and how long that took; the exit code is pytest's.
 

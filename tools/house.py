@@ -1,4 +1,4 @@
-"""Print the size and the order of the source tree beside committed figures: `make house`.
+"""Print the size and the order of the source tree beside committed figures: part of `make lint`.
 
 It fails where a figure is above the one in `tools/house.json`: a change that needs that writes the
 file anew, with `--write`, and so says so. It needs Python alone.

@@ -1,4 +1,4 @@
-"""Measure what listing or refusing the worst known files costs: `make budget`.
+"""Measure what listing or refusing the worst known files costs: `make suite SUITE=budget`.
 
 python tests/attacks/budget.py                    every format, 1 kB to 16 MB
 python tests/attacks/budget.py --quick            short files under a low floor, a minute

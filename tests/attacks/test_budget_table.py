@@ -1,4 +1,4 @@
-"""The short form of `make budget`: short files of worst shapes of every format, under a low floor.
+"""`make suite SUITE=budget` in short: small files of worst shapes of every format, a low floor.
 
 Some shapes of each format, all of them in the full form; and several formats in a process, since
 each imports every library.

@@ -98,7 +98,7 @@ def test_a_deflated_pickle_pays_for_its_stored_length() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PICKLES)
 def test_the_worst_shapes_stay_in_the_budget(name: str) -> None:
-    """The shapes of `make budget`, as long as a whole pass of them is quick."""
+    """The shapes of `make suite SUITE=budget`, as long as a whole pass of them is quick."""
     make: Callable[[int], bytes] = PICKLES[name]
     result = require_listed_in_budget(legacy(make(20_000)))
     assert isinstance(result, (list, ZTensorError))

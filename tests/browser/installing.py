@@ -1,4 +1,4 @@
-"""Find a browser, install one (`make browser`), start it.
+"""Find a browser, install one (`make suite SUITE=browser`), start it.
 
 Only Debian's own package is installed, and only by root or by who may be root without a password;
 elsewhere the command to run is printed, and nothing is changed.
@@ -20,7 +20,7 @@ INSTALL = (
     "apt-get", "install", "--yes", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=120",
     "chromium-headless-shell",
 )  # fmt: skip
-ADVICE = "run `make browser`, or install Chromium and set ZTENSOR_BROWSER to its path"
+ADVICE = "run `make suite SUITE=browser`, or install Chromium and set ZTENSOR_BROWSER to its path"
 
 
 def found_browser() -> str | None:

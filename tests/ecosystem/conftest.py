@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings(warnings))
         for name in sorted(NEEDS.get(Path(item.path).name, ())):
             if importlib.util.find_spec(name) is None:
-                reason = f"{name} is not installed here; `make ecosystem` tests beside it"
+                reason = f"{name} is not installed: `make suite SUITE=ecosystem`"
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 

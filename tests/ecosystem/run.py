@@ -1,6 +1,6 @@
 """Run the tests of each library of `environments.toml` in an environment of its own.
 
-    python -m tests.ecosystem.run                    all of them: `make ecosystem`
+    python -m tests.ecosystem.run                    all of them: `make suite SUITE=ecosystem`
     python -m tests.ecosystem.run peft timm-newest   some of them
     python -m tests.ecosystem.run --list             what there is, and what each installs
 

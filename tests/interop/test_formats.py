@@ -1,6 +1,6 @@
 """Every format does what its own library says, column by column.
 
-Each test is a cell of the table that `make formats` prints and `docs/formats.md` shows.
+Each test is a cell of the table that `make suite SUITE=formats` prints and `docs/formats.md` shows.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_a_cell(format_: Format, column: str, sample_of: Callable[[Format], Samp
         pytest.skip(f"not installed: {', '.join(needed)}")
     found = COLUMNS[column](sample_of(format_))
     on_page = shown(format_.title)[list(COLUMNS).index(column)]
-    assert found == on_page, f"{PAGE.name} shows another; `make formats` prints the table"
+    assert found == on_page, f"{PAGE.name} differs from `make suite SUITE=formats`"
 
 
 def test_the_page_has_every_row_and_column() -> None:

@@ -1,6 +1,6 @@
 """Every element type goes from every framework to every other, in every layout, bit for bit.
 
-Each test is a cell of the table that `make frameworks` prints and `docs/frameworks.md` shows.
+Each test is a cell of the table in `docs/frameworks.md`; `make suite SUITE=frameworks` prints it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Look at checkpoints that are in use, and list which findings fire: none should be an error.
 
-    python tests/real/healthy.py                  what `make healthy` runs
+    python tests/real/healthy.py                  what `make suite SUITE=healthy` runs
     python tests/real/healthy.py --write-docs     writes the table of docs/insight.md, too
     python tests/real/healthy.py --only silero    some packages
 

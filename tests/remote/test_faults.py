@@ -68,7 +68,7 @@ def test_a_right_result_or_one_error_of_ours(scene: Scene, fault: str) -> None:
 @pytest.mark.parametrize("is_filled", [False, True])
 def test_the_same_through_a_cache(scene: Scene, tmp_path: Path, *, is_filled: bool) -> None:
     """What is kept is never half, nor of another version: a good read after the fault is right."""
-    for fault in CUT_OR_CHANGED:  # `make remote` tries every fault against every operation so
+    for fault in CUT_OR_CHANGED:  # each against every operation: `make suite SUITE=remote`
         scene.cache = str(tmp_path / fault.replace(" ", "-"))
         if is_filled:
             scene.restore()

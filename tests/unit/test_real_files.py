@@ -1,4 +1,4 @@
-"""What `make real-files` does: it notices what is wrong, and its pins are whole."""
+"""What `make suite SUITE=real-files` does: it notices what is wrong, and its pins are whole."""
 
 from __future__ import annotations
 

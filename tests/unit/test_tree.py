@@ -61,8 +61,8 @@ def test_the_map_of_a_room_names_all_of_it(room: Path) -> None:
 def test_the_page_of_the_core_has_each_of_its_files() -> None:
     page = (ROOT / "docs" / "core.md").read_text("utf-8")
     made = runpy.run_path(str(ROOT / "docs" / "make_core.py"))["page"]()
-    counts = re.compile(r"[\d,]+\s+lines, [\d,]+")  # `make core-page` brings them up to date
-    assert counts.sub("-", page) == counts.sub("-", made), "make core-page"
+    counts = re.compile(r"[\d,]+\s+lines, [\d,]+")  # from `make suite SUITE=pages`
+    assert counts.sub("-", page) == counts.sub("-", made), "make suite SUITE=pages"
 
 
 def _name(path: Path) -> str:

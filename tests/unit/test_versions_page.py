@@ -24,7 +24,7 @@ def generator() -> Any:
 
 
 def test_the_page_is_what_is_generated(generator: Any) -> None:
-    """`make versions-page` writes it anew."""
+    """`make suite SUITE=pages` writes it anew."""
     assert (DOCS / "versions.md").read_text("utf-8") == generator.page()
 
 

@@ -135,7 +135,7 @@ def test_examples_do_what_they_say_and_print_what_the_page_shows(
 
 @pytest.mark.slow
 def test_the_page_is_what_the_generator_writes(page: str) -> None:
-    """Where it is not, `make cli-page` writes it anew."""
+    """Where it is not, `make suite SUITE=pages` writes it anew."""
     assert page == MAKE_CLI.page()
 
 
