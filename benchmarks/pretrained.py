@@ -3,13 +3,12 @@
     .venvs/ecosystem-transformers-newest/bin/python -m benchmarks.pretrained [--rounds N] [--cpu]
 
 `make suite SUITE=ecosystem` makes that environment. The model is a Llama of 330 MB with random
-weights. Each load is in a process of its own, in turn, with both libraries imported and a small model loaded
-before the clock starts. Private memory is what the process has to itself: pages of files that it
-maps are not, so weights that are views of the file cost none. Both sides map the file, so a load
-is mostly the library making the model: what ours spends in functions of the library is measured
-apart, since it is the least a load through them can take. A second column adds the sum of every
-weight, which reads all.
-"""
+weights. Each load is in a process of its own, in turn, with both libraries imported and a small
+model loaded before the clock starts. Private memory is what the process has to itself: pages of
+files that it maps are not, so weights that are views of the file cost none. Both sides map the
+file, so a load is mostly the library making the model: what ours spends in functions of the
+library is measured apart, since it is the least a load through them can take. A second column
+adds the sum of every weight, which reads all."""
 
 from __future__ import annotations
 

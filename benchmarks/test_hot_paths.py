@@ -1,4 +1,4 @@
-"""Our own hot paths under pytest-benchmark: `make suite SUITE=bench-paths`. Small enough to run often.
+"""Our own hot paths under pytest-benchmark, in two minutes: `make suite SUITE=bench-paths`.
 
 It compares one commit with another on one machine, and judges nothing. How we do beside other
 libraries is what `benchmarks/run.py` measures.
