@@ -8,7 +8,8 @@ model loaded before the clock starts. Private memory is what the process has to 
 files that it maps are not, so weights that are views of the file cost none. Both sides map the
 file, so a load is mostly the library making the model: what ours spends in functions of the
 library is measured apart, since it is the least a load through them can take. A second column
-adds the sum of every weight, which reads all."""
+adds the sum of every weight, which reads all.
+"""
 
 from __future__ import annotations
 
