@@ -6,7 +6,7 @@ project's code knows about them becomes attributes. `docs/quantized.md` has the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,7 +36,7 @@ NF4 = np.array(
     ],
     np.float32,
 )
-# Added to the zero points a checkpoint stores.
+# Added to the zero points that a GPTQ checkpoint stores, by its format.
 _GPTQ_OFFSETS = {"gptq": 1, "gptq_v2": 0}
 
 
@@ -46,79 +46,68 @@ def gptq(
     scales: Array,
     g_idx: Array | None = None,
     *,
-    bits: int = 4,
-    group_size: int | None = None,
     checkpoint_format: str = "gptq",
+    **options: Any,
 ) -> View:
-    """Return the object that GPTQ tensors make; see `Tensor.from_gptq`."""
+    """Return the object of a GPTQ layer; see `Tensor.from_gptq`."""
     if checkpoint_format not in _GPTQ_OFFSETS:
         raise ArgumentValueError(
             "unknown checkpoint_format of GPTQ",
             expected=" or ".join(map(repr, _GPTQ_OFFSETS)),
             found=describe(checkpoint_format),
         )
-    _require_matrices(qweight=qweight, qzeros=qzeros, scales=scales)
-    _require_integer("bits", bits, 1, 8)
-    shape = (len(qweight) * qweight.itemsize * 8 // bits, qweight.shape[1])
-    group = _group_size(group_size, shape[0], len(scales))
-    components = {"packed_weight": qweight, "scales": scales, "zeros": qzeros}
-    attributes: dict[str, object] = {
-        "bits": bits,
-        "group_size": group,
-        "packing": _packing(bits, qweight),
-    }
-    if _GPTQ_OFFSETS[checkpoint_format]:
-        attributes["zero_offset"] = _GPTQ_OFFSETS[checkpoint_format]
-    if g_idx is not None and not np.array_equal(
-        g_idx, np.arange(shape[0]) // (shape[0] if group == -1 else group)
-    ):
-        components["g_idx"] = g_idx
-        attributes["desc_act"] = True
-    return _fitting(View(shape, components, attributes))
+    offset = _GPTQ_OFFSETS[checkpoint_format]
+    own = {"zero_offset": offset} if offset else {}
+    view = _layer(qweight, qzeros, scales, 0, own, **options)
+    rows, group = view.shape[0], view.attributes["group_size"]
+    if g_idx is None or np.array_equal(g_idx, np.arange(rows) // (rows if group == -1 else group)):
+        return _fitting(*view)
+    return _fitting(
+        view.shape, {**view.arrays, "g_idx": g_idx}, {**view.attributes, "desc_act": True}
+    )
 
 
-def awq(
+def awq(qweight: Array, qzeros: Array, scales: Array, **options: Any) -> View:
+    """Return the object of an AWQ layer; see `Tensor.from_awq`."""
+    own = {"pack_axis": 1, "order": "awq"}
+    return _fitting(*_layer(qweight, qzeros, scales, 1, own, **options))
+
+
+def _layer(
     qweight: Array,
     qzeros: Array,
     scales: Array,
+    pack_axis: int,
+    own: Mapping[str, object],
     *,
     bits: int = 4,
     group_size: int | None = None,
 ) -> View:
-    """Return the object that AWQ tensors make; see `Tensor.from_awq`."""
-    _require_matrices(qweight=qweight, qzeros=qzeros, scales=scales)
+    """Return the object of a layer whose rows are grouped; `own`: further attributes."""
+    for name, array in (("qweight", qweight), ("qzeros", qzeros), ("scales", scales)):
+        if array.ndim != 2:
+            raise ArgumentValueError(
+                f"{name} is a matrix", expected="two dimensions", found=describe(array.shape)
+            )
     _require_integer("bits", bits, 1, 8)
-    shape = (len(qweight), qweight.shape[1] * qweight.itemsize * 8 // bits)
-    attributes: dict[str, object] = {
+    rows, columns = qweight.shape
+    per_axis = qweight.itemsize * 8
+    shape = (rows, columns * per_axis // bits) if pack_axis else (rows * per_axis // bits, columns)
+    attributes = {
         "bits": bits,
         "group_size": _group_size(group_size, shape[0], len(scales)),
         "packing": _packing(bits, qweight),
-        "pack_axis": 1,
-        "order": "awq",
+        **own,
     }
-    components = {"packed_weight": qweight, "scales": scales, "zeros": qzeros}
-    return _fitting(View(shape, components, attributes))
+    return View(shape, {"packed_weight": qweight, "scales": scales, "zeros": qzeros}, attributes)
 
 
 def int8(weight: Array, absmax: Array) -> View:
-    """Return the object that int8 rows and their largest magnitudes make; see `from_int8`."""
-    axis = min(1, weight.ndim - 1)
-    components = {
-        "packed_weight": weight,
-        "scales": absmax,
-        "zeros": np.zeros(1, np.float32),
-        "global_scale": np.array([1 / 127], np.float32),
-    }
-    attributes: dict[str, object] = {
-        "bits": 8,
-        "group_size": -1,
-        "packing": "1_per_i8",
-        "pack_axis": axis,
-        "group_axis": axis,
-        "signed": True,
-        "shared_zero": True,
-    }
-    return _fitting(View(weight.shape, components, attributes))
+    """Return the object of int8 rows and their largest magnitudes; see `Tensor.from_int8`."""
+    arrays = {"global_scale": np.array([1 / 127], np.float32)}
+    return _symmetric(
+        weight, absmax, weight.shape, -1, arrays, bits=8, packing="1_per_i8", signed=True
+    )
 
 
 def nf4(
@@ -129,34 +118,28 @@ def nf4(
     block_size: int = 64,
     codebook: Array | None = None,
 ) -> View:
-    """Return the object that 4-bit codes and their blocks' magnitudes make; see `from_nf4`."""
+    """Return the object of 4-bit codes and their blocks' magnitudes; see `Tensor.from_nf4`."""
     shape = tuple(shape)
-    attributes = _blocks_of_rows(shape, block_size, order="reversed", element=CODEBOOK)
     _require_integer("block_size", block_size, 1, 1 << 31)
     if len(shape) > 1 and shape[0] > 1 and element_count(shape[1:]) % block_size:
         raise ArgumentValueError(
-            "blocks that reach from one row into the next cannot be told by axes",
+            "a block crosses the end of a row, which the attributes cannot describe",
             expected=f"rows of a multiple of {block_size} elements, or the shape [1, count]",
             found=f"the shape {describe(shape)}",
         )
-    components = {
-        "packed_weight": weight,
-        "scales": absmax,
-        "zeros": np.zeros(1, np.float32),
-        "codebook": NF4 if codebook is None else codebook,
-    }
-    return _fitting(View(shape, components, attributes))
+    arrays = {"codebook": NF4 if codebook is None else codebook}
+    return _symmetric(weight, absmax, shape, block_size, arrays, order="reversed", element=CODEBOOK)
 
 
 def mxfp4(blocks: Array, scales: Array, *, shape: Sequence[int] | None = None) -> View:
-    """Return the object that MXFP4 blocks and their exponents make; see `from_mxfp4`."""
-    return _fp4(blocks, scales, 32, "float8_e8m0fnu", shape)
+    """Return the object of MXFP4 blocks and their exponents; see `Tensor.from_mxfp4`."""
+    return _fp4(blocks, scales, 32, "float8_e8m0fnu", shape, {})
 
 
 def nvfp4(
     weight: Array, scales: Array, global_scale: Array, *, shape: Sequence[int] | None = None
 ) -> View:
-    """Return the object that NVFP4 codes and their two scales make; see `from_nvfp4`."""
+    """Return the object of NVFP4 codes and their two scales; see `Tensor.from_nvfp4`."""
     try:
         factor = np.asarray(global_scale, np.float32).reshape(-1)
     except (TypeError, ValueError) as error:
@@ -172,7 +155,7 @@ def _fp4(
     block_size: int,
     scale_type: str,
     shape: Sequence[int] | None,
-    more: Mapping[str, Array] | None = None,
+    arrays: Mapping[str, Array],
 ) -> View:
     if scales.dtype == np.uint8:
         scales = scales.view(numpy_dtype(scale_type))
@@ -186,28 +169,40 @@ def _fp4(
         if scales.ndim == 0:
             raise ArgumentValueError("scales have at least one dimension", found="a scalar")
         shape = (*scales.shape[:-1], scales.shape[-1] * block_size)
-    components = {
-        "packed_weight": packed,
-        "scales": scales,
-        "zeros": np.zeros(1, np.float32),
-        **(more or {}),
-    }
-    attributes = _blocks_of_rows(tuple(shape), block_size, element="f4_e2m1")
-    return _fitting(View(tuple(shape), components, attributes))
+    return _symmetric(packed, scales, tuple(shape), block_size, arrays, element="f4_e2m1")
 
 
-def _blocks_of_rows(shape: tuple[int, ...], block_size: int, **more: object) -> dict[str, object]:
-    """Return the attributes of bytes with two codes each, in blocks along the later dimensions."""
+def _symmetric(
+    packed: Array,
+    scales: Array,
+    shape: tuple[int, ...],
+    block_size: int,
+    arrays: Mapping[str, Array],
+    **own: object,
+) -> View:
+    """Return an object in blocks along the later dimensions, whose zero point is 0.
+
+    Args:
+        packed: the codes; 4-bit pairs unless `own` says otherwise.
+        scales: one for each block.
+        shape: the object's shape.
+        block_size: elements in a block; -1 for the whole axis.
+        arrays: further components.
+        own: further attributes.
+    """
     axis = min(1, len(shape) - 1)
-    return {
+    attributes = {
         "bits": 4,
         "group_size": block_size,
         "packing": "2_per_u8",
         "pack_axis": axis,
         "group_axis": axis,
         "shared_zero": True,
-        **more,
+        **own,
     }
+    zeros = np.zeros(1, np.float32)
+    components = {"packed_weight": packed, "scales": scales, "zeros": zeros, **arrays}
+    return _fitting(shape, components, attributes)
 
 
 def _packing(bits: int, words: Array) -> str:
@@ -242,20 +237,15 @@ def _require_integer(name: str, value: int, low: int, high: int) -> None:
         )
 
 
-def _require_matrices(**arrays: Array) -> None:
-    for name, array in arrays.items():
-        if array.ndim != 2:
-            raise ArgumentValueError(
-                f"{name} is a matrix", expected="two dimensions", found=describe(array.shape)
-            )
-
-
-def _fitting(view: View) -> View:
+def _fitting(
+    shape: tuple[int, ...], arrays: Mapping[str, Array], attributes: Mapping[str, object]
+) -> View:
     """Return an object whose components fit its attributes.
 
     Raises:
         ArgumentValueError: they do not.
     """
+    view = View(shape, arrays, attributes)
     try:
         require_fit(scheme_of(view), view.shape, view.arrays)
     except (FormatError, UnsupportedError) as error:

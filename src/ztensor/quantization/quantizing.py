@@ -13,7 +13,7 @@ from ztensor.errors import (
     UnsupportedError,
     describe,
 )
-from ztensor.ext import STORAGE_TYPES
+from ztensor.ext import STORAGE_TYPES, View
 from ztensor.quantization.dequantizing import group_cubes
 from ztensor.quantization.scheme import (
     ORDERS,
@@ -49,8 +49,8 @@ def quantize(
     zeros: str = "float",
     zero_offset: int = 0,
     scale_dtype: DTypeLike = "float16",
-) -> tuple[dict[str, Array], dict[str, object]]:
-    """Return the components and attributes of `array`, each element rounded to the nearest step.
+) -> View:
+    """Return the object of `array`, each element rounded to the nearest step of its group.
 
     A group's steps reach from its smallest to its largest element, zero always among them, so
     zeros stay zeros. The scale is rounded up, never down, to `scale_dtype`; every element comes
@@ -73,7 +73,7 @@ def quantize(
         scale_dtype: `float16`, `bfloat16`, `float32` or `float64`.
 
     Returns:
-        The components `packed_weight`, `scales` and `zeros`, each flat, and the attributes.
+        An object with the components `packed_weight`, `scales` and `zeros`.
 
     Raises:
         NotRepresentableError: NaN or infinities, values too large for `scale_dtype`, complex
@@ -140,11 +140,11 @@ def quantize(
         _pack(scheme, (grouped_first(points) - zero_offset).T, grouped_first(stored_zeros).T)
         stored_zeros = stored_zeros.view(container)
     components = {
-        "packed_weight": words.view(container).reshape(-1),
-        "scales": stored_scales.reshape(-1),
-        "zeros": stored_zeros.reshape(-1),
+        "packed_weight": words.view(container),
+        "scales": stored_scales,
+        "zeros": stored_zeros,
     }
-    return components, scheme.to_attributes()
+    return View(shape, components, scheme.to_attributes())
 
 
 def quantizable(array: ArrayLike) -> Array:

@@ -20,7 +20,7 @@ from ztensor.quantization.scheme import matrix_shape
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -32,15 +32,13 @@ _FP4_MAX, _E4M3_MAX = 6, 448  # the largest values of e2m1 and e4m3
 _FP4_MAX_EXPONENT = 2  # of 6 = 1.5 * 2^2
 
 
-def quantize_as(
-    array: ArrayLike, recipe: str | None = None, **options: Any
-) -> tuple[Mapping[str, Array], Mapping[str, object]]:
-    """Return the components and attributes of an array quantized by a recipe of `RECIPES`.
+def quantize_as(array: ArrayLike, recipe: str | None = None, **options: Any) -> View:
+    """Return the object of an array quantized by a recipe of `RECIPES`; its components are flat.
 
     Args:
         array: finite numbers, of at least one dimension.
-        recipe: its name; None for the arguments of `quantize` as they are.
-        options: what the recipe takes.
+        recipe: its name; None for `quantize`.
+        options: keyword arguments of the recipe.
 
     Raises:
         NotRepresentableError: the array cannot be quantized so.
@@ -55,19 +53,19 @@ def quantize_as(
         inspect.signature(function).bind(array, **options)
     except TypeError as error:
         raise ArgumentValueError(f"quantizing does not go so: {error}") from error
-    made: tuple[Mapping[str, Array], Mapping[str, object]] = function(array, **options)
-    return made
+    view: View = function(array, **options)
+    return view._replace(arrays={role: part.reshape(-1) for role, part in view.arrays.items()})
 
 
-def _gptq(array: ArrayLike, *, zero_offset: int = 1, **options: Any) -> Any:
+def _gptq(array: ArrayLike, *, zero_offset: int = 1, **options: Any) -> View:
     return quantize(array, zero_offset=zero_offset, **{"zeros": "packed", **options})
 
 
-def _awq(array: ArrayLike, **options: Any) -> Any:
+def _awq(array: ArrayLike, **options: Any) -> View:
     return quantize(array, **{"zeros": "packed", "pack_axis": 1, "order": "awq", **options})
 
 
-def _int8(array: ArrayLike) -> Any:
+def _int8(array: ArrayLike) -> View:
     """Rows, divided by their largest magnitude, in steps of 1/127."""
     source = quantizable(array)
     rows = source.reshape(matrix_shape(source.shape) if source.ndim > 1 else (1, -1))
@@ -76,10 +74,10 @@ def _int8(array: ArrayLike) -> Any:
     for part in _parts(rows):
         codes[part] = np.rint(rows[part] * np.float32(127) / _divisors(absmax[part]))
     absmax = absmax if source.size else absmax[:0]
-    return _parted(checkpoints.int8(codes.reshape(source.shape), absmax))
+    return checkpoints.int8(codes.reshape(source.shape), absmax)
 
 
-def _nf4(array: ArrayLike, *, block_size: int = 64) -> Any:
+def _nf4(array: ArrayLike, *, block_size: int = 64) -> View:
     """Blocks, divided by their largest magnitude, to the nearest entry of the codebook."""
     blocks, shape = _blocks(array, block_size)
     absmax = _largest(blocks)
@@ -87,20 +85,20 @@ def _nf4(array: ArrayLike, *, block_size: int = 64) -> Any:
     codes = _codes(blocks, absmax, lambda x: np.searchsorted(between, x).astype(np.uint8))
     packed = np.left_shift(codes[:, 0::2], 4)
     packed |= codes[:, 1::2]
-    return _parted(checkpoints.nf4(packed, absmax, shape, block_size=block_size))
+    return checkpoints.nf4(packed, absmax, shape, block_size=block_size)
 
 
-def _mxfp4(array: ArrayLike) -> Any:
+def _mxfp4(array: ArrayLike) -> View:
     """Blocks of 32, divided by the power of two that gives the largest e2m1's top exponent."""
     blocks, shape = _blocks(array, 32)
     exponents = np.frexp(_largest(blocks))[1] - 1 - _FP4_MAX_EXPONENT
     stored = np.clip(exponents + 127, 0, 254).astype(np.uint8)
     scales = np.ldexp(np.float32(1), stored.astype(np.int32) - 127)
     packed = _fp4_pairs(blocks, scales)
-    return _parted(checkpoints.mxfp4(packed, stored, shape=shape))
+    return checkpoints.mxfp4(packed, stored, shape=shape)
 
 
-def _nvfp4(array: ArrayLike) -> Any:
+def _nvfp4(array: ArrayLike) -> View:
     """Blocks of 16 with e4m3 scales, whose own scale maps the largest of them to 448."""
     blocks, shape = _blocks(array, 16)
     largest = _largest(blocks)
@@ -108,10 +106,10 @@ def _nvfp4(array: ArrayLike) -> Any:
     stored = np.clip(largest / _FP4_MAX / factor, 0, _E4M3_MAX)
     scales = stored.astype(numpy_dtype("float8_e4m3fn"))
     packed = _fp4_pairs(blocks, scales.astype(np.float32) * factor)
-    return _parted(checkpoints.nvfp4(packed, scales, np.asarray(factor), shape=shape))
+    return checkpoints.nvfp4(packed, scales, np.asarray(factor), shape=shape)
 
 
-RECIPES: dict[str, Callable[..., Any]] = {
+RECIPES: dict[str, Callable[..., View]] = {
     "gptq": _gptq,
     "awq": _awq,
     "int8": _int8,
@@ -119,10 +117,6 @@ RECIPES: dict[str, Callable[..., Any]] = {
     "mxfp4": _mxfp4,
     "nvfp4": _nvfp4,
 }
-
-
-def _parted(view: View) -> tuple[Mapping[str, Array], Mapping[str, object]]:
-    return {role: array.reshape(-1) for role, array in view.arrays.items()}, view.attributes
 
 
 def _blocks(array: ArrayLike, block_size: int) -> tuple[Array, tuple[int, ...]]:

@@ -33,7 +33,6 @@ from ztensor.errors import (
 from ztensor.io.tensor import Tensor
 from ztensor.quantization.dequantizing import dequantize, integers
 from ztensor.quantization.namespace import NumpyNamespace
-from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.scheme import GroupScheme, Packing, require_sizes
 from ztensor.spec.model.dtype import STORAGE_TYPES
 
@@ -42,6 +41,11 @@ if TYPE_CHECKING:
 
 I32 = np.dtype(np.int32)
 CORPUS = Path(__file__).parents[2] / "corpus"
+
+
+def quantize(array: Any, **scheme: Any) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    tensor = Tensor.quantize(array, **scheme)
+    return tensor.components, dict(tensor.attributes)
 
 
 def scheme_of(

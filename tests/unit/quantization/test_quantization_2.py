@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,14 @@ import pytest
 from ztensor.errors import ArgumentValueError, LayoutError
 from ztensor.io.tensor import Tensor
 from ztensor.quantization.dequantizing import dequantize, integers
-from ztensor.quantization.quantizing import quantize
 from ztensor.quantization.scheme import GroupScheme
 
 RNG = np.random.default_rng(11)
+
+
+def quantize(array: Any, **scheme: Any) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    tensor = Tensor.quantize(array, **scheme)
+    return tensor.components, dict(tensor.attributes)
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,7 @@ class Constructors:
             ArgumentValueError: an unknown recipe, or a scheme that cannot work.
         """
         array = as_array("data", array)
-        components, own = QUANTIZERS["quantize"](array, recipe, **scheme)
-        return cls._quantized(View(array.shape, components, own), attributes)
+        return cls._quantized(QUANTIZERS["quantize"](array, recipe, **scheme), attributes)
 
     @classmethod
     def from_gptq(

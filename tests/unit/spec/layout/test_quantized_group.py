@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.refusals import refused
+from ztensor import Tensor
 from ztensor.errors import LayoutError, Reason, UnsupportedError
-from ztensor.quantization.quantizing import quantize
 from ztensor.spec.layout import LAYOUTS, View
 from ztensor.spec.model.manifest import Component, TensorObject
 
@@ -55,7 +55,8 @@ def test_a_component_decodes_to_what_the_manifest_says() -> None:
 @pytest.fixture(scope="module")
 def quantized() -> tuple[np.ndarray[Any, Any], View]:
     weights = np.linspace(-1, 1, 64 * 8, dtype=np.float32).reshape(64, 8)
-    components, attributes = quantize(weights, bits=4, group_size=16)
+    tensor = Tensor.quantize(weights, bits=4, group_size=16)
+    components, attributes = tensor.components, tensor.attributes
     return weights, View((64, 8), components, attributes)
 
 
