@@ -1,4 +1,4 @@
-"""What the size of zstd frames costs and saves: the table of `docs/slices.md`.
+"""What the size of zstd frames costs and saves: the table of `docs/guides/slices.md`.
 
     python benchmarks/frames.py [MiB of each tensor, by default 64]
 

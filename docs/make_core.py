@@ -1,4 +1,4 @@
-"""Write `docs/core.md`: every file of the core in the order to read them, a sentence for each.
+"""Write `docs/project/core.md`: every file of the core in the order to read them, a sentence for each.
 
     make suite SUITE=pages
 
@@ -22,7 +22,7 @@ import house  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = Path(__file__).with_name("core.md")
+PAGE = Path(__file__).with_name("project") / "core.md"
 SOURCE = ROOT / "src" / "ztensor"
 # The modules at the top and the packages, each after what it needs.
 ORDER = [

@@ -1,4 +1,4 @@
-"""Make the pictures of `docs/insight.md`: `make suite SUITE=browser` first, then run this file.
+"""Make the pictures of `docs/guides/insight.md`: `make suite SUITE=browser` first, then run this file.
 
     python docs/make_insight.py                    # all
     python docs/make_insight.py insight-view.png   # some
@@ -129,7 +129,7 @@ def keep(page: Any, name: str, selector: str | None = None) -> None:
     else:
         page.locator(selector).screenshot(path=name)
     with Image.open(name) as picture:
-        picture.convert("RGB").save(ROOT / "docs" / name, optimize=True)
+        picture.convert("RGB").save(ROOT / "docs" / "guides" / name, optimize=True)
     page.close()
 
 

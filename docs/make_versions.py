@@ -1,4 +1,4 @@
-"""Write `docs/versions.md`: what each version of the format can say, asked of what writes it.
+"""Write `docs/specification/versions.md`: what each version of the format can say, asked of what writes it.
 
     make suite SUITE=pages
 
@@ -30,7 +30,7 @@ from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-PAGE = Path(__file__).with_name("versions.md")
+PAGE = Path(__file__).with_name("specification") / "versions.md"
 YES, NO = "yes", "-"
 VERSIONS = list(EMITTERS)
 _HEADINGS = {"1.1.0": "1.1", "1.2.0": "1.2", "0.1.0": "0.1", "2.1": "2.0, 2.1"}

@@ -104,7 +104,7 @@ def check_contents(sdist: Path, wheel: Path) -> None:
         raise ReleaseError(f"the wheel differs from the package: {sorted(names ^ package)[:9]}")
     with tarfile.open(sdist) as archive:
         within = {name.partition("/")[2] for name in archive.getnames()}
-    for path in ("README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "docs/safety.md"):
+    for path in ("README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "docs/concepts/safety.md"):
         if (ROOT / path).exists() and path not in within:
             raise ReleaseError(f"the source distribution has no {path}")
 

@@ -3,7 +3,7 @@
 A program takes the module `zt`, works in an empty folder and returns plain values. All run on ours
 in the default suite (`test_programs.py`), and on the released wheel in `make interop`. Where ours
 deliberately gives something else, the program says what the wheel gives and under which heading
-`docs/migrating.md` explains it. Nothing of the library is imported here.
+`docs/guides/migrating.md` explains it. Nothing of the library is imported here.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A program takes the module `zt`, works in an empty folder and returns plain values. All run on
 `ztensor.v2` in the default suite (`test_programs.py`), and on the released wheel in `make interop`.
 Where ours deliberately gives something else, the program says what the wheel gives and which row of
-`docs/migrating-2.md` explains it. Nothing of the library is imported here.
+`docs/guides/migrating-2.md` explains it. Nothing of the library is imported here.
 
     python -m tests.interop.programs_2      run all on the installed wheel
 """

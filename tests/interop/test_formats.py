@@ -1,6 +1,6 @@
 """Every format does what its own library says, column by column.
 
-Each test is a cell of the table that `make suite SUITE=formats` prints and `docs/formats.md` shows.
+Each test is a cell of the table that `make suite SUITE=formats` prints and `docs/guides/formats.md` shows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tests.interop import formats
 from tests.interop.format_files import FORMATS, Format, missing
 from tests.interop.formats import COLUMNS, Sample
 
-PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "formats.md"
 TABLE = re.search(r"^```text\n(format +read equal .*?\n)```$", PAGE.read_text("utf-8"), re.M | re.S)
 CELLS = [
     pytest.param(format_, column, id=f"{format_.title}-{column}")

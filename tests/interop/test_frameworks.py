@@ -1,6 +1,6 @@
 """Every element type goes from every framework to every other, in every layout, bit for bit.
 
-Each test is a cell of the table in `docs/frameworks.md`; `make suite SUITE=frameworks` prints it.
+Each test is a cell of the table in `docs/guides/frameworks.md`; `make suite SUITE=frameworks` prints it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from tests.interop import frameworks
 from tests.interop.frameworks import FRAMEWORKS, LAYOUTS, TYPES, Framework, NumPy
 
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "frameworks.md"
 TITLES = {layout: title for title, layout in LAYOUTS.items()}
 COLUMNS = [(one, layout) for one in FRAMEWORKS for layout in one.layouts]
 TABLE = re.search(r"^```text\n( +numpy .*?\n)```$", PAGE.read_text("utf-8"), re.M | re.S)

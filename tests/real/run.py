@@ -1,7 +1,7 @@
 """Read real files of many programs, and hold every value to the format's own library.
 
     python tests/real/run.py                what `make suite SUITE=real-files` runs
-    python tests/real/run.py --write-docs   writes docs/real-files.md, too
+    python tests/real/run.py --write-docs   writes docs/project/real-files.md, too
     python tests/real/run.py --only onnx    some packages
     python tests/real/run.py --pin          takes what is there now as what has to be
 

@@ -27,4 +27,4 @@ def test_what_the_table_names_is_there() -> None:
 
 def test_the_readme_and_the_page_of_safety_lead_there() -> None:
     assert "(SECURITY.md)" in (ROOT / "README.md").read_text("utf-8")
-    assert "SECURITY.md" in (ROOT / "docs" / "safety.md").read_text("utf-8")
+    assert "SECURITY.md" in (ROOT / "docs" / "concepts" / "safety.md").read_text("utf-8")

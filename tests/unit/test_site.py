@@ -108,8 +108,8 @@ def test_the_attached_report_has_one_finding(hook: ModuleType, tmp_path: Path) -
 
 
 def test_every_picture_of_a_model_is_made_by_the_command() -> None:
-    page = (ROOT / "docs" / "insight.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "insight.md").read_text("utf-8")
     command = (ROOT / "docs" / "make_insight.py").read_text("utf-8")
     pictures = set(re.findall(r"\]\((insight-\w+\.png)\)", page))
-    assert pictures == {path.name for path in (ROOT / "docs").glob("insight-*.png")}
+    assert pictures == {path.name for path in (ROOT / "docs" / "guides").glob("insight-*.png")}
     assert pictures == set(re.findall(r'"(insight-\w+\.png)"', command))

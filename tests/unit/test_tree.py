@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ztensor"
 ROOMS = sorted(path.parent for path in SOURCE.rglob("*/__init__.py"))
-PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
+PAGES = [ROOT / "docs" / "project" / "architecture.md", ROOT / "CONTRIBUTING.md"]
 NAMED = re.compile(r"`([\w./*-]+\.(?:py|md|toml|json))`")
 # Names of files that are no part of the tree: examples of what a user or a contributor has.
 ELSEWHERES = frozenset(["x.json"])
@@ -41,7 +41,7 @@ def test_every_file_a_map_names_is_there(page: Path) -> None:
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.relative_to(SOURCE)))
 def test_every_room_is_on_the_map(room: Path) -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    text = (ROOT / "docs" / "project" / "architecture.md").read_text("utf-8")
     names = (f"{room.relative_to(SOURCE).as_posix()}/", f"`{room.name}/")
     assert any(name in text for name in names), f"architecture.md does not name {room.name}/"
 
@@ -59,7 +59,7 @@ def test_the_map_of_a_room_names_all_of_it(room: Path) -> None:
 
 
 def test_the_page_of_the_core_has_each_of_its_files() -> None:
-    page = (ROOT / "docs" / "core.md").read_text("utf-8")
+    page = (ROOT / "docs" / "project" / "core.md").read_text("utf-8")
     made = runpy.run_path(str(ROOT / "docs" / "make_core.py"))["page"]()
     counts = re.compile(r"[\d,]+\s+lines, [\d,]+")  # from `make suite SUITE=pages`
     assert counts.sub("-", page) == counts.sub("-", made), "make suite SUITE=pages"

@@ -25,7 +25,7 @@ def generator() -> Any:
 
 def test_the_page_is_what_is_generated(generator: Any) -> None:
     """`make suite SUITE=pages` writes it anew."""
-    assert (DOCS / "versions.md").read_text("utf-8") == generator.page()
+    assert (DOCS / "specification" / "versions.md").read_text("utf-8") == generator.page()
 
 
 def test_every_version_has_a_column_and_every_line_a_cell_for_each(generator: Any) -> None:

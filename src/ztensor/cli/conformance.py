@@ -52,7 +52,7 @@ def conformance(terminal: Terminal, options: Namespace) -> None:
     The corpora are the folders tests/corpus and tests/corpus2 of the sources. CMD is split into
     words as a shell does, but no shell runs. For each file it is called with the path and exits
     with 0 if it takes the file, or 3 if it refuses it; it may print what it read as JSON.
-    docs/conformance.md has all of it.
+    docs/specification/conformance.md has all of it.
 
     Output:
       A line for each section of the formats: how many files are as expected, how

@@ -6,7 +6,7 @@
     print(report.ok, report.counts)
 
 The reader is any command that takes a path: it prints what it found as JSON, or says by its exit
-code alone whether it takes the file. `docs/conformance.md` has the protocol.
+code alone whether it takes the file. `docs/specification/conformance.md` has the protocol.
 
 | file | has |
 | --- | --- |

@@ -10,5 +10,5 @@ Read `scheme.py` (every convention, and the sizes that follow from it), then
 - the layouts: `groups.py` (`quantized_group`), `group_profiles.py` (those of 2.x) and
   `gguf_blocks.py` (those of ggml, by `gguf_decoding.py` and `gguf_grids.py`).
 
-`docs/quantized.md` is the page about the conventions.
+`docs/guides/quantized.md` is the page about the conventions.
 """

@@ -1,7 +1,7 @@
 """Quantized weights as published checkpoints hold them, seen as `quantized_group` objects.
 
 Nothing is computed: the tensors of a checkpoint become components as they are, and what their
-project's code knows about them becomes attributes. `docs/quantized.md` has the tables.
+project's code knows about them becomes attributes. `docs/guides/quantized.md` has the tables.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Python surface of the 2.x releases, over this library: `import ztensor.v2 as ztensor`.
 
 A program written for `ztensor` 2.0 to 2.1 runs with that line changed, and reads files of 1.x and
-0.1 as well. `docs/migrating-2.md` says what is the same and what is not.
+0.1 as well. `docs/guides/migrating-2.md` says what is the same and what is not.
 
 | file | has |
 | --- | --- |

@@ -16,7 +16,7 @@ from ztensor.io.formats import (
 from ztensor.io.source.memory import MemorySource
 from ztensor.numpy import save_file
 
-PAGE = (Path(__file__).parents[3] / "docs" / "formats.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "formats.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (.+?) \| yes \| (.*?) ?\| .*\|$", PAGE, re.MULTILINE)
 
 

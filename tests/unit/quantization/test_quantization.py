@@ -1202,7 +1202,7 @@ def test_the_example_of_the_page_is_what_we_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # it writes files
-    page = (Path(__file__).parents[3] / "docs" / "quantized.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "quantized.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert blocks
     names: dict[str, Any] = {}
@@ -1212,7 +1212,7 @@ def test_the_example_of_the_page_is_what_we_read(
 
 
 def test_the_page_lists_every_attribute() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "quantized.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "guides" / "quantized.md").read_text("utf-8")
     for name in PLAUSIBLE:
         assert f"| `{name}` | " in page
     assert set(PLAUSIBLE) == {field.name for field in dataclasses.fields(GroupScheme)}

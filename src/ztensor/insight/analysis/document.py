@@ -1,6 +1,6 @@
 """What a look at models finds, and its document `ztensor-insight/1`: plain values for JSON.
 
-`docs/insight.md` has the document.
+`docs/guides/insight.md` has the document.
 
 Columns are lists of one length, a place in them is a tensor's identity. Numbers that JSON lacks
 are words: `nan`, `inf`, `-inf`; integers beyond 2^53 are texts. Names are shown as our own display
@@ -131,7 +131,7 @@ class Insight(Shown):
     def as_json(self) -> dict[str, Any]:
         """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.
 
-        `docs/insight.md` says what each part of it means.
+        `docs/guides/insight.md` says what each part of it means.
         """
         return document_of(self)
 

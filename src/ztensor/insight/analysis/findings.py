@@ -1,7 +1,7 @@
 """What is odd about the tensors of a model: rules as data, and what each of them found.
 
 Thresholds were chosen on healthy checkpoints of many kinds, so that next to nothing fires there:
-`docs/insight.md` has the table. A rule never says that a model is good.
+`docs/guides/insight.md` has the table. A rule never says that a model is good.
 """
 
 from __future__ import annotations

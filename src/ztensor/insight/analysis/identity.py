@@ -1,7 +1,7 @@
 """What tensors a file holds, as one number: equal wherever names, types, shapes and bytes are.
 
 Where a tensor lies, how it is compressed, which version or format says it, in which order and in
-how many files, has no part in it. `docs/formats.md` has the definition for other programs.
+how many files, has no part in it. `docs/guides/formats.md` has the definition for other programs.
 """
 
 from __future__ import annotations

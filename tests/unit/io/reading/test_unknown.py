@@ -1,4 +1,4 @@
-"""What comes of objects that say something unknown: the table of docs/compatibility.md."""
+"""What comes of objects that say something unknown: the table of docs/concepts/compatibility.md."""
 
 from __future__ import annotations
 
