@@ -59,7 +59,8 @@ def gptq(
     offset = _GPTQ_OFFSETS[checkpoint_format]
     own = {"zero_offset": offset} if offset else {}
     view = _layer(qweight, qzeros, scales, 0, own, **options)
-    rows, group = view.shape[0], view.attributes["group_size"]
+    rows = view.shape[0]
+    group = _group_size(options.get("group_size"), rows, len(scales))
     if g_idx is None or np.array_equal(g_idx, np.arange(rows) // (rows if group == -1 else group)):
         return _fitting(*view)
     return _fitting(

@@ -47,7 +47,7 @@ def test_blocks_of_nf4_may_end_early_in_a_single_row(shape: tuple[int, ...], is_
     weight = RNG.integers(0, 256, (count // 2, 1)).astype(np.uint8)
     absmax = np.ones(-(-count // 64), np.float32)
     if not is_told:
-        with pytest.raises(ArgumentValueError, match="from one row into the next"):
+        with pytest.raises(ArgumentValueError, match="block"):
             Tensor.from_nf4(weight, absmax, shape)
         return
     codes = np.stack([weight >> 4, weight & 15], axis=-1).reshape(shape)
