@@ -1,4 +1,4 @@
-"""Write `docs/project/core.md`: every file of the core in the order to read them, a sentence for each.
+"""Write `docs/project/core.md`: the files of the core in reading order, a sentence for each.
 
     make suite SUITE=pages
 

@@ -1,4 +1,4 @@
-"""Make the pictures of `docs/guides/insight.md`: `make suite SUITE=browser` first, then run this file.
+"""Make the pictures of `docs/guides/insight.md`, after `make suite SUITE=browser`.
 
     python docs/make_insight.py                    # all
     python docs/make_insight.py insight-view.png   # some

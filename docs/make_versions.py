@@ -1,4 +1,4 @@
-"""Write `docs/specification/versions.md`: what each version of the format can say, asked of what writes it.
+"""Write `docs/specification/versions.md`: what each version can say, asked of its emitter.
 
     make suite SUITE=pages
 

@@ -2,8 +2,8 @@
 
 Our own packages for formats, stores, distributed checkpoints, statistics and the command import
 nothing of the core but public names and the names here, two that a test lists left aside; so can
-yours. Each name is documented where it is defined; `docs/guides/extending.md` has one complete example of
-each kind.
+yours. Each name is documented where it is defined; `docs/guides/extending.md` has one complete
+example of each kind.
 
 - What a file holds: `Manifest`, its `TensorObject`s, their `Component`s; the element types
   `STORAGE_TYPES` and `LOGICAL_TYPES`; `LaterObjects` where each is described when it is asked for.

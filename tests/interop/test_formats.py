@@ -1,6 +1,6 @@
 """Every format does what its own library says, column by column.
 
-Each test is a cell of the table that `make suite SUITE=formats` prints and `docs/guides/formats.md` shows.
+Each test is a cell of the table in `docs/guides/formats.md`; `make suite SUITE=formats` prints it.
 """
 
 from __future__ import annotations

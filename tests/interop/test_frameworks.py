@@ -1,6 +1,7 @@
 """Every element type goes from every framework to every other, in every layout, bit for bit.
 
-Each test is a cell of the table in `docs/guides/frameworks.md`; `make suite SUITE=frameworks` prints it.
+Each test is a cell of the table in `docs/guides/frameworks.md`, which
+`make suite SUITE=frameworks` prints.
 """
 
 from __future__ import annotations

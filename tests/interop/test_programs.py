@@ -48,7 +48,8 @@ def test_program(
 @pytest.mark.parametrize("page", APIS)
 def test_every_difference_is_on_the_page(page: str) -> None:
     programs = APIS[page][1].values()
-    rows = re.findall(r"^\| \*\*(.+?)\*\* \|", (DOCS / "guides" / page).read_text("utf-8"), re.MULTILINE)
+    text = (DOCS / "guides" / page).read_text("utf-8")
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \|", text, re.MULTILINE)
     headings = {program.heading for program in programs if program.heading}
     assert len(rows) == len(set(rows))
     assert set(rows) == headings if page == "migrating.md" else set(rows) >= headings

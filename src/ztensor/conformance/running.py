@@ -78,8 +78,8 @@ def run_corpus(
     Args:
         folder: has `corpus.json` and the files it names.
         reader: a program and its first arguments, which is called with a path behind them for each
-            file and answers as `docs/specification/conformance.md` says; or a function that takes a path. By
-            default this library reads the files, in this process.
+            file and answers as `docs/specification/conformance.md` says; or a function that takes
+            a path. By default this library reads the files, in this process.
         seconds: what a call of a program may take.
         memory: bytes of address space that a program may have, on Linux; all by default.
         jobs: how many programs run at a time.

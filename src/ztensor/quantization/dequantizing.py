@@ -2,7 +2,7 @@
 
 An object is seen as a matrix of K rows and N columns: K is the first dimension of its shape, N
 the product of the others. One element is `(q - zero) * scale`, where `scale` and `zero` are those
-of the element's group: `group_size` neighbours along one axis. `docs/guides/quantized.md` has the whole.
+of the element's group: `group_size` neighbours along one axis (`docs/guides/quantized.md`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Spec: 1.2 section 3, `quantized_group`. It names three components (`packed_weight`, `scales`,
 `zeros`) and three attributes (`bits`, `group_size`, `packing`), and leaves the rest open. Here
-every open convention is an attribute of its own with a default; `docs/guides/quantized.md` is the page
-about them.
+every open convention is an attribute of its own with a default, as
+`docs/guides/quantized.md` describes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Planted faults: what fires, and what does not. `docs/guides/insight.md` has the table of real models."""
+"""Planted faults: what fires, and what does not. Real models: `docs/guides/insight.md`."""
 
 from __future__ import annotations
 
