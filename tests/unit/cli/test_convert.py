@@ -11,11 +11,7 @@ import pytest
 import ztensor
 from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
-from ztensor.io.source.base import Range
-from ztensor.io.source.memory import MemorySource
-from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
-from ztensor.spec.encoding.zstd.frames import walk_frames
 
 WEIGHT = np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)
 
@@ -28,20 +24,10 @@ def plain(tmp_path: Path) -> Path:
 
 
 def test_convert_says_what_it_did(run: Run, plain: Path, tmp_path: Path) -> None:
-    ended = run("convert", plain, tmp_path / "m.zt")
-    assert ended.code == 0
-    assert ended.lines == [
-        f"{tmp_path / 'm.zt'}: written, zt 1.2.0, of 3 objects, "
-        f"{plain.stat().st_size / 1000:.1f} kB -> "
-        f"{(tmp_path / 'm.zt').stat().st_size / 1000:.1f} kB; nothing is lost"
-    ]
-    assert ended.err == ""
-    assert ztensor.content_hash(plain) == ztensor.content_hash(tmp_path / "m.zt")
-
-
-def test_convert_as_json(run: Run, plain: Path, tmp_path: Path) -> None:
     new = tmp_path / "m.zt"
-    assert run("convert", plain, new, "--check", "--json").json == {
+    facts = run("convert", plain, new, "--check", "--json").json
+    sizes = {"before": plain.stat().st_size, "after": new.stat().st_size}
+    assert facts == {
         "file": str(plain),
         "output": str(new),
         "files": [str(new)],
@@ -49,7 +35,7 @@ def test_convert_as_json(run: Run, plain: Path, tmp_path: Path) -> None:
         "format": "zt",
         "version": "1.2.0",
         "object_count": 3,
-        "nbytes": {"before": plain.stat().st_size, "after": new.stat().st_size},
+        "nbytes": sizes,
         "lossless": True,
         "lost": [],
         "unrepresented": [],
@@ -58,6 +44,13 @@ def test_convert_as_json(run: Run, plain: Path, tmp_path: Path) -> None:
         "changed": [],
         "deleted": [],
     }
+    before, after = (f"{size / 1000:.1f} kB" for size in sizes.values())
+    ended = run("convert", plain, new, "--force")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == (
+        f"{new}: written, zt 1.2.0, of 3 objects, {before} -> {after}; nothing is lost\n"
+    )
+    assert ztensor.content_hash(plain) == ztensor.content_hash(new)
 
 
 def test_options_reach_the_file(run: Run, plain: Path, tmp_path: Path) -> None:
@@ -74,34 +67,20 @@ def test_options_reach_the_file(run: Run, plain: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "encoding"), [("keep", "zstd"), ("raw", "raw"), ("0", "raw"), ("zstd", "zstd")]
 )
-def test_compression(run: Run, tmp_path: Path, text: str, encoding: str) -> None:
-    save_file({"w": WEIGHT}, tmp_path / "old.zt", compression=True)
-    ended = run("convert", tmp_path / "old.zt", tmp_path / "new.zt", "--compression", text)
-    assert ended.code == 0
-    with ztensor.open(tmp_path / "new.zt") as reader:
-        assert reader.metadata("w").components["data"].encoding == encoding
-
-
-def frames(path: Path) -> list[int]:
-    with ztensor.open(path) as reader:
-        place = reader.location("w")
-    stored = Range(MemorySource(path.read_bytes()), place.offset, place.length)
-    return [frame.content_length or 0 for frame in walk_frames(stored, DEFAULT_LIMITS)]
-
-
-def test_chunk_rows_reach_the_file(run: Run, tmp_path: Path) -> None:
+def test_compression_and_chunk_rows(run: Run, tmp_path: Path, text: str, encoding: str) -> None:
     old, new = tmp_path / "old.zt", tmp_path / "new.zt"
-    save_file({"w": np.zeros((1000, 3), np.int8)}, old)
-    how = ("--chunk-rows", "400")
-    assert run("convert", old, new, "--compression", "zstd", *how).code == 0
-    assert frames(new) == [1200, 1200, 600]
-    assert run("convert", old, "--in-place", "--compression", "zstd", *how).code == 0
-    assert frames(old) == [1200, 1200, 600]
-    for wrong in (("--chunk-rows", "0", "--compression", "3"), how):
-        ended = run("convert", old, tmp_path / "no.zt", *wrong)
-        assert ended.code == ExitCode.USAGE
-        assert "chunk" in ended.err
-    assert not (tmp_path / "no.zt").exists()
+    save_file({"w": WEIGHT}, old, compression=True)
+    assert run("convert", old, new, "--compression", text).code == 0
+    with ztensor.open(new) as reader:
+        component = reader.metadata("w").components["data"]
+    assert component.encoding == encoding
+    if text == "zstd":  # each frame has a head of its own
+        rows = ("--compression", "zstd", "--chunk-rows", "1")
+        assert run("convert", old, new, *rows, "--force").code == 0
+        assert run("convert", old, "--in-place", *rows).code == 0
+        for path in (old, new):
+            with ztensor.open(path) as reader:
+                assert reader.metadata("w").components["data"].length > component.length
 
 
 def test_values_are_changed_where_that_is_asked_for(run: Run, model: Path, tmp_path: Path) -> None:
@@ -126,26 +105,6 @@ def test_values_are_changed_where_that_is_asked_for(run: Run, model: Path, tmp_p
     assert "nothing is lost" in same.out
 
 
-def test_values_are_not_changed_in_the_input(run: Run, model: Path, tmp_path: Path) -> None:
-    for how in (["--dequantize"], ["--dtype", "float32"], ["--quantize", "int4"]):
-        ended = run("convert", model, tmp_path / "new.zt", *how, "--delete-input")
-        assert ended.code == ExitCode.USAGE
-        assert "cannot be combined with --dtype, --quantize or --dequantize" in ended.err
-    ended = run("convert", model, tmp_path / "new.zt", "--dtype", "int8")
-    assert ended.code == ExitCode.USAGE
-    assert "bfloat16" in ended.err
-    assert [path.name for path in tmp_path.iterdir()] == ["model.zt"]
-
-
-def test_a_number_that_is_too_large_is_told(run: Run, tmp_path: Path) -> None:
-    save_file({"large": np.array([1e6])}, tmp_path / "a.zt")
-    ended = run("convert", tmp_path / "a.zt", tmp_path / "b.zt", "--dtype", "float16")
-    assert ended.code != 0
-    assert "large" in ended.err
-    assert "infinite" in ended.err
-    assert not (tmp_path / "b.zt").exists()
-
-
 def test_what_is_lost_is_listed(run: Run, model: Path) -> None:
     new = model.with_suffix(".safetensors")
     ended = run("convert", model, new)
@@ -159,35 +118,12 @@ def test_what_is_lost_is_listed(run: Run, model: Path) -> None:
     assert facts["version"] is None
 
 
-def test_strict_writes_nothing(run: Run, model: Path) -> None:
-    ended = run("convert", model, model.with_suffix(".npz"), "--strict")
-    assert ended.code == ExitCode.USAGE
-    assert "cannot represent everything" in ended.err
-    assert not model.with_suffix(".npz").exists()
-
-
-def test_a_file_that_exists_is_kept(run: Run, plain: Path, tmp_path: Path) -> None:
-    new = tmp_path / "m.zt"
-    new.write_bytes(b"old")
-    ended = run("convert", plain, new)
-    assert ended.code == ExitCode.USAGE
-    assert "--force" in ended.err
-    assert new.read_bytes() == b"old"
-    assert run("convert", plain, new, "--force").code == 0
-    assert new.read_bytes() != b"old"
-
-
 @pytest.mark.parametrize("name", ["m.zt", "m.safetensors"])
 def test_a_dry_run_changes_nothing(run: Run, plain: Path, tmp_path: Path, name: str) -> None:
     ended = run("convert", plain, tmp_path / name, "--dry-run", "--delete-input")
     assert ended.code == 0
     assert "not written; it would be" in ended.out
     assert list(tmp_path.iterdir()) == [plain]
-
-
-def test_quiet_prints_nothing(run: Run, plain: Path, tmp_path: Path) -> None:
-    ended = run("convert", plain, tmp_path / "m.zt", "--quiet")
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
 
 
 def test_standard_input(
@@ -238,22 +174,25 @@ def test_losses_of_one_kind_are_one_line_and_all_of_them_are_listed_on_request(
     assert len({loss["kind"] for loss in facts}) == 1
 
 
-def test_the_input_stays_where_something_would_be_lost(run: Run, model: Path) -> None:
-    ended = run("convert", model, model.with_suffix(".safetensors"), "--delete-input")
-    assert ended.code == ExitCode.USAGE
-    assert list(model.parent.iterdir()) == [model]
-
-
 OF_NEW_FILES = [
     ("--to", "npz"), ("--dtype", "float16"), ("--dequantize",), ("--include", "w"),
     ("--max-shard-size", "1MB"), ("--delete-input",), ("--jobs", "2"), ("--pickled",),
 ]  # fmt: skip
 
 
+CHANGING = [("--dequantize",), ("--dtype", "float32"), ("--quantize", "int4")]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ("convert", "{in}", "{dir}/m.zt", "--delete-input", "--include", "w"),
+        *(("convert", "{in}", "{dir}/m.zt", "--delete-input", *words) for words in CHANGING),
+        ("convert", "{in}", "{dir}/m.zt", "--dtype", "int8"),
+        ("convert", "{in}", "{dir}/m.zt", "--chunk-rows", "0", "--compression", "3"),
+        ("convert", "{in}", "{dir}/m.zt", "--chunk-rows", "4"),
+        ("convert", "{in}", "{dir}/m.npy", "--strict"),
+        ("convert", "{in}", "{dir}/m.npy", "--delete-input"),
         ("convert", "-", "{dir}/m.zt", "--delete-input"),
         ("convert", "{in}", "{dir}/m.foo"),
         ("convert", "{in}", "{in}", "--force", "--to", "zt"),
@@ -283,22 +222,6 @@ def test_what_is_wrong_to_ask(
     assert plain.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("content", "code"), [(None, ExitCode.FAILED), (b"no tensors in here", ExitCode.CORRUPT)]
-)
-def test_what_cannot_be_read(run: Run, tmp_path: Path, content: bytes | None, code: int) -> None:
-    if content is not None:
-        (tmp_path / "m.bin").write_bytes(content)
-    assert run("convert", tmp_path / "m.bin", tmp_path / "m.zt").code == code
-    assert not (tmp_path / "m.zt").exists()
-
-
-def test_strangers_names_do_not_reach_the_terminal(run: Run, hostile: Path) -> None:
-    ended = run("convert", hostile, hostile.with_suffix(".safetensors"))
-    assert "\x1b" not in ended.out + ended.err
-    assert "\x9b" not in ended.out + ended.err
-
-
 # --- In its place ---------------------------------------------------------------------------
 
 
@@ -321,14 +244,6 @@ def test_a_file_gets_another_version_in_its_place_and_its_own_back(run: Run, old
     assert ztensor.content_hash(old) == before
 
 
-def test_what_another_version_cannot_say_changes_nothing(run: Run, model: Path) -> None:
-    before = model.read_bytes()
-    ended = run("convert", model, "--in-place", "--version", "0.1.0")
-    assert ended.code == ExitCode.USAGE
-    assert "cannot represent everything" in ended.err
-    assert model.read_bytes() == before
-
-
 def test_data_is_compressed_in_its_place_and_raw_again(run: Run, model: Path) -> None:
     before = ztensor.content_hash(model, attributes=True)
     for how, expected in (("19", {"raw", "zstd"}), ("raw", {"raw"})):
@@ -338,13 +253,6 @@ def test_data_is_compressed_in_its_place_and_raw_again(run: Run, model: Path) ->
         listed = run("ls", model, "--json").json["files"][0]["objects"]
         assert {word for one in listed for word in one["encoding"].split(",")} == expected
         assert ztensor.content_hash(model, attributes=True) == before
-
-
-def test_a_dry_run_in_its_place_changes_nothing(run: Run, old: Path) -> None:
-    before = old.read_bytes()
-    ended = run("convert", old, "--in-place", "--version", "1.2.0", "--dry-run")
-    assert (ended.code, "not written" in ended.out) == (0, True)
-    assert old.read_bytes() == before
 
 
 def test_another_writer_has_the_file(run: Run, model: Path) -> None:

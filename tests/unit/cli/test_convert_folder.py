@@ -39,11 +39,9 @@ def test_a_folder_there_and_back(run: Run, folder: Path, tmp_path: Path) -> None
     assert run("convert", folder, new, "--force").code == 0
     assert run("convert", new, back, "--to", "safetensors").code == 0
     assert names(back) == names(folder)
-
-
-def test_a_folder_still_becomes_one_file(run: Run, folder: Path, tmp_path: Path) -> None:
     assert run("convert", folder, tmp_path / "one.zt").code == 0
     assert (tmp_path / "one.zt").is_file()
+    assert run("convert", folder, tmp_path / "new.zt", "--pickled").code == 2
 
 
 @pytest.mark.parametrize(
@@ -53,7 +51,3 @@ def test_a_folder_still_becomes_one_file(run: Run, folder: Path, tmp_path: Path)
 def test_options_for_files_are_refused(run: Run, folder: Path, tmp_path: Path, option: str) -> None:
     assert run("convert", folder, tmp_path / "new", option).code == 2
     assert not (tmp_path / "new").exists()
-
-
-def test_an_option_for_folders_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
-    assert run("convert", folder, tmp_path / "new.zt", "--pickled").code == 2

@@ -33,6 +33,7 @@ def test_only_what_differs_is_listed(run: Run, pair: tuple[Path, Path]) -> None:
     assert "shape [2, 3] -> [3, 2]" in rows["shape"]
     assert "same" not in rows
     assert "attribute 'k': 1 -> \"x\"" in ended.out
+    assert any(line.split()[:2] == ["same", "equal"] for line in run("diff", *pair, "--all").lines)
     assert ended.lines[-1] == (
         "5 objects: 1 equal (1 by digest, unread), 2 different, 1 only in a, 1 only in b"
     )
@@ -46,10 +47,6 @@ def test_a_few_changed_are_not_none(run: Run, tmp_path: Path, changed: int, show
     save_file({"w": np.zeros(30_000)}, one)
     save_file({"w": (np.arange(30_000) < changed) * 1.0}, two)
     assert shown in run("diff", one, two).lines[1].split()
-
-
-def test_all_lists_what_is_equal(run: Run, pair: tuple[Path, Path]) -> None:
-    assert any(line.split()[:2] == ["same", "equal"] for line in run("diff", *pair, "--all").lines)
 
 
 @pytest.mark.parametrize(
@@ -74,28 +71,6 @@ def test_exit_codes(run: Run, pair: tuple[Path, Path], options: list[str], code:
     assert run("diff", *pair, *options, "--quiet").out == ""
 
 
-def test_equal_files(run: Run, pair: tuple[Path, Path]) -> None:
-    ended = run("diff", pair[0], pair[0])
-    assert (ended.code, ended.out) == (0, "4 objects: 4 equal (4 by digest, unread)\n")
-    assert run("diff", pair[0], pair[0], "--no-digests").out == "4 objects: 4 equal\n"
-
-
-def test_names_that_were_mapped(run: Run, tmp_path: Path) -> None:
-    one, two = tmp_path / "a.zt", tmp_path / "b.zt"
-    save_file({"model.w": np.ones(3)}, one)
-    save_file({"w": np.zeros(3)}, two)
-    assert "model.w -> w" in run("diff", one, two, "--rename", r"^model\.=").out
-
-
-def test_types_and_layouts(run: Run, tmp_path: Path) -> None:
-    one, two = tmp_path / "a.zt", tmp_path / "b.zt"
-    save_file({"w": ztensor.Tensor.csr([1.0], [1], [0, 1], (1, 2))}, one)
-    save_file({"w": np.array([[0, 1]], np.float32)}, two)
-    out = run("diff", one, two).out
-    assert "type float64 -> float32, layout sparse_csr -> dense" in out
-    assert run("diff", one, two, "--values-only").code == 0
-
-
 def test_what_could_not_be_compared(run: Run, tmp_path: Path) -> None:
     one, two = tmp_path / "a.zt", tmp_path / "b.zt"
     for path, value in ((one, 1.0), (two, 2.0)):
@@ -110,6 +85,20 @@ def test_what_could_not_be_compared(run: Run, tmp_path: Path) -> None:
 def test_a_narrow_terminal(run_on_terminal: Run, pair: tuple[Path, Path]) -> None:
     out = run_on_terminal("diff", *pair, "--include", "moved", width=40).out
     assert "cosine 0.998868, changed 16.67%, first at [1,2]" in out
+
+
+def test_equal_files_renamed_objects_types_and_layouts(run: Run, tmp_path: Path) -> None:
+    one, two = tmp_path / "a.zt", tmp_path / "b.zt"
+    save_file({"model.w": ztensor.Tensor.csr([1.0], [1], [0, 1], (1, 2))}, one)
+    save_file({"w": np.array([[0, 1]], np.float32)}, two)
+    rename = ("--rename", r"^model\.=")
+    out = run("diff", one, two, *rename).out
+    assert "model.w -> w" in out
+    assert "type float64 -> float32, layout sparse_csr -> dense" in out
+    assert run("diff", one, two, *rename, "--values-only").code == 0
+    ended = run("diff", one, one)
+    assert (ended.code, ended.out) == (0, "1 object: 1 equal (1 by digest, unread)\n")
+    assert run("diff", one, one, "--no-digests").out == "1 object: 1 equal\n"
 
 
 def test_json(run: Run, pair: tuple[Path, Path]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import ztensor
 from tests.unit.cli.conftest import Run
 from tests.unit.distributed.saving import save
-from ztensor.distributed import PartWriter, compact
 from ztensor.numpy import load_file, save_file
 
 W = np.arange(24.0).reshape(6, 4)
@@ -31,41 +29,26 @@ def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     return tmp_path / "step-1"
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    save_file(TENSORS, tmp_path / "model.zt")
-    return tmp_path / "model.zt"
-
-
-@pytest.mark.parametrize("verb", ["ls", "info", "stats", "verify"])
-def test_what_is_looked_at_is_there(run: Run, folder: Path, verb: str) -> None:
-    ended = run(verb, folder, "--json")
-    assert ended.code == 0
-    for name in TENSORS if verb in ("ls", "stats") else ():
-        assert name in ended.out
-
-
-def test_show_shows_values(run: Run, folder: Path) -> None:
+def test_verbs_that_look(run: Run, folder: Path, tmp_path: Path) -> None:
+    for verb in ("ls", "info", "stats", "verify"):
+        ended = run(verb, folder, "--json")
+        assert ended.code == 0
+        assert verb in ("info", "verify") or all(name in ended.out for name in TENSORS)
     assert "48 elements" in run("show", folder, "w").out
-
-
-def test_plot_draws(run: Run, folder: Path, tmp_path: Path) -> None:
     assert run("plot", folder, "w", "-o", tmp_path / "w.svg").code == 0
-    assert (tmp_path / "w.svg").stat().st_size > 0
-
-
-def test_the_file_of_the_same_tensors_is_the_same(run: Run, folder: Path, file: Path) -> None:
+    file = tmp_path / "model.zt"
+    save_file(TENSORS, file)
     assert run("diff", folder, file).code == 0
     assert run("hash", folder).out.split()[0] == run("hash", file).out.split()[0]
 
 
-@pytest.mark.parametrize("suffix", [".zt", ".safetensors", ".npz"])
-@pytest.mark.parametrize("verb", ["convert", "merge"])
+@pytest.mark.parametrize(
+    ("verb", "suffix"),
+    [("convert", ".zt"), ("convert", ".safetensors"), ("convert", ".npz"), ("merge", ".zt")],
+)
 def test_one_file_is_made_of_it(
-    run: Run, folder: Path, tmp_path: Path, suffix: str, verb: str
+    run: Run, folder: Path, tmp_path: Path, verb: str, suffix: str
 ) -> None:
-    if verb == "merge" and suffix != ".zt":
-        pytest.skip("the verb writes no such file")
     out = tmp_path / f"out{suffix}"
     assert run(verb, folder, *(["-o", out] if verb == "merge" else [out])).code == 0
     found = load_file(out)
@@ -94,22 +77,6 @@ def test_damage_is_told_with_file_tensor_and_chunk(run: Run, folder: Path) -> No
     assert "chunk at [" in ended.err + ended.out
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("axis", [0, 1])
-def test_a_copy_takes_little_memory(tmp_path: Path, axis: int) -> None:
-    large = np.zeros((8_000, 8_000), np.int8)
-    large[::100] = 3
-    (tmp_path / "step-1").mkdir()
-    save(tmp_path / "step-1", {"w": large}, axis=axis, durable=False)
-    tracemalloc.start()
-    ztensor.convert(tmp_path / "step-1", tmp_path / "out.zt", durable=False)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 40 << 20
-    with ztensor.open(tmp_path / "out.zt") as reader:
-        assert (reader["w"] == large).all()
-
-
 def test_values_that_a_copy_would_not_have_are_named(run: Run, tmp_path: Path) -> None:
     save(tmp_path, {"w": W}, values={"step": 3})
     assert run("convert", tmp_path, tmp_path / "out.zt", "--strict").code == 0
@@ -129,21 +96,6 @@ def test_a_damaged_root_is_kept_beside_the_new_one(tmp_path: Path, run: Run) -> 
         assert (reader["w"] == W).all()
     (kept,) = tmp_path.glob("*.damaged-1")
     assert kept.read_bytes() == data[: len(data) // 2]
-
-
-def test_compact_removes_what_no_root_names_and_nobody_writes(tmp_path: Path, run: Run) -> None:
-    save(tmp_path, {"w": W})
-    with PartWriter(tmp_path, process=8) as dead:
-        dead.add("x", W)
-        (left,) = (file.name for file in dead.finish().table.files)
-    assert compact(tmp_path) == []  # its writer lives
-    del dead
-    assert compact(tmp_path, dry_run=True) == [left]
-    assert (tmp_path / left).exists()
-    assert run("compact", tmp_path, "--json").json["removed"] == [left]
-    assert not (tmp_path / left).exists()
-    with ztensor.open(tmp_path) as reader:
-        assert (reader["w"] == W).all()
 
 
 def test_ls_says_where_the_digests_are(run: Run, folder: Path, tmp_path: Path) -> None:

@@ -1,10 +1,9 @@
-"""Every verb on a file of every readable format, each made by the format's own library."""
+"""Every verb on a file of every readable format."""
 
 from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -20,8 +19,7 @@ from tests.unit.cli.conftest import Run
 from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import VERBS
 from ztensor.cli.parsing import load
-from ztensor.insight.analysis.identity import tensor_hashes
-from ztensor.io.formats import FORMATS
+from ztensor.insight import tensor_hashes
 from ztensor.numpy import save_file
 
 Made = Callable[[str], Path]
@@ -37,45 +35,30 @@ ARRAYS: dict[str, Any] = {
 
 def _zt(version: str) -> Callable[[Path], Path]:
     def make(folder: Path) -> Path:
-        with ztensor.Writer(folder / "model.zt", version=version) as writer:
-            for name, array in ARRAYS.items():
-                writer.write(name, array)
+        save_file(ARRAYS, folder / "model.zt", version=version)
         return folder / "model.zt"
 
     return make
 
 
-def _safetensors(folder: Path) -> Path:
-    numpy = pytest.importorskip("safetensors.numpy")
-    numpy.save_file(ARRAYS, folder / "model.safetensors")
-    return folder / "model.safetensors"
+def _as(suffix: str, **options: Any) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        if suffix == "h5":
+            pytest.importorskip("h5py")
+        save_file(ARRAYS, folder / f"model.{suffix}", **options)
+        return folder / f"model.{suffix}"
+
+    return make
 
 
 def _index(folder: Path) -> Path:
-    numpy = pytest.importorskip("safetensors.numpy")
-    place: dict[str, str] = {}
-    for number, names in enumerate((("a.weight", "a.half"), ("step", "empty")), 1):
-        shard = f"model-0000{number}-of-00002.safetensors"
-        numpy.save_file({name: ARRAYS[name] for name in names}, folder / shard)
-        place |= dict.fromkeys(names, shard)
-    index = folder / "model.safetensors.index.json"
-    total = sum(array.nbytes for array in ARRAYS.values())
-    index.write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": place}))
-    return index
-
-
-def _folder(folder: Path) -> Path:
-    return _index(folder).parent
+    save_file(ARRAYS, folder / "model.safetensors", max_shard_size=300)
+    return folder / "model.safetensors.index.json"
 
 
 def _npy(folder: Path) -> Path:
     np.save(folder / "model.npy", WEIGHT)
     return folder / "model.npy"
-
-
-def _npz(folder: Path) -> Path:
-    np.savez(folder / "model.npz", **ARRAYS)
-    return folder / "model.npz"
 
 
 def _deflated(folder: Path) -> Path:
@@ -95,31 +78,17 @@ def _pt(*, is_zip: bool) -> Callable[[Path], Path]:
 
 
 def _gguf(folder: Path) -> Path:
-    gguf = pytest.importorskip("gguf")
-    path = folder / "model.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_tensor("a.weight", WEIGHT)
-    writer.add_tensor("a.half", WEIGHT.astype(np.float16))
-    for word in ("Q8_0", "Q4_0"):
-        kind = gguf.GGMLQuantizationType[word]
-        writer.add_tensor(f"a.{word}", gguf.quants.quantize(WEIGHT, kind), raw_dtype=kind)
-    blocks = np.arange(210 * 2, dtype=np.uint8).reshape(2, 210)  # of Q6_K: 256 values in 210 bytes
-    writer.add_tensor("a.Q6_K", blocks, raw_dtype=gguf.GGMLQuantizationType.Q6_K)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
-
-def _hdf5(folder: Path) -> Path:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(folder / "model.h5", "w") as file:
-        for name, array in ARRAYS.items():
-            file[name.replace(".", "/")] = array
-        file.create_dataset("chunked", data=WEIGHT, chunks=(1, 32), compression="gzip")
-        file.attrs["epoch"] = 3
-    return folder / "model.h5"
+    blocks = {
+        "a.Q8_0": ztensor.Tensor(
+            {"data": np.arange(68, dtype=np.uint8)}, shape=(2, 32), format="gguf.q8_0"
+        ),
+        "a.Q6_K": ztensor.Tensor(
+            {"data": np.arange(420).astype(np.uint8)}, shape=(2, 256), format="gguf.q6_k"
+        ),
+    }
+    dense = {name: ARRAYS[name] for name in ("a.weight", "a.half")}
+    save_file(dense | blocks, folder / "model.gguf")
+    return folder / "model.gguf"
 
 
 def _onnx(folder: Path) -> Path:
@@ -135,34 +104,31 @@ MAKERS: dict[str, Callable[[Path], Path]] = {
     "zt-1.2.0": _zt("1.2.0"),
     "zt-1.1.0": _zt("1.1.0"),
     "zt-0.1.0": _zt("0.1.0"),
-    "safetensors": _safetensors,
+    "safetensors": _as("safetensors"),
     "index": _index,
-    "folder": _folder,
+    "folder": lambda folder: _index(folder).parent,
     "npy": _npy,
-    "npz": _npz,
+    "npz": _as("npz"),
     "npz-deflated": _deflated,
     "pt": _pt(is_zip=True),
     "pt-legacy": _pt(is_zip=False),
     "gguf": _gguf,
-    "hdf5": _hdf5,
+    "hdf5": _as("h5"),
     "onnx": _onnx,
 }
 
-
-# The name of one object of each file, and its shape.
-FIRST = {"npy": "array", "hdf5": "a/weight"}
-
-# What was put into these, and nothing else, under the same names.
+# Files of exactly `ARRAYS`.
 PLAIN = [
     *("zt-1.2.0", "zt-1.1.0", "zt-0.1.0", "safetensors", "index", "folder", "npz"),
-    *("npz-deflated", "onnx"),
+    *("npz-deflated", "onnx", "hdf5"),
 ]
-FOREIGN = [kind for kind in MAKERS if not kind.startswith("zt-")]
+OF_ZTENSOR = [kind for kind in MAKERS if kind.startswith("zt-")]
+OF_OTHERS = [kind for kind in MAKERS if not kind.startswith("zt-")]
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Give the file of a format, made once; nobody may change it."""
+    """Give the file of a format, made once; no test changes it."""
     files: dict[str, Path] = {}
 
     def make(kind: str) -> Path:
@@ -175,7 +141,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 @pytest.fixture
 def copy(made: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
-    """Give a copy of the file of a format, with all that belongs to it, in a folder `kind`."""
+    """Give a copy of the file of a format, with its other files, in a folder `kind`."""
 
     def make(kind: str) -> Path:
         path = made(kind)
@@ -187,7 +153,7 @@ def copy(made: Callable[[str], Path], tmp_path: Path) -> Callable[[str], Path]:
 
 
 def name_in(kind: str) -> str:
-    return FIRST.get(kind, "a.weight")
+    return "array" if kind == "npy" else "a.weight"
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -198,13 +164,9 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     }
 
 
-def ids_of(path: Path) -> dict[str, str]:
-    return tensor_hashes(path)
-
-
 # --- Verbs that look ------------------------------------------------------------------------
 
-# Arguments behind the file, and what the text for people has; `{}` is an object's name.
+# Arguments after the file, and words of the printed text; `{}` is an object's name.
 LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
     "ls": ((), "{}"),
     "info": ((), "objects "),
@@ -213,7 +175,7 @@ LOOKING: dict[str, tuple[tuple[str, ...], str]] = {
     "plot": ((), "{}"),
     "diff": (("{file}",), "equal"),
     "report": ((), " tensor"),
-    "view": (("--no-browser", "--seconds", "0.05"), "http://127.0.0.1:"),
+    "view": (("--no-browser", "--seconds", "0.01"), "http://127.0.0.1:"),
     "verify": ((), " digest"),  # ok, or under no digest
     "hash": ((), "  {file}"),
 }
@@ -245,12 +207,11 @@ def test_a_verb_that_looks(run: Run, made: Made, verb: str, kind: str) -> None:
 
 def test_the_same_tensors_have_one_id(run: Run, made: Made) -> None:
     ended = run("hash", *map(made, PLAIN))
-    assert ended.code == 0
     assert len(ended.lines) == len(PLAIN)
     assert len({line.split()[0] for line in ended.lines}) == 1
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("kind", OF_OTHERS)
 def test_info_names_the_format(run: Run, made: Made, kind: str) -> None:
     word = {"index": "safetensors", "folder": "safetensors"}.get(kind, kind.partition("-")[0])
     facts = run("info", made(kind), "--json").json
@@ -263,13 +224,13 @@ def test_info_names_the_format(run: Run, made: Made, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["zt-1.2.0", "index", "gguf"])
 def test_patterns_choose(run: Run, made: Made, verb: str, kind: str) -> None:
     arguments, _ = looking(verb, kind, made(kind))
-    all_of_them = run(*arguments, "--json").out
-    some = run(*arguments, "--json", "--include", "a.*", "--exclude", "*.half")
-    assert some.code == 0
-    assert some.json
-    assert some.out != all_of_them
+    everything = run(*arguments, "--json").out
+    chosen = run(*arguments, "--json", "--include", "a.*", "--exclude", "*.half")
+    assert chosen.code == 0
+    assert chosen.json
+    assert chosen.out != everything
     for hidden in ("a.half", "step"):
-        assert f'"{hidden}"' not in some.out
+        assert f'"{hidden}"' not in chosen.out
 
 
 # --- Verbs that change a file in its place --------------------------------------------------
@@ -294,7 +255,7 @@ def changing(verb: str, kind: str, file: Path) -> list[str]:
     return [verb.split()[0], str(file), *(text.replace("{array}", str(array)) for text in filled)]
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("kind", OF_OTHERS)
 @pytest.mark.parametrize("verb", CHANGING)
 def test_only_our_files_are_changed(
     run: Run, copy: Made, tmp_path: Path, verb: str, kind: str
@@ -308,31 +269,27 @@ def test_only_our_files_are_changed(
     assert snapshot(tmp_path / kind) == before
 
 
-@pytest.mark.parametrize("kind", ["zt-1.2.0", "zt-1.1.0", "zt-0.1.0"])
+@pytest.mark.parametrize("kind", OF_ZTENSOR)
 @pytest.mark.parametrize("verb", CHANGING)
 def test_files_of_every_version_are_changed(run: Run, copy: Made, verb: str, kind: str) -> None:
     file = copy(kind)
     arguments = changing(verb, kind, file)
     if kind == "zt-0.1.0" and "repair" in verb:
-        assert run(*arguments).code == ExitCode.CORRUPT  # it has no states to look for
+        assert run(*arguments).code == ExitCode.CORRUPT  # it has no commits to search for
         return
     before = file.read_bytes()
     planned = run(*arguments, "--dry-run")
     assert planned.code == 0
     assert planned.out
+    if "repair" not in verb:
+        quiet = run(*arguments, "--dry-run", "-q")
+        assert (quiet.code, quiet.out) == (0, "")
     assert file.read_bytes() == before
     ended = run(*arguments, "--json")
     assert ended.code == 0
     assert ended.json
     assert ended.out.isascii()
     assert run("verify", file).code == 0
-
-
-@pytest.mark.parametrize("kind", ["zt-1.2.0", "zt-0.1.0"])
-@pytest.mark.parametrize("verb", [verb for verb in CHANGING if "repair" not in verb])
-def test_a_change_can_be_quiet(run: Run, copy: Made, verb: str, kind: str) -> None:
-    ended = run(*changing(verb, kind, copy(kind)), "-q")
-    assert (ended.code, ended.out, ended.err) == (0, "", "")
 
 
 # --- Verbs that make a new file -------------------------------------------------------------
@@ -353,7 +310,7 @@ def making(verb: str, file: Path, folder: Path) -> list[str]:
 
 
 def result_of(folder: Path) -> Path:
-    """Return what a verb made: the one file there, or the folder of a set."""
+    """Return the only file of a folder, or the folder of a set."""
     files = list(folder.iterdir())
     return files[0] if len(files) == 1 else folder
 
@@ -363,7 +320,7 @@ def result_of(folder: Path) -> Path:
 def test_a_new_file_of_every_format(
     run: Run, made: Made, tmp_path: Path, verb: str, kind: str
 ) -> None:
-    """A dry run writes nothing; then it is written, whole; and it is not written over."""
+    """A dry run writes nothing; then all is written; and it is not written over."""
     file = made(kind)
     if verb == "convert hdf5":
         pytest.importorskip("h5py")
@@ -376,19 +333,19 @@ def test_a_new_file_of_every_format(
     assert ended.code == 0
     assert ended.json
     assert ended.out.isascii()
-    expected = ids_of(file)
+    expected = tensor_hashes(file)
     if verb == "convert hdf5":  # blocks of GGUF become components; dense objects are the same
         with ztensor.open(file) as reader:
             dense = [found.name for found in reader.metadata(list(reader)) if found.dtype != "bf16"]
             dense = [name for name in dense if reader.metadata(name).format == "dense"]
         expected = {name: expected[name] for name in dense if name != "a.bf16"}
-        assert expected.items() <= ids_of(result_of(tmp_path)).items()
-    elif verb == "merge" and kind == "npy":  # it is called as its file
-        assert ids_of(result_of(tmp_path)) == {"model": expected["array"]}
-    elif verb == "convert old" and kind == "gguf":  # 1.1 cannot say blocks of GGUF
-        assert ids_of(result_of(tmp_path)).items() <= expected.items()
+        assert expected.items() <= tensor_hashes(result_of(tmp_path)).items()
+    elif verb == "merge" and kind == "npy":  # the array is named as its file
+        assert tensor_hashes(result_of(tmp_path)) == {"model": expected["array"]}
+    elif verb == "convert old" and kind == "gguf":  # 1.1 has no blocks of GGUF
+        assert tensor_hashes(result_of(tmp_path)).items() <= expected.items()
     else:
-        assert ids_of(result_of(tmp_path)) == expected
+        assert tensor_hashes(result_of(tmp_path)) == expected
     written = snapshot(tmp_path)
     again = run(*arguments)
     assert again.code == ExitCode.USAGE
@@ -402,11 +359,7 @@ def test_a_new_file_of_every_format(
 def test_patterns_choose_what_is_written(run: Run, made: Made, tmp_path: Path, verb: str) -> None:
     patterns = ("--include", "a.*", "--include", "step", "--exclude", "*.half")
     assert run(*making(verb, made("npz"), tmp_path), *patterns).code == 0
-    assert set(ids_of(result_of(tmp_path))) == {"a.weight", "step"}
-    (tmp_path / "none").mkdir()
-    nothing = making(verb, made("npz"), tmp_path / "none")
-    assert run(*nothing, "--include", "zzz").code == ExitCode.USAGE
-    assert list((tmp_path / "none").iterdir()) == []
+    assert set(tensor_hashes(result_of(tmp_path))) == {"a.weight", "step"}
 
 
 @pytest.mark.parametrize("verb", ["merge", "repair"])
@@ -414,15 +367,14 @@ def test_our_files_do_not_get_the_name_of_others(
     run: Run, copy: Made, tmp_path: Path, verb: str
 ) -> None:
     file, out = copy("zt-1.2.0"), tmp_path / "out.safetensors"
-    arguments = {"merge": (file, "-o", out), "repair": (file, "--write", out)}
-    ended = run(verb, *arguments[verb])
+    ended = run(verb, file, "-o", out)
     assert ended.code == ExitCode.USAGE
     assert ".zt" in ended.err
     assert not out.exists()
 
 
 def test_shards_of_another_format_are_called_zt(run: Run, copy: Made, tmp_path: Path) -> None:
-    """They are ours; under the old suffix they would take the place of the set that was read."""
+    """Under the old suffix they would take the place of the set that was read."""
     index = copy("index")
     before = snapshot(index.parent)
     assert run("split", index, "--force").code == 0
@@ -434,7 +386,7 @@ def test_shards_of_another_format_are_called_zt(run: Run, copy: Made, tmp_path: 
 @pytest.mark.parametrize("link", ["itself", "hard link", "symbolic link"])
 @pytest.mark.parametrize("kind", ["zt-1.2.0", "safetensors"])
 @pytest.mark.parametrize("verb", ["convert", "merge", "plot", "repair"])
-def test_what_is_read_is_not_written_over(
+def test_an_input_is_not_written_over(
     run: Run, copy: Made, tmp_path: Path, verb: str, kind: str, link: str
 ) -> None:
     file = copy(kind)
@@ -446,10 +398,8 @@ def test_what_is_read_is_not_written_over(
     else:
         out.symlink_to(file)
     options = ("--to", "zt") if verb == "convert" else ()
-    output = "--write" if verb == "repair" else "-o"
-    arguments = (file, out) if verb == "convert" else (file, output, out)
     before = snapshot(tmp_path)
-    ended = run(verb, *arguments, *options, "--force")
+    ended = run(verb, file, "-o", out, *options, "--force")
     assert ended.code == ExitCode.USAGE
     assert ended.err.startswith("error: ")
     assert snapshot(tmp_path) == before
@@ -459,27 +409,24 @@ def test_what_is_read_is_not_written_over(
 
 
 @pytest.mark.parametrize("kind", MAKERS)
-def test_append_takes_any_format(run: Run, made: Made, tmp_path: Path, kind: str) -> None:
+def test_append_and_replace_take_any_format(
+    run: Run, made: Made, tmp_path: Path, kind: str
+) -> None:
     target = tmp_path / "target.zt"
-    save_file({"there": WEIGHT}, target)
+    there = ztensor.Tensor(np.zeros(3), attributes={"axis": "in"})
+    save_file({"there": there}, target)
     assert run("append", target, made(kind)).code == 0
-    expected = {"model" if kind == "npy" else name: i for name, i in ids_of(made(kind)).items()}
-    found = ids_of(target)
+    ids = tensor_hashes(made(kind))
+    expected = {"model" if kind == "npy" else name: text for name, text in ids.items()}
+    found = tensor_hashes(target)
     assert found.keys() == expected.keys() | {"there"}
     assert expected.items() <= found.items()
-    assert run("verify", target).code == 0
-
-
-@pytest.mark.parametrize("kind", MAKERS)
-def test_replace_takes_any_format(run: Run, made: Made, tmp_path: Path, kind: str) -> None:
-    target = tmp_path / "target.zt"
-    with ztensor.Writer(target) as writer:
-        writer.write("a.weight", np.zeros(3), attributes={"axis": "in"})
-    options = () if name_in(kind) in ("a.weight", "array") else ("--from", name_in(kind))
-    assert run("replace", target, "a.weight", made(kind), *options).code == 0
+    options = ("--from", name_in(kind))
+    assert run("replace", target, "there", made(kind), *options).code == 0
     with ztensor.open(target) as reader:
-        assert np.array_equal(reader["a.weight"], WEIGHT)
-        assert reader.metadata("a.weight").attributes == {"axis": "in"}
+        assert np.array_equal(reader["there"], WEIGHT)
+        assert reader.metadata("there").attributes == {"axis": "in"}
+    assert run("verify", target).code == 0
 
 
 def test_replace_asks_which_of_several(run: Run, made: Made, tmp_path: Path) -> None:
@@ -492,13 +439,8 @@ def test_replace_asks_which_of_several(run: Run, made: Made, tmp_path: Path) -> 
     assert run("replace", target, "w", made("npz"), "--from", "step", "--compress").code == 0
     with ztensor.open(target) as reader:
         assert reader["w"] == 7
-
-
-def test_replace_takes_blocks_with_what_they_mean(run: Run, made: Made, tmp_path: Path) -> None:
-    target = tmp_path / "target.zt"
-    save_file({"w": np.zeros(3)}, target)
     assert run("replace", target, "w", made("gguf"), "--from", "a.Q8_0").code == 0
-    assert ids_of(target)["w"] == ids_of(made("gguf"))["a.Q8_0"]
+    assert tensor_hashes(target)["w"] == tensor_hashes(made("gguf"))["a.Q8_0"]
 
 
 @pytest.mark.parametrize("verb", ["merge", "append"])
@@ -510,7 +452,7 @@ def test_the_array_of_a_npy_is_called_as_its_file(run: Run, tmp_path: Path, verb
     more = {"merge": ("-o", target, "--force"), "append": ()}[verb]
     lead = (target,) if verb == "append" else ()
     assert run(verb, *lead, one, two, *more).code == 0
-    assert set(ids_of(target)) == {"one", "two"}
+    assert set(tensor_hashes(target)) == {"one", "two"}
     ended = run(verb, *lead, one, one, *more)
     assert ended.code == ExitCode.USAGE
     assert "'one'" in ended.err
@@ -520,9 +462,9 @@ def test_append_chooses_by_pattern(run: Run, made: Made, tmp_path: Path) -> None
     target = tmp_path / "target.zt"
     save_file({"there": WEIGHT}, target)
     assert run("append", target, made("npz"), "--include", "a.*").code == 0
-    assert set(ids_of(target)) == {"there", "a.weight", "a.half"}
+    assert set(tensor_hashes(target)) == {"there", "a.weight", "a.half"}
     assert run("append", target, made("npz"), "--include", "step", "--name", "epoch").code == 0
-    assert "epoch" in ids_of(target)
+    assert "epoch" in tensor_hashes(target)
 
 
 @pytest.mark.parametrize(
@@ -533,25 +475,20 @@ def test_append_chooses_by_pattern(run: Run, made: Made, tmp_path: Path) -> None
         (("step", "--include", "e*"), {"a.weight", "a.half"}),
         (("a.*", "--glob", "--exclude", "*.half"), {"a.half", "step", "empty"}),
         (("step", "--include", "step"), {"a.weight", "a.half", "empty"}),
+        ((), None),
+        (("--exclude", "a.*"), None),
+        (("step", "--exclude", "*"), None),
+        (("--include", "zzz"), None),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_rm_chooses_by_pattern(
-    run: Run, copy: Made, arguments: tuple[str, ...], left: set[str]
+    run: Run, copy: Made, arguments: tuple[str, ...], left: set[str] | None
 ) -> None:
+    """To remove nothing is an error."""
     file = copy("zt-1.2.0")
-    assert run("rm", file, *arguments).code == 0
-    assert set(ids_of(file)) == left
-
-
-@pytest.mark.parametrize(
-    "arguments", [(), ("--exclude", "a.*"), ("step", "--exclude", "*"), ("--include", "zzz")]
-)
-def test_rm_of_nothing_is_an_error(run: Run, copy: Made, arguments: tuple[str, ...]) -> None:
-    file = copy("zt-1.2.0")
-    before = file.read_bytes()
-    assert run("rm", file, *arguments).code == ExitCode.USAGE
-    assert file.read_bytes() == before
+    assert run("rm", file, *arguments).code == (ExitCode.USAGE if left is None else 0)
+    assert set(tensor_hashes(file)) == (set(ARRAYS) if left is None else left)
 
 
 # --- Objects of every kind ------------------------------------------------------------------
@@ -573,9 +510,7 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "int4": ztensor.Tensor.quantize(WEIGHT, bits=4, group_size=32),
         "strange": ztensor.Tensor({"codes": np.zeros(2)}, shape=(2,), format="vq"),
     }
-    with ztensor.Writer(path) as writer:
-        for name, value in objects.items():
-            writer.write(name, value)
+    save_file(objects, path)
     return path
 
 
@@ -613,14 +548,13 @@ def test_every_kind_is_looked_at(run: Run, zoo: Path, verb: str, more: tuple[str
         assert ended.json
 
 
-@pytest.mark.parametrize("name", ["a.Q8_0", "a.Q4_0", "a.Q6_K"])
-def test_show_of_blocks_shows_what_they_stand_for(run: Run, made: Made, name: str) -> None:
+@pytest.mark.parametrize("name", ["a.Q8_0", "a.Q6_K"])
+def test_show_of_blocks_shows_dequantized_values(run: Run, made: Made, name: str) -> None:
     values = run("show", made("gguf"), name, "--json").json["values"]
     with ztensor.open(made("gguf")) as reader:
         expected = reader.read(name).dequantize().reshape(-1)
     assert values["of"] == "dequantized values"
     assert values["count"] == expected.size
-    assert values["first"] == expected[:8].tolist()
     assert (values["min"], values["max"]) == (expected.min(), expected.max())
 
 
@@ -630,23 +564,13 @@ def test_show_of_a_type_that_is_unknown(run: Run) -> None:
     assert run("show", path, "plain", "--json").json["values"]["count"] == 20
 
 
-# --- What all of them share -----------------------------------------------------------------
+# --- All verbs ------------------------------------------------------------------------------
 
 ALL = [verb for verbs in VERBS.values() for verb in verbs]
 MANY = ["ls", "stats", "plot", "diff", "verify", "hash", "merge", "split", "convert"]
-# What these are called with, which is no file of tensors.
+# Arguments of the verbs that take no file of tensors.
 WITHOUT_A_FILE = {"completions": ["bash"], "conformance": [str(CORPUS)], "ckpt": ["ls", "run"]}
 WRITING = [*dict.fromkeys(verb.split()[0] for verb in (*CHANGING, *MAKING)), "plot"]
-
-
-def without_a_file(verb: str, folder: Path) -> list[str]:
-    """Return how such a verb is called; the run is made beside the test's files."""
-    if verb == "ckpt":
-        run = folder / "run"
-        with ztensor.CheckpointManager(run, background=False) as manager:
-            manager.save(1, {"w": WEIGHT})
-        return [verb, "ls", str(run)]
-    return [verb, *WITHOUT_A_FILE[verb]]
 
 
 def test_the_tables_name_every_verb() -> None:
@@ -654,23 +578,27 @@ def test_the_tables_name_every_verb() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "verb"),
+    ("option", "verbs"),
     [
-        *(("--json", verb) for verb in ALL),
-        *(("--quiet", verb) for verb in ALL),
-        *(("-q", verb) for verb in ALL),
-        *(("--include", verb) for verb in (*MANY, "append", "rm")),
-        *(("--exclude", verb) for verb in (*MANY, "append", "rm")),
-        *(("--dry-run", verb) for verb in WRITING),
-        *(("--force", verb) for verb in ("convert", "merge", "split", "plot", "repair")),
+        *((option, ALL) for option in ("--json", "--quiet", "-q")),
+        *((option, [*MANY, "append", "rm"]) for option in ("--include", "--exclude")),
+        ("--dry-run", WRITING),
+        ("--force", ["convert", "merge", "split", "plot", "repair"]),
     ],
 )
-def test_options_are_the_same_everywhere(option: str, verb: str) -> None:
-    assert option in {text for one in load(verb).options for text in one.words}
+def test_options_are_the_same_everywhere(option: str, verbs: list[str]) -> None:
+    for verb in verbs:
+        assert option in {text for one in load(verb).options for text in one.words}, verb
 
 
 def arguments_of(verb: str, file: object, folder: Path) -> list[str]:
-    """Return a call of a verb that is right but for the file."""
+    """Return a call of a verb in which only the file may be wrong."""
+    if verb == "ckpt":
+        with ztensor.CheckpointManager(folder / "run", background=False) as manager:
+            manager.save(1, {"w": WEIGHT})
+        return [verb, "ls", str(folder / "run")]
+    if verb in WITHOUT_A_FILE:
+        return [verb, *WITHOUT_A_FILE[verb]]
     other = folder / "other.zt"
     save_file({"there": WEIGHT}, other)
     if verb in LOOKING:
@@ -687,16 +615,8 @@ WITH_A_FILE = [verb for verb in ALL if verb not in WITHOUT_A_FILE]
 
 
 @pytest.mark.parametrize("verb", WITH_A_FILE)
-def test_a_file_that_is_missing(run: Run, tmp_path: Path, verb: str) -> None:
-    ended = run(*arguments_of(verb, tmp_path / "missing.zt", tmp_path))
-    assert ended.code == ExitCode.FAILED
-    assert f"{tmp_path / 'missing.zt'}: " in ended.err
-    assert os.strerror(errno.ENOENT) in ended.err
-    assert ended.out == ""
-
-
-@pytest.mark.parametrize("verb", WITH_A_FILE)
 def test_an_error_as_json(run: Run, tmp_path: Path, verb: str) -> None:
+    """What the text says of wrong files: `test_wrong_inputs.py`."""
     ended = run(*arguments_of(verb, tmp_path / "missing.zt", tmp_path), "--json")
     assert ended.code == ExitCode.FAILED
     found = ended.json
@@ -705,89 +625,40 @@ def test_an_error_as_json(run: Run, tmp_path: Path, verb: str) -> None:
     assert error["message"] in ended.err
 
 
+@pytest.mark.parametrize(
+    ("failure", "code"),
+    [
+        (PermissionError(errno.EACCES, os.strerror(errno.EACCES)), ExitCode.FAILED),
+        (KeyboardInterrupt(), ExitCode.INTERRUPTED),
+    ],
+    ids=["denied", "interrupted"],
+)
 @pytest.mark.parametrize("verb", WITH_A_FILE)
-def test_a_folder_of_no_model(run: Run, tmp_path: Path, verb: str) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    ended = run(*arguments_of(verb, folder, tmp_path))
-    assert ended.code in (ExitCode.FAILED, ExitCode.USAGE)
-    assert str(folder) in ended.err
-    assert "folder" in ended.err.replace(str(folder), "")
-    assert ended.out == ""
-
-
-@pytest.mark.parametrize("verb", WITH_A_FILE)
-def test_an_empty_file(run: Run, tmp_path: Path, verb: str) -> None:
-    (tmp_path / "empty").touch()
-    ended = run(*arguments_of(verb, tmp_path / "empty", tmp_path))
-    assert ended.code == ExitCode.CORRUPT
-    assert f"{tmp_path / 'empty'}: " in ended.err
-    assert "the file is empty" in ended.err
-    assert ended.out == ""
-
-
-@pytest.mark.parametrize("verb", WITH_A_FILE)
-def test_a_file_of_no_known_format(run: Run, tmp_path: Path, verb: str) -> None:
-    """The error says which formats there are."""
-    other = tmp_path / "notes.txt"
-    other.write_text("no tensors in here, and no model")
-    ended = run(*arguments_of(verb, other, tmp_path))
-    assert ended.code == ExitCode.CORRUPT
-    assert f"{other}: " in ended.err
-    known = ", ".join(FORMATS)
-    assert known in ended.err
-    assert ended.out == ""
-    assert other.read_text() == "no tensors in here, and no model"
-
-
-@pytest.mark.parametrize("verb", WITH_A_FILE)
-def test_a_file_that_may_not_be_read(
-    run: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
+def test_a_file_that_the_system_does_not_open(
+    run: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str,
+    failure: BaseException, code: ExitCode,
+) -> None:  # fmt: skip
     file = copy("zt-1.2.0")
     arguments = arguments_of(verb, file, tmp_path)
+    before = snapshot(tmp_path)
     real = os.open
 
-    def denied(path: Any, *more: Any, **options: Any) -> int:
-        if str(path) == str(file):  # the system would not deny root anything
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+    def failing(path: Any, *more: Any, **options: Any) -> int:
+        if str(path) == str(file):  # the system denies root nothing
+            raise failure
         return real(path, *more, **options)
 
-    monkeypatch.setattr(os, "open", denied)
+    monkeypatch.setattr(os, "open", failing)
     ended = run(*arguments)
-    assert ended.code == ExitCode.FAILED
-    assert f"{file}: " in ended.err
-    assert os.strerror(errno.EACCES) in ended.err
-
-
-@pytest.mark.parametrize("verb", ALL)
-def test_an_interrupt_ends_every_verb_with_130(
-    run: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    file = copy("zt-1.2.0")
-    if verb in WITHOUT_A_FILE:
-        arguments = without_a_file(verb, tmp_path)
-    else:
-        arguments = arguments_of(verb, file, tmp_path)
-    before = snapshot(tmp_path)
-
-    def interrupted(*_arguments: object, **_options: object) -> None:
-        raise KeyboardInterrupt
-
-    place = "ztensor.io.source.local.FileSource.__init__"
-    if verb == "completions":
-        place = "ztensor.cli.terminal.Terminal.line"
-    elif verb in ("rm", "mv", "set", "compact"):
-        place = "ztensor.io.source.appending.LockedFile.__init__"
-    monkeypatch.setattr(place, interrupted)
-    ended = run(*arguments)
-    assert ended.code == ExitCode.INTERRUPTED
+    monkeypatch.undo()
+    assert ended.code == code
     assert "Traceback" not in ended.err
+    assert (f"{file}: " in ended.err) == (code is ExitCode.FAILED)
     assert snapshot(tmp_path) == before
 
 
 class Gone(io.StringIO):
-    """A pipe whose reader went away."""
+    """A pipe without a reader."""
 
     def write(self, text: str) -> int:
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
@@ -800,11 +671,7 @@ def test_a_reader_that_goes_away_ends_every_verb_with_141(
     run: Run, copy: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str,
     more: tuple[str, ...],
 ) -> None:  # fmt: skip
-    file = copy("zt-1.2.0")
-    if verb in WITHOUT_A_FILE:
-        arguments = without_a_file(verb, tmp_path)
-    else:
-        arguments = arguments_of(verb, file, tmp_path)
+    arguments = arguments_of(verb, copy("zt-1.2.0"), tmp_path)
     monkeypatch.setattr("sys.stdout", Gone())
     ended = run(*arguments, *more)
     assert (ended.code, ended.err) == (ExitCode.BROKEN_PIPE, "")

@@ -33,8 +33,3 @@ def test_every_error_of_the_library_has_a_code_that_is_not_success() -> None:
     families = [getattr(ztensor, name) for name in ztensor.__all__ if name.endswith("Error")]
     assert families
     assert all(code_of(family("x")) != ExitCode.OK for family in families)
-
-
-def test_every_code_has_a_meaning() -> None:
-    assert all(code.meaning for code in ExitCode)
-    assert len({code.meaning for code in ExitCode}) == len(ExitCode)

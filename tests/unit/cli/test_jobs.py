@@ -69,9 +69,8 @@ def test_a_scheduler_of_dask_does_them(run: Run, folder: Path) -> None:
         assert sorted(ended.lines) == sorted(run("hash", *paths).lines)
 
 
-def test_no_scheduler_is_one_error(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_scheduler_is_one_error(run: Run, folder: Path) -> None:
     pytest.importorskip("distributed", reason="pip install distributed")
-    monkeypatch.setattr("ztensor.cli.jobs._PATIENCE_SECONDS", 1)
     ended = run("hash", folder / "0.zt", "--scheduler", "tcp://127.0.0.1:1")
     assert ended.code == 1
     assert "no scheduler answers" in ended.err

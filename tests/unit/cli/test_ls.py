@@ -32,30 +32,8 @@ def test_columns_without_a_terminal(run: Run, model: Path) -> None:
     assert found["empty"][4] == "0"
     assert found["sparse"][2] == "sparse_csr"
     assert found["int4"][2] == "quantized_group"
-
-
-def test_columns_are_aligned(run: Run, model: Path) -> None:
-    types = [
-        "float64",
-        "float16",
-        "bool",
-        "f8_",
-        "bfloat16",
-        "float32",
-        "int4_g",
-        "int64",
-        "float32",
-    ]
-    lines = run("ls", model).lines[1:]
-    places = {line.index(word) for line, word in zip(lines, types, strict=True)}
-    assert len(places) == 1
-
-
-@pytest.mark.slow
-def test_one_name_of_megabytes_does_not_make_every_line_so_long(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "long.zt"
-    save_file({"x" * 1_000_000: np.zeros(1), **{str(n): np.zeros(1) for n in range(100)}}, path)
-    assert len(run("ls", path).out) < 1_100_000
+    lines = [line for line in ended.lines if " dense " in line]
+    assert len({line.index(" dense ") for line in lines}) == 1  # aligned
 
 
 def test_several_files_are_told_apart(run: Run, model: Path) -> None:
@@ -81,13 +59,6 @@ def test_selection(run: Run, model: Path, options: list[str], expected: list[str
     ended = run("ls", model, *options)
     assert ended.code == (0 if expected else 2)
     assert names(ended.lines) == expected
-
-
-def test_a_pattern_matches_names_of_several_lines(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "lines.zt"
-    save_file({"a\nb": np.zeros(1)}, path)
-    assert len(run("ls", path, "--include", "a*b").lines) == 2
-    assert len(run("ls", path, "--include", "a").lines) == 1
 
 
 def test_sort(run: Run, model: Path) -> None:
@@ -134,24 +105,6 @@ def test_json(run: Run, model: Path) -> None:
     assert listing["stored_nbytes"] == sum(found["stored_nbytes"] for found in objects.values())
 
 
-def test_mixed_encodings_and_digests_are_named(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "mixed.zt"
-    with ztensor.Writer(path) as writer:
-        writer.write("a", np.zeros(100), compress=True, checksum="sha256")
-        writer.write("b", np.zeros(100), checksum=False)
-    rows = [line.split() for line in run("ls", path).lines]
-    assert [row[4] for row in rows[1:]] == ["zstd", "raw"]
-    assert [row[6] for row in rows[1:]] == ["sha256", "none"]
-
-
-def test_a_table_that_fits_needs_nothing_left_out(run_on_terminal: Run, model: Path) -> None:
-    ended = run_on_terminal("ls", model, width=120)
-    assert "encoding" in ended.lines[0]
-    assert "8.2 kB" in ended.out
-    assert "9 objects, 15." in ended.lines[-1]
-    assert max(map(len, ended.lines)) <= 120
-
-
 def test_a_narrow_terminal_loses_columns_that_say_nothing(
     run_on_terminal: Run, tmp_path: Path
 ) -> None:
@@ -162,12 +115,9 @@ def test_a_narrow_terminal_loses_columns_that_say_nothing(
     assert ended.lines[-1].startswith("12 objects, 384 B, ")
     assert "encoding raw, digest crc32c" in ended.lines[-1]
     assert all(len(line) <= 70 for line in ended.lines[1:-1])
-
-
-def test_a_narrow_terminal_keeps_columns_that_tell(run_on_terminal: Run, model: Path) -> None:
-    heading = run_on_terminal("ls", model, width=50).lines[0]
-    assert "format" in heading
-    assert "digest" not in heading
+    some = run_on_terminal("ls", path, "--include", "*.1*", width=200)
+    assert "digest" in some.lines[0]
+    assert "3 of 12 objects" in some.lines[-1]
 
 
 def test_a_narrow_terminal_folds_names(run_on_terminal: Run, tmp_path: Path) -> None:
@@ -183,21 +133,12 @@ def test_a_narrow_terminal_folds_names(run_on_terminal: Run, tmp_path: Path) -> 
     ]
     assert "".join(first) == name
     assert all(len(line) <= 60 for line in ended.lines[1:-1])
-
-
-def test_a_name_is_folded_between_its_words(run_on_terminal: Run, tmp_path: Path) -> None:
-    path = tmp_path / "long.zt"
     name = "encoder.layers.10.self_attention.output.dense.weight"
     save_file({name: np.zeros(1), name * 2: np.zeros(2)}, path)
     lines = [line.split("  ") for line in run_on_terminal("ls", path, width=60).lines]
     folded = [line[0] or line[1] for line in lines[1:-1]]
     assert "".join(folded) == name * 3
-    assert [part[-1] for part in folded[:2]] == [".", "t"]
-
-
-def test_totals_count_what_was_selected(run_on_terminal: Run, model: Path) -> None:
-    assert "2 of 9 objects" in run_on_terminal("ls", model, "--include", "*.w").lines[-1]
-    assert "0 of 9 objects" in run_on_terminal("ls", model, "--include", "none").lines[-1]
+    assert [part[-1] for part in folded[:2]] == [".", "t"]  # between words
 
 
 def test_files_of_a_folder_that_are_no_parts_of_one_model_are_listed_each(
@@ -227,8 +168,3 @@ def test_a_summary_has_a_line_for_each_file(run: Run, model: Path, tmp_path: Pat
     assert some[0]["types"] == "float32"
     assert "objects" not in some[0]
     assert "error" in some[1]
-
-
-def test_a_summary_for_people(run_on_terminal: Run, model: Path) -> None:
-    ended = run_on_terminal("ls", "--summary", model, width=200)
-    assert "8.2 k" in ended.out

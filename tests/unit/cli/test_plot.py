@@ -34,18 +34,8 @@ def test_many_objects_have_a_line_each(run: Run, model: Path) -> None:
     assert set(rows) >= {"name", "bias", "scalar", "empty", "sparse"}
     assert "nothing to draw" in rows["empty"]
     assert rows["bias"].endswith("1, 1 NaN, 1 inf")
-
-
-def test_each_as_high_as_asked(run: Run, model: Path) -> None:
     assert len(run("plot", model, "h.2.w", "--height", 3).lines) == 6
     assert len(run("plot", model, "h.*", "--height", 3).lines) == 3 * 6 + 2
-    assert run("plot", model, "--height", 0).code == 2
-
-
-def test_nothing_finite_says_so(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "nan.zt"
-    save_file({"w": np.full(3, np.nan)}, path)
-    assert "no finite values: 3 NaN" in run("plot", path).out
 
 
 @pytest.mark.parametrize(("count", "letters"), [(1, " .:#"), (9, " .:-=+*#%@")])

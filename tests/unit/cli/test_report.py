@@ -38,30 +38,17 @@ def test_fail_on(run: Run, model: Path, conditions: str, code: int, tmp_path: Pa
     page = tmp_path / "page.html"
     ended = run("report", model, "--fail-on", conditions, "-o", page)
     assert ended.code == code
-    assert page.exists() is (code != 2)  # the page tells what failed; wrong words write nothing
+    assert page.exists() is (code != 2)  # the page says what failed; wrong words write nothing
 
 
-def test_quiet_says_only_what_failed(run: Run, model: Path) -> None:
-    ended = run("report", model, "--fail-on", "nan", "--quiet")
-    assert (ended.code, ended.out) == (1, "")
-    assert "met nan: 'bias'" in ended.err
-
-
-def test_json_is_the_document(run: Run, model: Path) -> None:
+def test_json_and_quiet(run: Run, model: Path) -> None:
     found = run("report", model, "--json", "--fail-on", "inf").json
     assert found["schema"] == "ztensor-insight/1"
     assert found["met"][0]["tensor"] == "bias"
     assert found["output"] is None
-
-
-def test_two_models_and_names(run: Run, tmp_path: Path) -> None:
-    weight = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
-    save_file({"a": weight, "b": weight}, tmp_path / "a.zt")
-    save_file({"a": weight * 2, "b": weight}, tmp_path / "b.zt")
-    files = tmp_path / "a.zt", tmp_path / "b.zt"
-    assert run("report", *files, "--fail-on", "relative>0.5").code == 1
-    assert run("report", *files, "--fail-on", "relative>0.5", "--include", "b").code == 0
-    assert run("report", *files, "--include", "nope*").code == 2
+    ended = run("report", model, "--fail-on", "nan", "--quiet")
+    assert (ended.code, ended.out) == (1, "")
+    assert "met nan: 'bias'" in ended.err
 
 
 def test_of_two_models_it_is_said_which(run: Run, tmp_path: Path) -> None:
@@ -83,12 +70,9 @@ def test_of_two_models_it_is_said_which(run: Run, tmp_path: Path) -> None:
     ]
     assert ended.lines[4] == "4 tensors and 4 tensors: 4 error, 0 warn, 0 info"
     assert ended.out.count("met nan") == 4
-
-
-def test_hostile_names_steer_no_terminal(run: Run, hostile: Path, tmp_path: Path) -> None:
-    ended = run("report", hostile, "-o", tmp_path / "page.html")
-    assert ended.code == 0
-    assert all(letter.isprintable() or letter == "\n" for letter in ended.out)
+    files = tmp_path / "a.zt", tmp_path / "b.zt"
+    assert run("report", *files, "--fail-on", "relative>0.001", "--include", "a").code == 0
+    assert run("report", *files, "--include", "nope*").code == 2
 
 
 def test_a_sample_is_told(run: Run, tmp_path: Path) -> None:

@@ -7,20 +7,7 @@ from typing import Any
 import pytest
 
 from ztensor.cli.spelling import as_json, count_text, cut, json_text
-from ztensor.insight.text import visible
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
-
-
-@pytest.mark.slow
-def test_every_character_is_printable_once_visible() -> None:
-    everything = "".join(map(chr, range(0x110000)))
-    assert visible(everything).isprintable()
-    assert not set(visible(everything)) & set(map(chr, (*range(0x20), *range(0x7F, 0xA0))))
-
-
-def test_visible_twice_is_visible_once() -> None:
-    text = "\x1b\u202e\u3164a\u0301"
-    assert visible(visible(text)) == visible(text)
 
 
 def test_cut_and_count() -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.flipping import flip
 from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
 
@@ -38,17 +37,16 @@ def test_on_a_terminal(run_on_terminal: Run, tmp_path: Path) -> None:
         (["h.*"], {"h.2.w", "h.10.w", "h.10.fp8"}),
         (["--include", "h.10.*", "--exclude", "*fp8"], {"h.10.w"}),
         (["scalar", "flags"], {"scalar", "flags"}),
+        (["nope*"], None),
+        (["nope*", "--check"], None),
     ],
 )
-def test_patterns_choose(run: Run, model: Path, arguments: list[str], names: set[str]) -> None:
-    found = run("stats", model, *arguments, "--json").json
-    assert {one["name"] for one in found["objects"]} == names
-
-
-def test_a_pattern_nothing_matches(run: Run, model: Path) -> None:
-    ended = run("stats", model, "nope*", "--check")
-    assert ended.code == 2
-    assert "no name among 9 matches: 'nope*'" in ended.err
+def test_patterns_choose(
+    run: Run, model: Path, arguments: list[str], names: set[str] | None
+) -> None:
+    ended = run("stats", model, *arguments, "--json")
+    assert ended.code == (0 if names else 2)
+    assert names is None or {one["name"] for one in ended.json["objects"]} == names
 
 
 def test_quantiles_instead_of_the_mean(run: Run, tmp_path: Path) -> None:
@@ -80,8 +78,3 @@ def test_json(run: Run, model: Path) -> None:
     assert bias["quantiles"][3] == [0.5, -1]
     assert sum(bias["histogram"]["counts"]) == 2
     assert found["total"]["count"] == sum(one["count"] for one in found["objects"])
-
-
-def test_damage_is_an_error(run: Run, model: Path) -> None:
-    flip(model, 200)
-    assert run("stats", model).code == 4

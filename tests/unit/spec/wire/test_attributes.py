@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.cli.conftest import Run
 from ztensor.edit import Editor
 from ztensor.numpy import save_file
 from ztensor.spec.wire import cbor
@@ -49,7 +48,7 @@ def test_what_comes_back(tmp_path: Path, key: str, *, of_object: bool) -> None:
             found.append(editor.attributes)
     for attributes in found:
         assert attributes == {key: expected}
-        assert repr(attributes[key]) == repr(expected)  # 1 is not True, a dict no Pairs
+        assert repr(attributes[key]) == repr(expected)  # 1 is not True
 
 
 def test_a_save_keeps_keys_that_are_numbers(tmp_path: Path) -> None:
@@ -89,55 +88,3 @@ def test_the_value_itself_is_not_changed() -> None:
     assert found == {"a": {1: [Tag(5, {2: 3})]}}
     same = {"a": [1, {"b": 2}]}
     assert with_dicts(same) is same
-
-
-def test_a_map_with_a_number_for_a_field_is_refused_as_before() -> None:
-    data = cbor.decode(cbor.encode({1: 2}))
-    assert type(data) is Pairs  # for who parses a manifest
-
-
-def test_info_cuts_nothing_in_a_pipe(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "a.zt"
-    long = {f"{'k' * 60}{number}": "v" * 1000 for number in range(80)}
-    save_file({"w": np.ones(1)}, path, long)
-    ended = run("info", path)
-    for key in long:
-        assert f"{key}  " in ended.out
-    assert ended.out.count("v" * 1000) == 80
-    assert "..." not in ended.out
-    ended = run("set", path, f"x={'y' * 500}", "--dry-run")
-    assert "y" * 500 in ended.out
-
-
-def test_json_of_keys_that_are_numbers(run: Run, tmp_path: Path) -> None:
-    save_file({}, tmp_path / "a.zt", {"labels": {0: "cat"}})
-    found = run("info", tmp_path / "a.zt", "--json").json["attributes"]
-    assert found == {"labels": {"$map": [[0, "cat"]]}}
-
-
-@pytest.mark.parametrize("module", ["numpy", "torch", "jax"])
-def test_saving_has_the_word_metadata_and_a_writer_attributes(tmp_path: Path, module: str) -> None:
-    library = pytest.importorskip(f"ztensor.{module}")
-    path = tmp_path / "a.zt"
-    library.save_file({}, path, {"a": 1})
-    assert ztensor.open(path).attributes == {"a": 1}
-    assert ztensor.open(library.save({}, metadata={"a": 2})).attributes == {"a": 2}
-    with ztensor.Writer(path, attributes={"a": 3}):
-        pass
-    assert ztensor.open(path).attributes == {"a": 3}
-    writer: Any = ztensor.Writer
-    for save in (library.save, lambda *_, **more: library.save_file({}, path, **more)):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'attributes'"):
-            save({}, attributes={})
-    with pytest.raises(TypeError, match="unexpected keyword argument 'metadata'"):
-        writer(path, metadata={})
-
-
-def test_models_have_metadata(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
-    from ztensor.torch import save_model, save_pretrained
-
-    save_model(torch.nn.Linear(1, 1), tmp_path / "a.zt", metadata={"a": 1})
-    assert ztensor.open(tmp_path / "a.zt").attributes == {"a": 1}
-    save_pretrained(torch.nn.Linear(1, 1), tmp_path / "m", metadata={"a": 2})
-    assert ztensor.open(tmp_path / "m").attributes == {"a": 2}
