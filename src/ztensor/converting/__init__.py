@@ -1,19 +1,20 @@
-"""Anything readable to anything writable: other formats, other versions, other encodings.
+"""Conversion: other formats, other versions, other encodings, shards.
 
-`conversion.py` makes a new file (`convert`), `merging.py` one file out of several (`merge`),
-`folders.py` a new folder of a model (`convert_folder`), `splitting.py` shards of limited size
-(`split`), of which `planning.py` says what is in each and `dividing.py` writes the ones of 2.1;
-`migration.py` rewrites a zTensor file (`migrate`), in its place or beside it, and lets the result
-take that place only once it was read back and compared. A file goes through one temporary that
-replaces the target as a whole. Bytes are copied as they are stored wherever that is possible,
-piece by piece wherever it is not.
+| module | function |
+| --- | --- |
+| `conversion.py` | `convert`: a new file, or a set of shards |
+| `merging.py` | `merge`: one file of several |
+| `folders.py` | `convert_folder`: the folder of a model |
+| `splitting.py` | `split`: shards, planned by `planning.py`; `dividing.py` for those of 2.1 |
+| `migration.py` | `migrate`: a zTensor file rewritten, in place or beside |
 
-Read `asking.py` (what a caller may ask for), `source.py` and `target.py` (what is read and what is
-written to), `versions.py` and `losses.py` (what the new file can say, and what it cannot),
-`trees.py` (of a nested state), `casting.py` (elements of another type), `quantizing.py` (codes in
-the place of floats), `copying.py` (one new file), `checking.py` (whether it holds the same),
-`files.py` (one file, or shards and their index), `whole_folder.py` (a folder that appears as one),
-and `report.py` (what is told of it).
+Stored bytes are copied as they are where possible, in blocks of bounded size. A finished file is
+read back and compared, where that is asked, before it replaces the target atomically.
+
+Reading order: `asking.py` (options), `source.py` (inputs), `versions.py` and `losses.py` (what a
+target can hold, and what is lost), `trees.py` (nested states), `casting.py` and `quantizing.py`
+(other elements), `copying.py` (one file), `checking.py` (the comparison), `files.py` (one file, or
+shards and their index), `whole_folder.py` (an atomic folder), `report.py` (the result).
 """
 
 from ztensor.converting.conversion import convert

@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, counted, describe
-from ztensor.ext import FORMATS
+from ztensor.ext import EMITTERS, FORMATS
 from ztensor.options import keeps
+from ztensor.typing import Durable, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settings:
+    """The options of one conversion; see `ztensor.typing.ConvertOptions`.
+
+    Attributes:
+        makes_folder: the caller makes the target's folder, so a dry run does not miss it.
+        keeps_all: an object or attribute that a `.zt` cannot hold is an error. Less than `strict`,
+            which refuses any loss.
+    """
+
+    version: str = EMITTERS.latest
+    compression: bool | int | str | None = None
+    chunk_rows: int | None = None
+    checksum: str | bool | None = True
+    strict: bool = False
+    check: bool = False
+    durable: Durable = "auto"
+    dry_run: bool = False
+    threads: int | None = None
+    progress: Progress | None = None
+    makes_folder: bool = False
+    keeps_all: bool = False
+    alignment: int | None = None
+    canonical: bool = False
+
+    @property
+    def is_checked(self) -> bool:
+        """Return whether the new file is read back and compared."""
+        return self.check and not self.dry_run
+
 
 DIVIDED = ("zt", "safetensors")  # the formats whose shards the hub's index is for
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.converting.asking import format_of, matching, require_compressed, require_divided
+from ztensor.converting.asking import (
+    Settings,
+    format_of,
+    matching,
+    require_compressed,
+    require_divided,
+)
 from ztensor.converting.casting import Casts, cast_target
 from ztensor.converting.files import write_file, write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.quantizing import scheme_of
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
-from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError
 from ztensor.ext import EMITTERS, Place, ShardSet, path_text
 from ztensor.options import ConvertOptions, RewriteOptions, parse_size, require_options
@@ -79,16 +84,16 @@ def convert_as(
     makes_folder: bool = False,
     **options: Unpack[RewriteOptions],
 ) -> ConversionReport:
-    """Convert; see `ConvertOptions`, and for `makes_folder` `How`.
+    """Convert; see `ConvertOptions`, and for `makes_folder` `Settings`.
 
     Raises:
         ZTensorError: what `convert` raises.
     """
-    how = How(strict=strict, check=check, makes_folder=makes_folder, **options)
+    settings = Settings(strict=strict, check=check, makes_folder=makes_folder, **options)
     target = path_text(path)
     kind = format_of(target, to)
-    how = dataclasses.replace(how, version=EMITTERS.known(how.version))
-    require_compressed(kind, how.compression, how.chunk_rows)
+    settings = dataclasses.replace(settings, version=EMITTERS.known(settings.version))
+    require_compressed(kind, settings.compression, settings.chunk_rows)
     if not overwrite:
         Place.of(path).require_free()
         for there in ShardSet.earlier(path).files() if max_shard_size is not None else ():
@@ -109,7 +114,7 @@ def convert_as(
         if max_shard_size is None:
             place = Place.of(path)
             place = place._replace(is_new=not overwrite and place.remote is not None)
-            return _told(casts, write_file(part, place, kind, inputs, how))
+            return _told(casts, write_file(part, place, kind, inputs, settings))
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
@@ -118,11 +123,11 @@ def convert_as(
         for file in (*old, *ShardSet.names(target, len(groups))):
             require_other(inputs, file)
         if len(groups) > 1:
-            return _told(casts, write_set(part, path, kind, groups, inputs, how))
-        place, flush = earlier.place_of_whole(how.durable)
-        how = dataclasses.replace(how, durable=flush)
-        report = write_file(part, place, kind, inputs, how)
-        if not how.dry_run:
+            return _told(casts, write_set(part, path, kind, groups, inputs, settings))
+        place, flush = earlier.place_of_whole(settings.durable)
+        settings = dataclasses.replace(settings, durable=flush)
+        report = write_file(part, place, kind, inputs, settings)
+        if not settings.dry_run:
             earlier.remove()
         return _told(casts, report)
 

@@ -5,14 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader, Remote, Writer
+from ztensor.converting.asking import Settings
 from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
-from ztensor.converting.target import How, RemoteTarget, Target
 from ztensor.converting.trees import without_tree
 from ztensor.converting.versions import extra_of, sayable, sayable_objects
-from ztensor.errors import UnsupportedError
-from ztensor.ext import EMITTERS, FORMATS, FileObjects, FileSink, Place, Portable, Sink
+from ztensor.errors import UnsupportedError, UsageError
+from ztensor.ext import (
+    EMITTERS,
+    FORMATS,
+    FileObjects,
+    FileSink,
+    Place,
+    Portable,
+    Sink,
+    Store,
+    remove,
+)
 from ztensor.formats.ahead import Ahead
 from ztensor.options import shifted
 
@@ -24,7 +34,7 @@ def write_one(
     reader: Reader,
     place: Place,
     kind: str,
-    how: How,
+    settings: Settings,
     lost: list[Loss],
     last: Callable[[], None] | None = None,
     *,
@@ -32,37 +42,36 @@ def write_one(
 ) -> tuple[int, int]:
     """Write one file, add to `lost` what it cannot say, and return how many objects and bytes."""
     target = place.path
-    check = how.is_checked
-    reader, values = without_tree(reader, how.version if kind == "zt" else None)
+    reader, values = without_tree(reader, settings.version if kind == "zt" else None)
     lost += values
     stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
-    total = work_of(reader, how)
+    total = work_of(reader, settings)
     attributes: dict[str, Any] | None = None  # what the new file has to have, where that is plain
 
     def written(count: int) -> None:
-        if how.progress is not None:
-            how.progress(min(count, stored), total)
+        if settings.progress is not None:
+            settings.progress(min(count, stored), total)
 
-    def look(temporary: str | Remote) -> None:
-        if how.strict:
-            require_lossless(lost, target)
-        if check:
-            compared = shifted(how.progress, stored, total)
-            require_equal(reader, temporary, target, attributes, lost, how.threads, compared)
+    def check(finished: str | Remote) -> None:
+        written(stored)
+        if settings.is_checked:
+            compared = shifted(settings.progress, stored, total)
+            threads = settings.threads
+            require_equal(reader, finished, target, attributes, lost, threads, compared)
         if last is not None:
             last()
 
-    sink = _sink_at(place, how, max(stored, reader.nbytes), look, written)
+    sink = _sink_at(place, settings, max(stored, reader.nbytes), check)
     try:
         if isinstance(sink, FileSink):
             for rights in reader.objects.rights():
                 sink.narrow(rights)
         if kind == "zt":
-            chosen, attributes = _chosen(reader, target, how, lost, is_shard=is_shard)
-            _copy(chosen, sink, attributes, extra_of(reader, how.version), how)
+            chosen, attributes = _chosen(reader, target, settings, lost, is_shard=is_shard)
+            _copy(chosen, sink, attributes, extra_of(reader, settings.version), settings, written)
             count = len(chosen)
         else:
-            if how.strict:  # before the work: what is lost already
+            if settings.strict:  # before the work: what is lost already
                 require_lossless(lost, target)
             export = FORMATS[kind].loaded().export
             count = export(
@@ -70,53 +79,66 @@ def write_one(
                 sink,
                 lose=lambda name, sentence: lost.append(Loss(name, sentence)),
                 progress=lambda done, whole: written(done * stored // max(whole, 1)),
-                threads=how.threads,
+                threads=settings.threads,
             )
-            if how.strict:
+            if settings.strict:
                 require_lossless(lost, target)
             sink.commit()
     except BaseException:
         sink.abort()
         raise
+    if place.remote is not None and settings.is_checked:
+        try:
+            check(place.remote)
+        except BaseException:
+            remove(place.remote)
+            raise
     return count, sink.position
 
 
 def _sink_at(
-    place: Place,
-    how: How,
-    nbytes: int,
-    look: Callable[[Any], None],
-    written: Callable[[int], None],
+    place: Place, settings: Settings, nbytes: int, check: Callable[[str | Remote], None]
 ) -> Sink:
-    """Return what writes one file, of about so many bytes; see `Target`."""
-    if how.dry_run:
-        return place.dry(makes_folder=how.makes_folder)
+    """Return the sink of one file of about so many bytes.
+
+    A file is checked before it takes its place. An object of a store appears at once: where it is
+    to be checked, it may replace nothing, and the caller checks it afterwards.
+
+    Raises:
+        UsageError: there is an object, and the new one is to be checked.
+        SourceError: no file can be made there, or the store cannot be asked.
+    """
+    if settings.dry_run:
+        return place.dry(makes_folder=settings.makes_folder)
     if place.remote is None:
-        return Target(place, durable=how.durable, look=look, written=written)
-    return RemoteTarget(
-        place._replace(expected=nbytes + nbytes // 16),
-        place.remote,
-        look=look,
-        written=written,
-        reads_back=how.is_checked,
-    )
+        return place._replace(check=check).sink(settings.durable)
+    if settings.check and Store.of(place.remote.url).look(place.remote) is not None:
+        error = UsageError(
+            "it exists already: what is uploaded is compared once it is in place, so it "
+            "replaces nothing",
+            file=place.remote.name,
+        )
+        error.hint = "write under another name, or remove this one first"
+        raise error
+    expected, is_new = nbytes + nbytes // 16, place.is_new or settings.check
+    return place._replace(expected=expected, is_new=is_new).sink(durable=True)
 
 
 def _chosen(
-    reader: Reader, target: str, how: How, lost: list[Loss], *, is_shard: bool
+    reader: Reader, target: str, settings: Settings, lost: list[Loss], *, is_shard: bool
 ) -> tuple[Mapping[str, FileObjects], dict[str, Any]]:
     """Return the objects that a version can hold, and the attributes; add the others to `lost`.
 
     Raises:
         NotRepresentableError: there are others, and nothing may be lost, or all is.
     """
-    emitter = EMITTERS.named(how.version)
+    emitter = EMITTERS.named(settings.version)
     attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
-    chosen, of_objects = sayable_objects(reader, how.version)
-    if how.keeps_all:
+    chosen, of_objects = sayable_objects(reader, settings.version)
+    if settings.keeps_all:
         require_lossless([*unsaid, *of_objects], target)
     lost += [*unsaid, *of_objects]
-    if how.strict:  # before the work, not after it
+    if settings.strict:  # before the work, not after it
         require_lossless(lost, target)
     if not is_shard:
         require_some(reader, chosen, lost, target)
@@ -128,33 +150,42 @@ def _copy(
     sink: Sink,
     attributes: Mapping[str, object],
     extra: Mapping[str, object] | None,
-    how: How,
+    settings: Settings,
+    written: Callable[[int], None],
 ) -> None:
-    portable = Portable(EMITTERS.named(how.version).form)
+    done = 0
+
+    def add(nbytes: int) -> None:
+        nonlocal done
+        done += nbytes
+        written(done)
+
+    portable = Portable(EMITTERS.named(settings.version).form)
+    is_kept = settings.compression is None
     with (
         Writer(
             sink,
-            version=how.version,
-            checksum=how.checksum,
+            version=settings.version,
+            checksum=settings.checksum,
             attributes=attributes or None,
-            threads=how.threads,
-            chunk_rows=how.chunk_rows,
-            alignment=how.alignment,
-            canonical=how.canonical,
+            threads=settings.threads,
+            chunk_rows=settings.chunk_rows,
+            alignment=settings.alignment,
+            canonical=settings.canonical,
         ) as writer,
         Ahead(
-            () if how.canonical else _decoded(chosen, portable, is_kept=how.compression is None),
-            how.threads,
+            () if settings.canonical else _decoded(chosen, portable, is_kept=is_kept),
+            settings.threads,
             read=portable.chunks,
         ) as ahead,
     ):
         writer.draft.extra = extra
         writer.copier.chunks = ahead.chunks
-        if how.compression is None:
+        if is_kept:
             writer.copier.expect((file, name) for name, file in chosen.items())
-        for name, file in sorted(chosen.items()) if how.canonical else chosen.items():
+        for name, file in sorted(chosen.items()) if settings.canonical else chosen.items():
             try:
-                writer.copy(name, file, compress=how.compression)
+                writer.copy(name, file, compress=settings.compression, progress=add)
             except UnsupportedError as error:
                 error.hint = error.hint or "exclude the object to write the others"
                 raise
@@ -176,7 +207,7 @@ def _decoded(
                 yield file, name, role
 
 
-def work_of(reader: Reader, how: How) -> int:
+def work_of(reader: Reader, settings: Settings) -> int:
     """Return the bytes to be done: written once, then two files are hashed."""
     stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
-    return stored * (3 if how.is_checked else 1)
+    return stored * (3 if settings.is_checked else 1)

@@ -7,12 +7,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader
+from ztensor.converting.asking import Settings
 from ztensor.converting.checking import require_sums
 from ztensor.converting.copying import work_of, write_one
 from ztensor.converting.losses import lost_of_file, require_some, unrepresented
 from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.source import file_digest, part_of
-from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError
 from ztensor.ext import FileObjects, Place, ShardSet, path_text
 from ztensor.options import shifted
@@ -26,7 +26,7 @@ def write_file(
     place: Place,
     kind: str,
     inputs: tuple[str, ...],
-    how: How,
+    settings: Settings,
     last: Callable[[], None] | None = None,
 ) -> ConversionReport:
     """Write objects as one file, and return what was done.
@@ -36,15 +36,14 @@ def write_file(
         place: the target.
         kind: the format.
         inputs: the files that are read.
-        how: as for `convert`.
+        settings: options of the conversion.
         last: called with the new file complete, before it is put in place.
     """
     source_nbytes = reader.nbytes
-    lost = lost_of_file(reader, kind, how)
+    lost = lost_of_file(reader, kind, settings)
     require_sums(reader)
-    count, nbytes = write_one(reader, place, kind, how, lost, last)
-    path = place.path
-    return _report(reader, path, kind, inputs, how, count, source_nbytes, nbytes, lost, (path,))
+    written = write_one(reader, place, kind, settings, lost, last)
+    return _report(reader, [place.path], kind, inputs, settings, written, source_nbytes, lost)
 
 
 def write_set(
@@ -53,7 +52,7 @@ def write_set(
     kind: str,
     groups: Sequence[tuple[Sequence[str], int]],
     inputs: tuple[str, ...],
-    how: How,
+    settings: Settings,
     *,
     replaces_file: bool = True,
 ) -> ConversionReport:
@@ -65,11 +64,11 @@ def write_set(
         kind: the format.
         groups: the names in each shard, and their bytes.
         inputs: the files that are read.
-        how: as for `convert`.
+        settings: options of the conversion.
         replaces_file: whether a file at `target` is older, and goes at the end.
     """
     source_nbytes = reader.nbytes
-    lost = lost_of_file(reader, kind, how)
+    lost = lost_of_file(reader, kind, settings)
     target = path_text(given)
     index = f"{target}.index.json"
     require_sums(reader)
@@ -77,28 +76,28 @@ def write_set(
     shards = ShardSet(
         given,
         len(groups),
-        durable=how.durable,
+        durable=settings.durable,
         sources=reader.objects.rights(),
         replaces_file=replaces_file,
     )
-    work = work_of(reader, how)
+    work = work_of(reader, settings)
     count = nbytes = done = total_size = 0
     written: list[list[str]] = []
     try:
         for (names, _), place in zip(groups, shards.places, strict=True):
             part = part_of(reader, names)
             own = dataclasses.replace(
-                how, durable=shards.durable, progress=shifted(how.progress, done, work)
+                settings, durable=shards.durable, progress=shifted(settings.progress, done, work)
             )
             objects, length = write_one(part, place, kind, own, lost, is_shard=True)
-            done += work_of(part, how)
+            done += work_of(part, settings)
             count, nbytes = count + objects, nbytes + length
-            if not how.dry_run:
+            if not settings.dry_run:
                 with Reader(place.remote or place.path, mmap=False) as shard:
                     written.append(list(shard))
                     total_size += sum(shard.metadata(name).nbytes for name in shard)
         # What is in a store is not read again to be hashed: the index is without digests then.
-        is_hashed = remote is None and not how.dry_run
+        is_hashed = remote is None and not settings.dry_run
         digests = (
             [file_digest("sha256", place.path) for place in shards.places] if is_hashed else None
         )
@@ -109,13 +108,12 @@ def write_set(
         shards.abort()
         raise
     files = [*ShardSet.names(target, len(groups)), index]
-    if not how.dry_run:
+    if not settings.dry_run:
         files = [*shards.commit(written, total_size, digests), index]
         nbytes += os.path.getsize(index) if remote is None else 0
     lost[:] = dict.fromkeys(lost)  # what is the file's own is lost in each shard
-    return _report(
-        reader, index, kind, inputs, how, count, source_nbytes, nbytes, lost, tuple(files)
-    )
+    written_set = count, nbytes
+    return _report(reader, files, kind, inputs, settings, written_set, source_nbytes, lost)
 
 
 def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:
@@ -131,28 +129,27 @@ def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:
 
 def _report(
     reader: Reader,
-    path: str,
+    files: Sequence[str],
     kind: str,
     inputs: tuple[str, ...],
-    how: How,
-    count: int,
+    settings: Settings,
+    written: tuple[int, int],
     source_nbytes: int,
-    nbytes: int,
     lost: Sequence[Loss],
-    files: tuple[str, ...],
 ) -> ConversionReport:
+    """Return the report of written files, the last of which is the one to open."""
     return ConversionReport(
-        path,
+        files[-1],
         kind,
-        how.version if kind == "zt" else "",
+        settings.version if kind == "zt" else "",
         inputs,
-        count,
+        written[0],
         source_nbytes,
-        nbytes,
+        written[1],
         tuple(lost),
-        how.is_checked,
+        settings.is_checked,
         _unchecked(reader),
-        files,
+        tuple(files),
         tuple(unrepresented(reader)),
     )
 

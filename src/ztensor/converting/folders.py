@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader
 from ztensor import open as open_files
-from ztensor.converting.asking import require_divided
+from ztensor.converting.asking import Settings, require_divided
 from ztensor.converting.files import write_file
-from ztensor.converting.report import Loss
-from ztensor.converting.target import How
+from ztensor.converting.report import ConversionReport, Loss
 from ztensor.converting.whole_folder import WholeFolder, require_place
 from ztensor.errors import (
     FormatError,
@@ -161,7 +160,10 @@ def convert_folder(
     if not os.path.isdir(old):
         raise SourceNotFoundError("there is no such folder", file=old)
     _require_apart(old, new)
-    folder = _Folder(old, to, Beneath.roots_of(old), compression, strict=strict, threads=threads)
+    settings = Settings(
+        compression=compression, strict=strict, check=True, durable=durable, threads=threads
+    )
+    folder = _Folder(old, to, settings, pickled=pickled)
     steps = _planned(old, folder.files(), to, pickled=pickled)
     folder.indexes(steps)
     if dry_run:
@@ -169,12 +171,21 @@ def convert_folder(
     else:
         with WholeFolder(new, overwrite=overwrite, durable=durable) as made:
             for count, step in enumerate(steps):
-                folder.do(step, made.path, durable=durable, pickled=pickled)
+                folder.do(step, made.path)
                 if progress is not None:
                     progress(count + 1, len(steps))
             made.commit()
-    facts = folder.objects, folder.source_nbytes, folder.nbytes, tuple(folder.lost)
-    return FolderReport(new, to, tuple(steps), *facts, dry_run)
+    reports = [report for _, report in folder.reports]
+    return FolderReport(
+        new,
+        to,
+        tuple(steps),
+        sum(report.objects for report in reports),
+        sum(report.source_nbytes for report in reports),
+        sum(report.nbytes for report in reports),
+        tuple((source, loss) for source, report in folder.reports for loss in report.lost),
+        dry_run,
+    )
 
 
 # --- What there is --------------------------------------------------------------------------
@@ -293,28 +304,20 @@ class _Folder:
     Args:
         path: the folder.
         to: the format its weights become.
-        roots: where its files may lie, links followed.
-        compression: as for `convert`.
-        strict: as for `convert`.
-        threads: likewise.
+        settings: options of each conversion.
+        pickled: as for `convert_folder`.
+
+    Attributes:
+        reports: of each file that was converted, its name in the folder and the report.
     """
 
-    def __init__(
-        self,
-        path: str,
-        to: str,
-        roots: Collection[str],
-        compression: bool | int | str | None,  # noqa: FBT001  # as callers pass it
-        *,
-        strict: bool,
-        threads: int | None,
-    ) -> None:
-        self._path, self._to, self._roots = path, to, roots
-        self._how = How(compression=compression, strict=strict, check=True, threads=threads)
+    def __init__(self, path: str, to: str, settings: Settings, *, pickled: bool) -> None:
+        self._path, self._to, self._pickled = path, to, pickled
+        self._roots = Beneath.roots_of(path)  # files may be there, links followed
+        self._settings = settings
         self._names: dict[str, set[str]] = {}  # of the objects in each file that was converted
         self._indexes: dict[str, dict[str, Any]] = {}
-        self.objects = self.source_nbytes = self.nbytes = 0
-        self.lost: list[tuple[str, Loss]] = []
+        self.reports: list[tuple[str, ConversionReport]] = []
 
     def _place(self, path: str) -> Beneath:
         return Beneath(os.path.join(self._path, path), self._roots, may_be_hidden=True)
@@ -359,7 +362,7 @@ class _Folder:
                     )
             self._indexes[step.source] = index
 
-    def do(self, step: FolderStep, target: str, *, durable: bool, pickled: bool) -> None:
+    def do(self, step: FolderStep, target: str) -> None:
         """Do what was planned for one file, in the new folder."""
         if step.action == "leave":
             return
@@ -369,25 +372,21 @@ class _Folder:
         except OSError as error:
             raise SourceError.from_os(error, "cannot make a folder in", target) from error
         if step.action == "copy":
-            self._copy(step.source, place, durable=durable)
+            self._copy(step.source, place)
         elif step.action == "index":
-            self._write_index(step, place, durable=durable)
+            self._write_index(step, place)
         else:
-            self._convert(step, place, durable=durable, pickled=pickled)
+            self._convert(step, place)
 
-    def _convert(self, step: FolderStep, target: str, *, durable: bool, pickled: bool) -> None:
-        how = dataclasses.replace(self._how, durable=durable)
+    def _convert(self, step: FolderStep, target: str) -> None:
         with open_files(self._place(step.source)) as reader:
-            require_plain(reader, pickled=pickled and step.source.endswith(".bin"))
+            require_plain(reader, pickled=self._pickled and step.source.endswith(".bin"))
             inputs = (os.path.join(self._path, step.source),)
-            report = write_file(reader, Place(target), self._to, inputs, how)
+            report = write_file(reader, Place(target), self._to, inputs, self._settings)
+            self.reports.append((step.source, report))
             self._names[os.path.normpath(step.source)] = set(reader)
-        self.objects += report.objects
-        self.source_nbytes += report.source_nbytes
-        self.nbytes += report.nbytes
-        self.lost += ((step.source, loss) for loss in report.lost)
 
-    def _write_index(self, step: FolderStep, target: str, *, durable: bool) -> None:
+    def _write_index(self, step: FolderStep, target: str) -> None:
         index = self._indexes.pop(step.source)
         folder, weight_map = os.path.dirname(step.source), index["weight_map"]
         for name, file in weight_map.items():
@@ -402,25 +401,21 @@ class _Folder:
             weight_map[name] = _renamed(file, self._to)
         if isinstance(index.get("metadata"), dict):
             index["metadata"].pop("digests", None)  # of the files as they were
-        text = json.dumps(index, indent=2) + "\n"
-        sink = FileSink(Place(target, is_new=True), durable=durable)
-        try:
-            with contextlib.closing(self._place(step.source).open(mapped=False)) as source:
-                sink.narrow(source.rights())
-            sink.write(text.encode())
-            sink.commit()
-        finally:
-            sink.abort()
+        self._copy(step.source, target, (json.dumps(index, indent=2) + "\n").encode())
 
-    def _copy(self, path: str, target: str, *, durable: bool) -> None:
-        sink = FileSink(Place(target, is_new=True), durable=durable)
+    def _copy(self, path: str, target: str, text: bytes | None = None) -> None:
+        """Write a file with the rights of an old one: its bytes, or those of `text`."""
+        sink = FileSink(Place(target, is_new=True), durable=self._settings.durable)
         try:
             with contextlib.closing(self._place(path).open(mapped=False)) as source:
                 sink.narrow(source.rights())
-                for offset in range(0, source.size, _COPY_BYTES):
-                    length = min(_COPY_BYTES, source.size - offset)
-                    sink.write(source.read(offset, length))
-                source.require_unchanged()
+                if text is not None:
+                    sink.write(text)
+                else:
+                    for offset in range(0, source.size, _COPY_BYTES):
+                        length = min(_COPY_BYTES, source.size - offset)
+                        sink.write(source.read(offset, length))
+                    source.require_unchanged()
             sink.commit()
         finally:
             sink.abort()

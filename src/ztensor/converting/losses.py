@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ztensor import Reader
+from ztensor.converting.asking import Settings
 from ztensor.converting.report import Loss
-from ztensor.converting.target import How
 from ztensor.errors import NotRepresentableError, counted, describe
 from ztensor.ext import Unrepresented
 
@@ -22,11 +22,11 @@ def unrepresented(reader: Reader) -> list[Unrepresented]:
     return [one for one in reader.unrepresented if not (one.is_unread and one.where in reader)]
 
 
-def lost_of_file(reader: Reader, kind: str, how: How) -> list[Loss]:
+def lost_of_file(reader: Reader, kind: str, settings: Settings) -> list[Loss]:
     """Return what no copy of the objects of a file has."""
     return [
         *(Loss(None, f"left out: {one}", one.kind) for one in unrepresented(reader)),
-        *_unknown_fields(reader, kind, how.version),
+        *_unknown_fields(reader, kind, settings.version),
     ]
 
 

@@ -8,11 +8,10 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor import open as open_file
-from ztensor.converting.asking import require_compressed
+from ztensor.converting.asking import Settings, require_compressed
 from ztensor.converting.files import write_file
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import is_same
-from ztensor.converting.target import How
 from ztensor.errors import UsageError
 from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
 from ztensor.options import RewriteOptions, require_options
@@ -62,8 +61,8 @@ def migrate(
     version = options.get("version")
     if version is not None:
         version = EMITTERS.known(version)
-    how = How(strict=strict, check=True, **options)
-    require_compressed("zt", how.compression, how.chunk_rows)
+    settings = Settings(strict=strict, check=True, **options)
+    require_compressed("zt", settings.compression, settings.chunk_rows)
     in_place = output is None or is_same(source, target)
     place = Place.of(path if output is None else output)
     if not in_place:
@@ -96,6 +95,6 @@ def migrate(
             place,
             "zt",
             inputs,
-            dataclasses.replace(how, version=version or Portable.version_of(reader.objects)),
+            dataclasses.replace(settings, version=version or Portable.version_of(reader.objects)),
             last=None if locked is None else locked.require_in_place,
         )

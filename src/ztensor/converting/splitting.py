@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 from ztensor import Reader, Remote
 from ztensor import open as open_files
-from ztensor.converting.asking import require_divided
+from ztensor.converting.asking import Settings, require_divided
 from ztensor.converting.dividing import write_divided
 from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
-from ztensor.converting.target import How
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
 from ztensor.ext import (
     EMITTERS,
@@ -89,7 +88,7 @@ def split(
                 )
         remote = None if folder is None else Place.of(folder).remote
         with _folder_of(name, is_made=not dry_run and remote is None):
-            how = How(
+            settings = Settings(
                 Portable.version_of(reader.objects) if to == "zt" else EMITTERS.latest,
                 durable=durable,
                 dry_run=dry_run,
@@ -99,7 +98,7 @@ def split(
             )
             inputs = reader.objects.paths
             target = name if remote is None else Remote(name, remote.storage)
-            report = write_set(reader, target, to, planned, inputs, how, replaces_file=False)
+            report = write_set(reader, target, to, planned, inputs, settings, replaces_file=False)
             return list(report.files)
 
 

@@ -65,6 +65,8 @@ class Place(NamedTuple):
             arguments: such as the `callback` of an `ExitStack`.
         remote: the URL with what opens its store; None for a file.
         expected: how long it will be in a store, where that is known.
+        check: called with a path of the finished bytes before the file gets its name; what it
+            raises leaves the target as it was. Not of a store, whose objects appear at once.
     """
 
     path: str
@@ -74,6 +76,7 @@ class Place(NamedTuple):
     undo: Callable[..., object] | None = None
     remote: Remote | None = None
     expected: int | None = None
+    check: Callable[[str], None] | None = None
 
     @classmethod
     def of(cls, given: Any) -> Place:
@@ -338,6 +341,10 @@ class FileSink(OpenFile, Gatherer):
         try:
             self.write(manifest)  # of a small file: with its blobs, in one call
             self._flush()
+            if self._place.check is not None:
+                descriptor = self.in_use()  # without a name it has one in /proc
+                self._place.check(self._temporary or f"/proc/self/fd/{descriptor.number}")
+                del descriptor
             failure = "cannot put the finished file in place; what was there still is"
             self._ask(functools.partial(self._put_in_place, flush=flush), failure)
         except SourceError:
