@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _TRIES = 20  # to read what is being written; 0.1 s in all
 _RETRY_SECONDS = 0.005
 # What a `Projection` says of how its objects are read.
-_OF_PROJECTIONS = ("manifest", "format", "encodings", "account", "sums", "faults", "rights")
+_OF_PROJECTIONS = ("manifest", "format", "encodings", "account", "sums", "faults")
 
 
 def open_file(

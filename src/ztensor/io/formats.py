@@ -13,7 +13,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ztensor.errors import ArgumentValueError, NotZTensorError, UsageError, ZTensorError, describe
 from ztensor.guard import foreign_bytes
@@ -27,9 +27,6 @@ from ztensor.registry import Registry
 from ztensor.spec.encoding import Encoding
 from ztensor.spec.model.dtype import STORAGE_TYPES
 from ztensor.spec.model.manifest import Manifest
-
-if TYPE_CHECKING:
-    from ztensor.io.source.rights import Rights
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _HEAD_BYTES = 4096
@@ -78,7 +75,6 @@ class Projection:
             byte it covers, how many, and what reads them and raises `DigestMismatchError` where
             they do not match.
         faults: gives what is wrong with attributes, by their names, for `verify`.
-        rights: gives the rights of other files that components lie in; None for what has none.
         source: what the components lie in, where that is more than the file itself.
         format: the format's name in the registry, which fills it in.
     """
@@ -89,7 +85,6 @@ class Projection:
     sums: Sequence[tuple[int, int, Callable[[], None]]] = ()
     source: Source | None = None
     faults: Callable[[], Mapping[str, ZTensorError]] = dict
-    rights: Callable[[], Iterable[Rights | None]] = tuple
     format: str = ""
 
 

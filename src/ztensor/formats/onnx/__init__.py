@@ -23,9 +23,9 @@ keep their names whatever is below; of two others with one name the later in the
 Versions, opsets, texts and `metadata_props` are the file's attributes. Nodes, inputs, outputs and
 whatever else is in a model is counted, and is in the account of what is not given.
 
-`protobuf.py` reads fields, `tensors.py` a `TensorProto`, `storing.py` says where its elements are,
-and `encodings.py` decodes those that are no run of the file; `projecting.py` walks a model, and
-`nodes.py` says which nodes it may pass over.
+`protobuf.py` reads fields, `tensors.py` a `TensorProto`, `storing.py` finds its elements, in the
+model or by `external.py` in other files, and `encodings.py` decodes those that are not native raw;
+`projecting.py` walks a model, and `nodes.py` says which nodes it may pass over.
 """
 
 from ztensor.formats.onnx.projecting import project

@@ -1,129 +1,18 @@
-"""Elements of ONNX that are no run of the file: packed numbers, other files, coordinates."""
+"""Encodings of ONNX elements that are not native raw: varints, packed integers, coordinates."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ztensor import Remote
-from ztensor.errors import EncodingError, Reason, describe
-from ztensor.ext import (
-    STORAGE_TYPES,
-    Beneath,
-    Blocks,
-    Encoding,
-    Lock,
-    Source,
-    Stored,
-    empty_array,
-    require_equal_length,
-    source_of,
-)
-from ztensor.formats.base import RAW, InBlocks
+from ztensor.errors import EncodingError, Reason
+from ztensor.ext import STORAGE_TYPES, Encoding, Stored, empty_array
+from ztensor.formats.base import RAW
 from ztensor.formats.onnx.protobuf import SECTION, VARINT_BYTES
 from ztensor.formats.onnx.tensors import Type
 from ztensor.limits import Limits
 from ztensor.typing import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-_BLOCK_BYTES = 1 << 20  # so that a slice reads little more than it needs
-
-
-class Neighbours:
-    """The files beneath the folder of a model: on disk, or in the place of its URL.
-
-    Those on disk are opened for each call, and nothing is held between. Those behind a URL are
-    opened once, which takes requests; they have no handle to give back.
-
-    Args:
-        beside: the model.
-    """
-
-    def __init__(self, beside: str | Remote) -> None:
-        self._beside = beside
-        self._kept: dict[tuple[str, ...], Source] = {}
-        self._lock = Lock()
-
-    @contextlib.contextmanager
-    def opened(self, parts: tuple[str, ...]) -> Iterator[Source]:
-        """Give a file's bytes.
-
-        Args:
-            parts: as `Beneath.parts_of` gives them.
-
-        Raises:
-            SourceError: it cannot be read.
-            UnsupportedError: a link leads to another place.
-            UsageError: the model's URL is signed, and opens nothing else.
-        """
-        if isinstance(self._beside, Remote):
-            with self._lock:
-                source = self._kept.get(parts)
-                if source is None:
-                    place = self._beside.beside("/".join(parts))
-                    source = self._kept[parts] = source_of(place, mapped=False)
-            yield source
-        else:
-            with contextlib.closing(Beneath.beside(self._beside, parts).open(mapped=False)) as file:
-                yield file
-
-    def rights(self, parts: tuple[str, ...]) -> Any:
-        """Return the rights of a file; None behind a URL."""
-        if isinstance(self._beside, Remote):
-            return None
-        with self.opened(parts) as source:
-            return source.rights()
-
-
-class External(InBlocks):
-    """Bytes of another file, which is opened when they are asked for, as much as is asked for."""
-
-    def __init__(
-        self, name: str, beside: Neighbours, parts: tuple[str, ...], offset: int, length: int
-    ) -> None:
-        super().__init__(name, Blocks((length,), 1, _BLOCK_BYTES))
-        self._beside = beside
-        self._parts = parts
-        self._offset = offset
-        self._length = length
-
-    def rights(self) -> Any:
-        """Return the rights of the file; None behind a URL."""
-        return self._beside.rights(self._parts)
-
-    def identity(self) -> tuple[object, ...]:
-        """Return what tells the file from one that takes its place."""
-        with self._beside.opened(self._parts) as source:
-            return source.identity() or ()
-
-    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse a file that is too short."""
-        require_equal_length(expected_length, self._length, "external data has another length")
-        with self._beside.opened(self._parts) as source:
-            if self._offset + self._length > source.size:
-                raise EncodingError(
-                    "the file of external data is too short",
-                    reason=Reason.OUT_OF_BOUNDS,
-                    expected=f"{self._length} bytes at offset {self._offset}",
-                    found=f"{source.size} bytes in {describe('/'.join(self._parts))}",
-                )
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Read all bytes at once."""
-        self.require_length(stored, destination.nbytes, limits)
-        self._fill(stored, (), destination, limits)
-
-    def _fill(
-        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
-    ) -> None:
-        start = place[0].start if place else 0
-        with self._beside.opened(self._parts) as source:
-            source.read_into(self._offset + start, destination)
 
 
 class Elements(Encoding):
@@ -133,22 +22,18 @@ class Elements(Encoding):
         name: the word for it.
         kind: the ONNX type.
         is_varints: whether the stored bytes are varints.
-        within: what gives the stored bytes, where these are no varints.
     """
 
-    def __init__(
-        self, name: str, kind: Type, *, is_varints: bool, within: Encoding = RAW["raw"]
-    ) -> None:
+    def __init__(self, name: str, kind: Type, *, is_varints: bool) -> None:
         self.name = name
         self._kind = kind
         self._width = STORAGE_TYPES[kind.dtype].width
         self._is_varints = is_varints
-        self._within = within
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Refuse too few stored bytes: an element of n bits takes n bits at least."""
         if not self._is_varints:
-            self._within.require_length(stored, self._packed(expected_length), limits)
+            RAW["raw"].require_length(stored, self._packed(expected_length), limits)
 
     def _packed(self, length: int) -> int:
         """Return how many stored numbers hold `length` decoded bytes."""
@@ -163,7 +48,7 @@ class Elements(Encoding):
         if self._is_varints:
             self._fill_numbers(np.frombuffer(stored.read(0, stored.length), np.uint8), numbers)
         else:
-            self._within.decode_into(stored, numbers.data, limits)
+            RAW["raw"].decode_into(stored, numbers.data, limits)
         if bits:
             elements = _unpacked(numbers, bits, self._kind.dtype, target.size)
             target[...] = elements.view(np.uint8)

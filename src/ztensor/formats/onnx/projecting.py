@@ -149,12 +149,7 @@ class _Model:
             self._attributes["metadata_props"] = props
         manifest = Manifest(version, self._objects, self._attributes or None)
         stores = self._stores
-        return Projection(
-            manifest,
-            stores.encodings,
-            self._left,
-            rights=lambda: [one.rights() for one in stores.external],
-        )
+        return Projection(manifest, stores.encodings, self._left, source=stores.source)
 
     def _add_opset(self, field: Field, opsets: dict[str, int]) -> None:
         self._budget.charge_bytes(ENTRY_COST)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from ztensor import Remote
 from ztensor.errors import FormatError, Reason, describe
 from ztensor.ext import (
     LOGICAL_TYPES,
     STORAGE_TYPES,
-    Beneath,
     Component,
     Encoding,
+    JoinedSource,
     Source,
     element_count,
 )
 from ztensor.formats.base import RAW, Absent
-from ztensor.formats.onnx.encodings import Coordinates, Elements, External, Neighbours
+from ztensor.formats.onnx.encodings import Coordinates, Elements
+from ztensor.formats.onnx.external import ExternalData, ExternalFile
 from ztensor.formats.onnx.protobuf import ENCODING_COST, SECTION
-from ztensor.formats.onnx.tensors import RAW_DATA, TYPES, VARINTS, Tensor, Type, unfit
+from ztensor.formats.onnx.tensors import RAW_DATA, TYPES, VARINTS, Tensor, unfit
 from ztensor.limits import Budget
 
 _UNREAD = "onnx:unread"
+_MOST_BYTES = 1 << 62  # no file system holds more
 
 
 class Stores:
@@ -26,16 +29,20 @@ class Stores:
 
     Attributes:
         encodings: how all of them are decoded.
-        external: those that lie in other files.
     """
 
     def __init__(self, source: Source, budget: Budget) -> None:
-        place = source.path if source.remote is None else source.remote
-        self._beside = None if place is None else Neighbours(place)
+        self._model = source.path if source.remote is None else source.remote
         self._budget = budget
         unread = Absent(_UNREAD, "this kind of ONNX data is not read here; read it with onnx")
         self.encodings: dict[str, Encoding] = {**RAW, _UNREAD: unread}
-        self.external: list[External] = []
+        self._files: dict[str, ExternalFile] = {}
+        self._parts: list[tuple[int, Source]] = [(0, source)]
+
+    @property
+    def source(self) -> Source | None:
+        """Return the model followed by its external data; None if it has none."""
+        return JoinedSource(self._parts) if len(self._parts) > 1 else None
 
     def component(self, tensor: Tensor) -> Component:
         """Return how a tensor's elements are stored, their number checked against its shape.
@@ -52,8 +59,15 @@ class Stores:
         packed = -(-count * kind.bits // 8)
         as_raw = packed if kind.bits else decoded  # bytes in raw_data
         if tensor.is_external:
-            return self._external(tensor, kind, as_raw, decoded)
-        offset, length, field = (data.start, data.nbytes, data.number) if data else (0, 0, RAW_DATA)
+            if self._model is None:
+                text = "external data of a model without a path"
+                return Component(text, 0, 0, encoding=_UNREAD, decoded_length=0)
+            offset = self._external(tensor, self._model, as_raw)
+            length, field = as_raw, RAW_DATA
+        elif data is not None:
+            offset, length, field = data.start, data.nbytes, data.number
+        else:
+            offset, length, field = 0, 0, RAW_DATA
         is_varints = field in VARINTS
         if is_varints:
             # An element takes a byte at least, and ten at most.
@@ -71,26 +85,28 @@ class Stores:
             kind.dtype, offset, length, type=kind.type, encoding=word, decoded_length=decoded
         )
 
-    def _external(self, tensor: Tensor, kind: Type, length: int, decoded: int) -> Component:
-        """Return where in another file a tensor is."""
+    def _external(self, tensor: Tensor, model: str | Remote, nbytes: int) -> int:
+        """Return where in the joined source a tensor's external data is.
+
+        Raises:
+            FormatError: the tensor has data of its own, or its place is not valid.
+        """
         if tensor.data is not None:
             raise unfit(tensor, "no data beside external data", 1)
         location = tensor.external.get("location", "")
-        parts = Beneath.parts_of(location)
         offset = _number(tensor, "offset", 0)
-        if _number(tensor, "length", length) != length:
-            raise unfit(tensor, f"{length} bytes", tensor.external["length"])
-        if self._beside is None:
-            what = "external data of a model without a path"
-            return Component(what, 0, 0, encoding=_UNREAD, decoded_length=0)
+        if _number(tensor, "length", nbytes) != nbytes:
+            raise unfit(tensor, f"{nbytes} bytes", tensor.external["length"])
         self._budget.charge_bytes(ENCODING_COST + 4 * len(location))
-        word = f"onnx:external{len(self.encodings)}"
-        external = External(word, self._beside, parts, offset, length)
-        self.external.append(external)
-        self.encodings[word] = (
-            Elements(word, kind, is_varints=False, within=external) if kind.bits else external
-        )
-        return Component(kind.dtype, 0, 0, type=kind.type, encoding=word, decoded_length=decoded)
+        file = self._files.get(location)
+        if file is None:
+            file = self._files[location] = ExternalFile(model, location)
+        start, last = self._parts[-1]
+        start += last.size
+        if start + nbytes > _MOST_BYTES:
+            raise unfit(tensor, f"at most {_MOST_BYTES} bytes of external data", nbytes)
+        self._parts.append((start, ExternalData(file, offset, nbytes)))
+        return start
 
     def sparse(
         self, values: Tensor, indices: Tensor, shape: tuple[int, ...]

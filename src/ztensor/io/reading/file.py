@@ -68,7 +68,6 @@ class FileObjects(Values):
         account: gives what the file says that neither objects nor attributes do.
         sums: the format's own checksums over more than one component.
         faults: gives what is wrong with attributes, by their names.
-        rights: gives the rights of other files that components lie in.
         verify: see `Fetching`.
         limits: the caps in force.
         reopen: takes a path or bytes and opens the same again, in another process.
@@ -92,7 +91,6 @@ class FileObjects(Values):
         account: Callable[[], Sequence[Unrepresented]] = tuple,
         sums: Sequence[tuple[int, int, Callable[[], None]]] = (),
         faults: Callable[[], Mapping[str, ZTensorError]] = dict,
-        rights: Callable[[], Iterable[Rights | None]] = tuple,
         verify: bool | None = None,
         limits: Limits = DEFAULT_LIMITS,
         reopen: Callable[[Any], FileObjects] | None = None,
@@ -104,7 +102,7 @@ class FileObjects(Values):
         self.checked = set()
         self.sums = sorted((Sum(*one) for one in sums), key=_offset) if sums else []
         self.faults = faults
-        self._account, self._rights, self._reopen = account, rights, reopen
+        self._account, self._reopen = account, reopen
         self._places, self._kinds = {}, {}
         self.is_closed = False
 
@@ -168,8 +166,8 @@ class FileObjects(Values):
         self.bringing.close()
 
     def rights(self) -> set[Rights]:
-        """Return the rights of the file, and of those its bytes lie in beside it."""
-        found = {*(one.rights() for _, one in self.source.parts), *self._rights()}
+        """Return the rights of the file, and of the other files that its bytes are in."""
+        found = {one.rights() for _, one in self.source.parts}
         return {rights for rights in found if rights is not None}
 
     def identity(self) -> object:

@@ -13,7 +13,6 @@ from ztensor.errors import FormatError, LayoutError, Reason, UnsupportedError
 from ztensor.io.reading.file import FileObjects
 from ztensor.io.reading.portable import Portable
 from ztensor.io.source.memory import MemorySource
-from ztensor.io.source.rights import Rights
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.testing.builder_2 import File2, dense
@@ -101,12 +100,6 @@ def test_words_of_later_releases_keep_their_meaning_in_our_format() -> None:
         file = reader.objects.parts()[0]
         for name in file.names:
             assert Portable().stored(file, name) == file.object(name)
-
-
-def test_rights_are_those_of_all_files_the_bytes_lie_in() -> None:
-    theirs = Rights(1, 2, 0o600, None)
-    file = FileObjects(MemorySource(b""), Manifest("", {}), rights=lambda: [theirs, None])
-    assert file.rights() == {theirs}
 
 
 @pytest.mark.parametrize("order", ["little", "big"])
