@@ -1,9 +1,9 @@
-"""Objects of a reader as floats of another type: computed as they are read, a piece at a time.
+"""Objects of a reader with other elements: floats of another type, dequantized or quantized ones.
 
-A cast reader has the same file, and a manifest in which some objects are other ones: dense floats
-in the place of quantized ones, floats of another type. Their components have an encoding of their
-own, which only that reader knows and which decodes to the new elements. So all that reads, writes,
-exports, divides and compares objects works on them without knowing.
+A cast reader has the same files, and a manifest in which some objects are replaced. Components of
+those have an encoding of their own, which only this reader knows and which decodes to the new
+elements, computed as they are read. So whatever reads, writes, exports, divides or compares objects
+works on them unchanged.
 """
 
 from __future__ import annotations
@@ -101,13 +101,13 @@ def _no_target(dtype: object) -> ArgumentValueError:
 
 
 class Casts:
-    """What is to be changed of a reader's objects, and what was.
+    """Replaces objects of readers, and records what was replaced.
 
     Args:
-        dtype: the element type that floats get; None leaves plain ones as they are.
+        dtype: the element type that floats get; None leaves dense and sparse ones as they are.
         dequantize: whether quantized objects become floats, of `dtype` or float32.
         scheme: how dense floats of two dimensions and more are quantized; None leaves them.
-        quantized: of which names.
+        quantized: names of the objects that `scheme` is for.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class Casts:
         self._dequantize = dequantize
         self._scheme, self._quantized = scheme, frozenset(quantized)
         self._done: list[tuple[str, str, str, _Cast | Codes]] = []
-        self._known: dict[Hashable, _Cast] = {}
-        self._known_codes: dict[Hashable, Codes] = {}
+        self._casts: dict[Hashable, _Cast] = {}
+        self._codes: dict[Hashable, Codes] = {}
 
     def over(self, reader: Reader) -> Reader:
         """Return a reader of the same files that has the changed objects."""
@@ -135,131 +135,119 @@ class Casts:
     def changes(self) -> tuple[Change, ...]:
         """Return what was changed, as far as it was read."""
         return tuple(
-            Change(name, was, now, found.largest_error) for name, was, now, found in self._done
+            Change(name, was, now, made.largest_error) for name, was, now, made in self._done
         )
 
     def _over(self, file: FileObjects, names: Iterable[str]) -> FileObjects:
         objects = {name: file.object(name) for name in file.names}
-        casts: dict[str, Encoding] = {}
         for name in names:
-            if name in self._quantized and (made := self._codes(file, name, objects[name])):
-                objects[name], several = made
-                casts.update((cast.name, cast) for cast in several)
-                continue
-            found = self._cast(file, name, objects[name])
-            if found is not None:
-                role, attributes, cast = found
-                casts[cast.name] = cast
-                objects[name] = _changed(objects[name], role, attributes, cast)
+            old, new = objects[name], None
+            if name in self._quantized:
+                new = self._quantize(file, name, old)
+            if new is None and old.format in _ROLES:
+                new = self._convert(file, name, old, _ROLES[old.format])
+            elif new is None and self._dequantize:
+                new = self._dequantized(file, name, old)
+            objects[name] = new or old
+        casts = {cast.name: cast for cast in self._casts.values()}
         encodings = ChainMap(casts, file.encodings)  # type: ignore[arg-type]  # the first is written
         return file.changed(encodings, objects=objects)
 
-    def _codes(
-        self, file: FileObjects, name: str, tensor_object: TensorObject
-    ) -> tuple[TensorObject, list[_Cast]] | None:
-        """Return an object as codes in groups, and what makes them; None of one that is left."""
-        data = tensor_object.components.get("data")
+    def _quantize(self, file: FileObjects, name: str, old: TensorObject) -> TensorObject | None:
+        """Return dense floats as codes in groups; None if the object is not such a matrix."""
+        data = old.components.get("data")
         source = None if data is None else _float_of(data)
-        is_matrix = tensor_object.format == "dense" and len(tensor_object.shape) > 1
+        is_matrix = old.format == "dense" and len(old.shape) > 1 and element_count(old.shape) > 0
         if self._scheme is None or data is None or source is None or not is_matrix:
             return None
-        if not element_count(tensor_object.shape):
-            return None
-        same = (file, tensor_object.shape, data._replace(digest=None, extra=None))
-        codes = self._known_codes.get(same)
+        key = file, old.shape, _bytes_of(data)
+        codes = self._codes.get(key)
         if codes is None:
-            codes = Codes(self._scheme, file, name, tensor_object.shape)
-            self._known_codes[same] = codes
-        casts, components = [], {}
+            codes = self._codes[key] = Codes(self._scheme, file, name, old.shape)
+        components = {}
         for role, (dtype, count) in codes.counts().items():
             pieces = functools.partial(codes.pieces, role)
-            cast = self._new((same, role), file, name, np.dtype(dtype), pieces, [data])
-            cast.take_source(dtype, count)
-            casts.append(cast)
+            cast = self._cast((key, role), file, name, dtype, np.dtype(dtype), count, pieces, data)
             components[role] = _component(data, cast)
         self._done.append((name, source, name_of(self._scheme), codes))
-        attributes = {**(tensor_object.attributes or {}), **self._scheme.to_attributes()}
-        made = TensorObject(
-            tensor_object.shape,
-            "quantized_group",
-            components,
-            attributes,
-            extra=tensor_object.extra,
-        )
-        return made, casts
+        attributes = {**(old.attributes or {}), **self._scheme.to_attributes()}
+        return TensorObject(old.shape, "quantized_group", components, attributes, extra=old.extra)
 
-    def _cast(
-        self, file: FileObjects, name: str, tensor_object: TensorObject
-    ) -> tuple[str, dict[str, object] | None, _Cast] | None:
-        """Return what changes an object: its main role, its new attributes, its new elements."""
-        attributes = tensor_object.attributes
-        role = _ROLES.get(tensor_object.format)
-        if role is not None:
-            component = tensor_object.components.get(role)
-            source = None if component is None else _float_of(component)
-            if self._dtype is None or component is None or source in (None, self._dtype.name):
-                return None
-            known = file.known_length(name, role)
-            width = STORAGE_TYPES[component.dtype].width
-            count = None if known is None else known // width
-            pieces: Callable[[], Iterator[Array]] = functools.partial(file.elements, name, role)
-            key = component._replace(digest=None, extra=None)
-            cast = self._new((file, key, count), file, name, self._dtype, pieces, [component])
-            cast.take_source(source, count)
-            self._done.append((name, str(source), cast.target.name, cast))
-            return role, dict(attributes) if attributes else None, cast
-        if not self._dequantize:
+    def _convert(
+        self, file: FileObjects, name: str, old: TensorObject, role: str
+    ) -> TensorObject | None:
+        """Return an object whose floats have the asked type; None if it has no others."""
+        component, target = old.components.get(role), self._dtype
+        source = None if component is None else _float_of(component)
+        if component is None or source is None or target is None or source == target.name:
             return None
+        known = file.known_length(name, role)
+        count = None if known is None else known // STORAGE_TYPES[component.dtype].width
+        pieces = functools.partial(file.elements, name, role)
+        key = file, _bytes_of(component), count
+        cast = self._cast(key, file, name, source, target, count, pieces, component)
+        self._done.append((name, source, target.name, cast))
+        return old._replace(components={**old.components, role: _component(component, cast)})
+
+    def _dequantized(self, file: FileObjects, name: str, old: TensorObject) -> TensorObject | None:
+        """Return a quantized object as dense floats; None if its layout is another."""
         floats = floats_of(file, name)
         if floats is None:
             return None
-        pieces, left = floats
+        pieces, attributes = floats
         target = np.dtype(np.float32) if self._dtype is None else self._dtype
-        parts = list(tensor_object.components.values())
-        same = [part._replace(digest=None, extra=None) for part in parts]
-        own = (file, tensor_object.format, tensor_object.shape, str(attributes), *same)
-        cast = self._new(own, file, name, target, pieces, parts)
-        cast.take_source("float32", element_count(tensor_object.shape))
-        self._done.append((name, tensor_object.format, cast.target.name, cast))
-        return "data", left or None, cast
+        parts, count = list(old.components.values()), element_count(old.shape)
+        key = file, old.format, old.shape, str(old.attributes), *map(_bytes_of, parts)
+        cast = self._cast(key, file, name, "float32", target, count, pieces, *parts)
+        self._done.append((name, old.format, target.name, cast))
+        component = _component(parts[0], cast)
+        return TensorObject(
+            old.shape, "dense", {"data": component}, attributes or None, extra=old.extra
+        )
 
-    def _new(
+    def _cast(
         self,
         key: Hashable,
         file: FileObjects,
         name: str,
+        source: str,
         target: np.dtype[Any],
+        count: int | None,
         pieces: Callable[[], Iterator[Array]],
-        parts: list[Component],
+        *parts: Component,
     ) -> _Cast:
-        """Return the elements made of some bytes; those of objects that share them are the same."""
-        cast = self._known.get(key)
+        """Return the elements made of some components; equal keys share them.
+
+        Args:
+            key: equal for objects whose new bytes are the same.
+            file: the file of the object.
+            name: the object's name, for messages.
+            source: the element type of `pieces`.
+            target: the new element type.
+            count: elements, None if only decoding reveals it.
+            pieces: returns an iterator of the elements in order, flat.
+            parts: the components that are read.
+        """
+        cast = self._casts.get(key)
         if cast is None:
-            word = f"{target.name} of {len(self._known)}"
+            word = f"{target.name} of {len(self._casts)}"
             has_sum = all(
                 part.digest is not None or file.stored(part).has_sum()
                 for part in parts
                 if part.length
             )
-            cast = self._known[key] = _Cast(word, name, target, pieces, has_sum=has_sum)
+            cast = _Cast(word, name, source, target, count, pieces, has_sum=has_sum)
+            self._casts[key] = cast
         return cast
 
 
-def _changed(
-    tensor_object: TensorObject, role: str, attributes: dict[str, object] | None, cast: _Cast
-) -> TensorObject:
-    old = tensor_object.components.get(role) or next(iter(tensor_object.components.values()))
-    component = _component(old, cast)
-    if tensor_object.format in _ROLES:
-        components = {**tensor_object.components, role: component}
-        return tensor_object._replace(components=components)
-    return TensorObject(
-        tensor_object.shape, "dense", {"data": component}, attributes, extra=tensor_object.extra
-    )
+def _bytes_of(component: Component) -> Component:
+    """Return a component that is equal for equal bytes."""
+    return component._replace(digest=None, extra=None)
 
 
 def _component(old: Component, cast: _Cast) -> Component:
-    """Return a component of other elements in the place of one."""
+    """Return a component of new elements in the place of an old one."""
     storage, logical = spell(cast.target)
     return Component(storage, old.offset, old.length, logical, cast.name, None, cast.decoded_length)
 
@@ -277,44 +265,40 @@ def _float_of(component: Component) -> str | None:
 
 
 class _Cast(Encoding):
-    """An encoding whose decoded bytes are an object's elements as another type.
+    """An encoding that decodes to an object's elements in another type.
 
     Args:
-        name: the word components have for it.
+        name: the encoding's name in components.
         object_name: the object, for messages.
-        target: the type.
-        pieces: gives the elements in order, flat, as floats.
-        has_sum: whether all bytes they are made of are held to a digest or a sum.
+        source: the type of the elements before.
+        target: the type of the elements here.
+        count: elements, None if only decoding reveals it.
+        pieces: returns an iterator of the elements in order, flat, as floats.
+        has_sum: all bytes that are read are checked against a digest or a sum.
 
     Attributes:
-        largest_error: as `Change` has it, of what was read.
-        decoded_length: bytes of all elements, None where only decoding tells.
+        largest_error: as in `Change`, of the elements read so far.
+        decoded_length: bytes of all elements, None if only decoding reveals it.
     """
 
-    has_place = True  # the component's place says whose bytes they are
+    has_place = True  # the component's place identifies the bytes that are read
 
     def __init__(
         self,
         name: str,
         object_name: str,
+        source: str,
         target: np.dtype[Any],
+        count: int | None,
         pieces: Callable[[], Iterator[Array]],
         *,
         has_sum: bool,
     ) -> None:
-        self.name = name
-        self.target = target
+        self.name, self.target, self.has_sum = name, target, has_sum
         self.largest_error = 0.0
-        self.decoded_length: int | None = None
-        self.has_sum = has_sum
-        self._object_name = object_name
-        self._pieces = pieces
-        self._is_exact = False
-
-    def take_source(self, source: str | None, count: int | None) -> None:
-        """Say what the elements are before, and how many."""
-        self._is_exact = source == self.target.name or (source, self.target.name) in _EXACT
-        self.decoded_length = None if count is None else count * self.target.itemsize
+        self.decoded_length = None if count is None else count * target.itemsize
+        self._object_name, self._pieces = object_name, pieces
+        self._is_exact = source == target.name or (source, target.name) in _EXACT
 
     def _cast(self, array: Array) -> Array:
         """Return elements as the target type.
