@@ -51,10 +51,10 @@ from ztensor.limits import Limits
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 
-    # Gives the object a row tells of whose encoding is `WHOLE_OBJECT`.
     Whole = Callable[[Chunk], TensorObject]
+    Locate = Callable[[Chunk], Component]
 
 # How a component is stored that lies in several chunks; no file has this word.
 WORD = "divided"
@@ -72,6 +72,9 @@ class Assembler:
         verify: None checks the digests of chunks that are read as a whole, True those of all that
             are touched, False none.
         starts: where each of the table's files begins in the source.
+        locate: returns the dense component of a chunk, for tables that do not have all of it. Each
+            tensor of such a table is checked when it is first read, its boxes included.
+        encodings: encodings of the components, by name.
     """
 
     def __init__(
@@ -82,14 +85,21 @@ class Assembler:
         *,
         verify: bool | None,
         starts: Sequence[int],
+        locate: Locate | None = None,
+        encodings: MutableMapping[str, Any] = ENCODINGS,
     ) -> None:
         self.table = table
         self.source = source
         self._starts = starts
+        self._locate = locate
+        self._encodings = encodings
+        self._located: set[int] = set()
         self._beginning = dict(source.parts)
         self._verify = verify
         self._limits = limits
-        self._file = FileObjects(source, Manifest("", {}), verify=verify, limits=limits)
+        self._file = FileObjects(
+            source, Manifest("", {}), encodings=encodings, verify=verify, limits=limits
+        )
 
     # --- What tensors are -------------------------------------------------------------------
 
@@ -114,31 +124,40 @@ class Assembler:
                     raise UnsupportedError("nothing tells what the object is made of")
                 return whole(chunk)
             return TensorObject(shape, kind.format, {"data": self.component(chunk)})
-        nbytes = table.nbytes(number)
+        if not rows:  # no element, so no bytes either
+            return TensorObject(shape, kind.format, {"data": kind.component})
+        return TensorObject(shape, kind.format, {"data": self.divided(number)})
+
+    def divided(self, number: int) -> Component:
+        """Return the component of a tensor that is decoded from its chunks.
+
+        Raises:
+            UnsupportedError: the element type is unknown.
+        """
+        kind, nbytes = self.table.kind_of(number), self.table.nbytes(number)
         if nbytes is None:
             raise UnsupportedError(
                 "the element type is unknown, and so is how its chunks go together",
                 reason=Reason.UNKNOWN_TYPE,
                 found=describe(kind.type or kind.dtype),
             )
-        if not rows:  # no element, so no bytes either
-            return TensorObject(shape, kind.format, {"data": kind.component})
-        component = Component(
+        return Component(
             kind.dtype,
             self.source.size + number,  # no bytes are there; it tells which tensor this is
-            table.stored_nbytes(number),
+            self.table.stored_nbytes(number),
             kind.type,
             encoding=WORD,
             decoded_length=nbytes,
         )
-        return TensorObject(shape, kind.format, {"data": component})
 
     def encodings(self) -> Mapping[str, Any]:
         """Return how the components of `objects` are stored, by the word for it."""
-        return ChainMap({WORD: DividedEncoding(self)}, ENCODINGS)
+        return ChainMap({WORD: DividedEncoding(self)}, self._encodings)
 
     def component(self, chunk: Chunk) -> Component:
         """Return where the bytes of a chunk lie in the source, and what they are."""
+        if self._locate is not None:
+            return self._locate(chunk)
         kind = self.table.kind_of(chunk.tensor)
         unit = kind.unit
         decoded = None
@@ -168,6 +187,9 @@ class Assembler:
         require_equal_length(
             table.nbytes(tensor) or 0, expected, "the tensor has another length than its shape"
         )
+        self.require_located(tensor)
+        if self._locate is not None:
+            return
         rows = table.rows(tensor)
         part = slice(rows.start, rows.stop)
         raw = 0
@@ -187,6 +209,35 @@ class Assembler:
             for file in np.unique(table.file[part]).tolist():
                 found = self._beginning[self._starts[file]]
                 found.require_unchanged(ask=True)
+
+    def require_located(self, tensor: int) -> None:
+        """Raise if chunks of a tensor are missing, overlap or cannot be located; checked once.
+
+        Raises:
+            ZTensorError: so it is.
+        """
+        if self._locate is None or tensor in self._located:
+            return  # the table was checked as a whole
+        self.table.require_filled(tensor)
+        for _ in self._components(tensor):
+            pass
+        self._located.add(tensor)
+
+    def is_summed(self, tensor: int) -> bool:
+        """Return whether every chunk has a digest; True as well if reading one will fail."""
+        if self._locate is None:
+            return True
+        try:
+            self.require_located(tensor)
+            return all(one.digest is not None for one in self._components(tensor))
+        except ZTensorError:
+            return True
+
+    def _components(self, tensor: int) -> Iterator[Component]:
+        for row in self.table.rows(tensor):
+            chunk = self.table.chunk(row)
+            with self.located(chunk):
+                yield self.component(chunk)
 
     # --- Boxes ------------------------------------------------------------------------------
 
@@ -279,17 +330,19 @@ class Assembler:
                 yield
         except ZTensorError as error:
             error.locate(file=self.name_of_file(chunk), object_name=self.table.names[chunk.tensor])
-            error.hint = error.hint or shown(chunk)
+            where = self.table.described(chunk)
+            error.found = f"{error.found}, {where}" if error.found else where
             raise
 
-    def name_of_file(self, chunk: Chunk) -> str:
-        """Return what messages call the file a chunk lies in."""
+    def name_of_file(self, chunk: Chunk) -> str | None:
+        """Return the name of a chunk's file for messages, None if the chunk has no file."""
+        if chunk.file < 0:
+            return None
         return self._beginning[self._starts[chunk.file]].name
 
-    @property
-    def checks(self) -> bool:
-        """Return whether digests of what is read as a whole are checked."""
-        return self._verify is not False
+    def checks(self, *, whole: bool) -> bool:
+        """Return whether the digest of a chunk is checked that is read as a whole, or in part."""
+        return self._verify is True or (whole and self._verify is None)
 
     def _require_box(
         self, tensor: int, offsets: Sequence[int], sizes: Sequence[int], destination: Array
@@ -327,11 +380,6 @@ class Assembler:
             )
 
 
-def shown(chunk: Chunk) -> str:
-    """Return what messages call a chunk."""
-    return f"in the chunk at {list(chunk.offsets)} of sizes {list(chunk.sizes)}"
-
-
 class _Part:
     """What is wanted of one chunk, and where it belongs.
 
@@ -360,7 +408,7 @@ class _Part:
             self._read_raw(at_once)
         elif is_whole and in_place and self._target.flags.c_contiguous:
             self._stored.decoded(self._target.nbytes, self._target.reshape(-1).view(np.uint8))
-        else:
+        elif not (in_place and self._read_box(is_whole=is_whole)):
             fill = None
             if in_place and not is_whole:
                 fill = self._stored.filler(self._chunk.sizes, self._chunk.row)
@@ -368,6 +416,16 @@ class _Part:
                 self._target[...] = self._decoded()[self._common.source]
             else:
                 self._read_part(fill, at_once)
+
+    def _read_box(self, *, is_whole: bool) -> bool:
+        """Fill the target if the chunk's encoding reads boxes; return whether it does."""
+        stored = self._stored
+        wanted = [range(part.start, part.stop) for part in self._common.source]
+        if stored.component.encoding == "raw" or not stored.read_box(wanted, self._target):
+            return False
+        if self._assembler.checks(whole=is_whole):
+            stored.check()
+        return True
 
     def _decoded(self) -> Array:
         """Return the whole chunk as new memory."""
@@ -427,10 +485,13 @@ class DividedEncoding(Encoding):
     """
 
     name = WORD
-    has_sum = True  # decoding all of a component compares the digests of its chunks
 
     def __init__(self, assembler: Assembler) -> None:
         self._assembler = assembler
+
+    def is_summed(self, component: Component) -> bool:
+        """Return whether decoding all of a component compares the digests of all its chunks."""
+        return self._assembler.is_summed(self._assembler.number_at(component.offset))
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Refuse what cannot decode to so many bytes; return blocks of rows, for slices."""
@@ -472,7 +533,7 @@ class DividedEncoding(Encoding):
             yield from (whole[at : at + BLOCK_BYTES] for at in range(0, length, BLOCK_BYTES))
             return
         blocks, assembler = self._blocks(number), self._assembler
-        sums = Sums(assembler.located, assembler.stored) if assembler.checks else None
+        sums = Sums(assembler.located, assembler.stored) if assembler.checks(whole=True) else None
         for start, stop in itertools.pairwise(blocks.ends()):
             piece = empty_array((stop - start,)).data
             self._fill_block(number, blocks.place(start, stop), piece, sums)
@@ -495,7 +556,9 @@ class DividedEncoding(Encoding):
         self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Array
     ) -> bool:
         """Fill an array of the tensor's element type with a box of it."""
-        self._assembler.fill(self._number(stored), offsets, sizes, target)
+        number = self._number(stored)
+        self._assembler.require_located(number)
+        self._assembler.fill(number, offsets, sizes, target)
         return True
 
     def _number(self, stored: Stored) -> int:

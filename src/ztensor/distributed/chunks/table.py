@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ztensor.distributed.chunks.boxes import find_misfit, touching
-from ztensor.errors import FormatError, Reason, ZTensorError, counted
+from ztensor.errors import FormatError, Reason, ZTensorError, counted, describe
 from ztensor.ext import (
     ALGORITHMS,
     STORAGE_TYPES,
@@ -203,6 +203,11 @@ class ChunkTable:
             None if self.content is None else self.content[row].tobytes(),
         )
 
+    def described(self, chunk: Chunk) -> str:
+        """Return the name of a chunk and its file for messages."""
+        file = f" of {describe(self.files[chunk.file].name, 200)}" if chunk.file >= 0 else ""
+        return f"chunk at {list(chunk.offsets)}{file}"
+
     def touching(
         self, tensor: int, offsets: Sequence[int], sizes: Sequence[int]
     ) -> Iterator[Chunk]:
@@ -250,13 +255,31 @@ class ChunkTable:
         self._require_places()
         self._require_boxes()
 
+    def require_filled(self, tensor: int) -> None:
+        """Raise if the boxes of one tensor leave its shape, overlap or leave elements out.
+
+        Raises:
+            FormatError: so it is; the message names the chunks.
+        """
+        offsets, sizes = self.boxes(tensor)
+        shape = np.array(self.shapes[tensor], np.int64).reshape(1, -1)
+        first = self.rows(tensor).start
+        wrong = (sizes > shape - offsets).any(axis=1)
+        if wrong.any():
+            error = self._wrong(first + int(np.argmax(wrong)), "does not lie in its tensor")
+            error.reason = Reason.OUT_OF_BOUNDS
+            raise error
+        found = find_misfit(offsets, sizes, np.zeros(len(offsets), np.intp), shape)
+        if found is not None:
+            raise self._misfit(tensor, found.element, first + np.array(found.boxes, np.int64))
+
     def _wrong(self, row: int, message: str) -> FormatError:
         """Return the error for a row."""
         chunk = self.chunk(row)
         error = broken(
             f"a chunk {message}",
-            found=f"chunk at {list(chunk.offsets)} of sizes {list(chunk.sizes)}, {chunk.length} "
-            f"bytes at {chunk.at}",
+            found=f"{self.described(chunk)}, of sizes {list(chunk.sizes)}, {chunk.length} bytes at "
+            f"{chunk.at}",
         )
         error.object_name = self.names[chunk.tensor]
         return error
@@ -327,8 +350,7 @@ class ChunkTable:
         if chunks:
             error = broken(
                 "two chunks of a tensor overlap",
-                found="chunks at "
-                + " and at ".join(f"{list(c.offsets)} of sizes {list(c.sizes)}" for c in chunks),
+                found=" and ".join(map(self.described, chunks)),
             )
         else:
             error = broken(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ztensor.distributed.chunks.assembling import Assembler
+from ztensor.distributed.chunks.table import Chunk
 from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.errors import (
     ContainerError,
@@ -29,19 +30,17 @@ from ztensor.ext import (
     Unrepresented,
 )
 from ztensor.formats.base import RAW
-from ztensor.formats.dcp.assembling import InBoxes, Lying
 from ztensor.formats.dcp.beside import Beside
 from ztensor.formats.dcp.records import (
     Record,
+    Strided,
     is_safetensors,
     logical_shape,
     read_tensor,
     require_same,
 )
-from ztensor.formats.dcp.table import NO_PLACE, Entry, Form, Place, Table
+from ztensor.formats.dcp.table import NO_PLACE, Form, Place, Table, place_of
 from ztensor.formats.dcp.values import LaterAttributes
-from ztensor.formats.pt.encodings import Gathered
-from ztensor.formats.zip import zip_crc32
 from ztensor.limits import Limits
 
 if TYPE_CHECKING:
@@ -73,6 +72,16 @@ class Checkpoint:
         self._starts = [start for start, _ in self._source.parts][1:]
         self._require_apart()
         self._encodings: dict[str, Encoding] = dict(RAW)
+        self._located: dict[int, Component] = {}
+        self._assembler = Assembler(
+            table.chunks,
+            self._source,
+            limits,
+            verify=None,
+            starts=self._starts,
+            locate=self._locate,
+            encodings=self._encodings,
+        )
 
     def projection(self, attributes: Mapping[str, object] | None = None) -> Projection:
         """Return it as the reader takes it.
@@ -92,11 +101,15 @@ class Checkpoint:
 
         manifest = Manifest(
             table.version,
-            LaterObjects(table.tensors, self._object),
+            LaterObjects(table.chunks.names, self._object),
             (values if table.values else None) if attributes is None else (attributes or None),
         )
         return Projection(
-            manifest, self._encodings, account, source=self._source, faults=values.faults
+            manifest,
+            self._assembler.encodings(),
+            account,
+            source=self._source,
+            faults=values.faults,
         )
 
     # --- Files ------------------------------------------------------------------------------
@@ -109,9 +122,11 @@ class Checkpoint:
         Raises:
             FormatError: so it is.
         """
-        values = [place for place in self._table.values.values() if place is not None]
-        places = self._table.places[self._table.places[:, 0] != NO_PLACE, :3]
-        places = np.concatenate((places, np.array(values, np.int64).reshape(-1, 4)[:, :3]))
+        chunks = self._table.chunks
+        values = [place[:3] for place in self._table.values.values() if place is not None]
+        places = np.stack((chunks.file, chunks.at, chunks.length), axis=1)
+        places = places[chunks.file != NO_PLACE]
+        places = np.concatenate((places, np.array(values, np.int64).reshape(-1, 3)))
         lengths = np.array([length or 0 for length in self._lengths], np.int64)
         there = lengths[places[:, 0]]
         inside = (places[:, 1] <= there) & (places[:, 2] <= there - places[:, 1])
@@ -176,56 +191,43 @@ class Checkpoint:
     # --- Tensors ----------------------------------------------------------------------------
 
     def _object(self, name: str) -> TensorObject:
-        entry = self._table.entry(name)
-        element, shape = entry.element, logical_shape(entry.element, entry.size)
+        chunks = self._table.chunks
+        number = chunks.tensor_of[name]
+        element, size = self._table.elements[number], chunks.shapes[number]
+        shape = logical_shape(element, size)
         if not element.width or 0 in shape:
             nowhere = Component(element.dtype, 0, 0, element.type)
             return TensorObject(shape, "dense", {"data": nowhere})
-        if entry.sizes.tolist() == [list(entry.size)]:
+        rows = chunks.rows(number)
+        if len(rows) == 1 and (chunk := chunks.chunk(rows.start)).sizes == size:
             try:
-                found = self._whole(name, entry)
+                found = self._whole(chunk)
             except ZTensorError:
-                found = None  # who reads it is told why
+                found = None  # reading the tensor reports the error
             if found is not None:
                 return found
-        word = f"divided-{entry.number}"
-        self._encodings[word] = InBoxes(
-            word,
-            entry,
-            self._source,
-            functools.partial(self._lying, name, entry),
-            functools.partial(self._name, entry),
-        )
-        nbytes = math.prod(entry.size) * element.width
-        component = Component(
-            element.dtype,
-            self._source.size + entry.number,  # no bytes are there
-            nbytes,
-            element.type,
-            encoding=word,
-            decoded_length=nbytes,
-        )
-        return TensorObject(shape, "dense", {"data": component})
+        data = self._assembler.divided(number)
+        data = data._replace(length=data.decoded_length or 0, type=element.type)
+        return TensorObject(shape, "dense", {"data": data})
 
-    def _whole(self, name: str, entry: Entry) -> TensorObject | None:
-        """Return a tensor that is one box; None where that has to be put in order."""
-        place = entry.place(0)
-        if place is not None and place.form is Form.ELEMENTS:
-            where = self._lying(name, entry, 0)
-            found = Component(entry.element.dtype, where.offset, where.nbytes, entry.element.type)
-            return TensorObject(logical_shape(entry.element, entry.size), "dense", {"data": found})
-        record = self._record(name, entry, 0)
+    def _whole(self, chunk: Chunk) -> TensorObject | None:
+        """Return the tensor of one chunk; None if its elements are not in C's order."""
+        element = self._table.elements[chunk.tensor]
+        shape = logical_shape(element, chunk.sizes)
+        if chunk.encoding == Form.ELEMENTS.name:
+            elements = self._locate(chunk)._replace(type=element.type)
+            return TensorObject(shape, "dense", {"data": elements})
+        record = self._record(chunk)
         tensor, data = record.tensor, record.tensor.components.get("data")
         if tensor.format != "dense" or data is None or len(tensor.components) > 1:
-            if tensor.shape != entry.size:
-                require_same(tensor, entry.element, entry.size)
-            return self._with_encodings(entry.number, record)
-        require_same(tensor, entry.element, entry.size)
+            if tensor.shape != chunk.sizes:
+                require_same(tensor, element, chunk.sizes)
+            return self._with_encodings(chunk.tensor, record)
+        require_same(tensor, element, chunk.sizes)
         if data.encoding == "raw":
-            digest = None if record.crc is None else zip_crc32(b"", record.crc)
-            return TensorObject(tensor.shape, "dense", {"data": data._replace(digest=digest)})
-        if _strides(record, data, entry.size, entry.element.width) is None:
-            return self._with_encodings(entry.number, record)
+            return TensorObject(tensor.shape, "dense", {"data": record.summed(data)})
+        if record.strides(data, chunk.sizes) is None:
+            return self._with_encodings(chunk.tensor, record)
         return None
 
     def _with_encodings(self, number: int, record: Record) -> TensorObject:
@@ -239,67 +241,44 @@ class Checkpoint:
             components[role] = one._replace(encoding=word)
         return record.tensor._replace(components=components)
 
-    def _name(self, entry: Entry, box: int) -> str:
-        place = entry.place(box)
-        file = "" if place is None else self._table.files[place.file].name
-        where = f" of {describe(file, 200)}" if file else ""
-        return f"chunk at {entry.offsets[box].tolist()}{where}"
-
-    def _record(self, name: str, entry: Entry, box: int) -> Record:
-        place = entry.place(box)
+    def _record(self, chunk: Chunk) -> Record:
+        place = place_of(chunk)
         if place is None:
             raise FormatError(
-                ".metadata does not say where a chunk lies",
-                reason=Reason.COMPONENT_MISSING,
-                found=self._name(entry, box),
+                ".metadata does not say where a chunk lies", reason=Reason.COMPONENT_MISSING
             )
+        name = self._table.chunks.names[chunk.tensor]
         return read_tensor(self._source, name, *self._stored(place), self._limits)
 
-    def _lying(self, name: str, entry: Entry, box: int) -> Lying:
-        try:
-            sizes = tuple(entry.sizes[box].tolist())
-            place = entry.place(box)
-            if place is not None and place.form is Form.ELEMENTS:
-                at, length, _ = self._stored(place)
-                return Lying(at, _c_strides(sizes, entry.element.width), length, None)
-            record = self._record(name, entry, box)
-            data = require_same(record.tensor, entry.element, sizes)
-            strides = _strides(record, data, sizes, entry.element.width)
-            if strides is None:
-                raise UnsupportedError(
-                    "a chunk is stored in a form that is read only where it is the whole tensor; "
-                    "load the checkpoint with torch",
-                    reason=Reason.UNKNOWN_ENCODING,
-                )
-        except ZTensorError as error:
-            where = self._name(entry, box)
-            error.found = f"{error.found}, {where}" if error.found else where
-            raise
-        return Lying(data.offset, strides, data.length, record.crc)
+    def _locate(self, chunk: Chunk) -> Component:
+        """Return the dense component of a chunk; the CRC-32 of its zip member is the digest.
 
+        Raises:
+            ZTensorError: the chunk has no place, its file is missing, or its record is damaged or
+                of another tensor.
+        """
+        if chunk.row not in self._located:
+            self._located[chunk.row] = self._component(chunk)
+        return self._located[chunk.row]
 
-def _strides(
-    record: Record, data: Component, sizes: tuple[int, ...], width: int
-) -> tuple[int, ...] | None:
-    """Return the bytes between neighbours of a record's elements; None where more is to be done."""
-    if data.byte_order == "big":
-        return None
-    if data.encoding == "raw":
-        return _c_strides(sizes, width)
-    encoding = record.encodings.get(data.encoding)
-    if not isinstance(encoding, Gathered):
-        return None
-    geometry = encoding.geometry
-    if geometry.flags or geometry.stream is not None:
-        return None
-    strides = iter(geometry.stride)
-    return tuple(0 if size == 1 else next(strides) for size in sizes)
-
-
-def _c_strides(sizes: tuple[int, ...], width: int) -> tuple[int, ...]:
-    """Return the bytes between neighbours of an array in C's order."""
-    strides: list[int] = []
-    for size in reversed(sizes):
-        strides.append(width)
-        width *= size
-    return tuple(reversed(strides))
+    def _component(self, chunk: Chunk) -> Component:
+        element, place = self._table.elements[chunk.tensor], place_of(chunk)
+        kind = self._table.chunks.kind_of(chunk.tensor)
+        if place is not None and place.form is Form.ELEMENTS:
+            at, length, _ = self._stored(place)
+            return Component(kind.dtype, at, length, kind.type)
+        record = self._record(chunk)
+        data = require_same(record.tensor, element, chunk.sizes)._replace(type=kind.type)
+        if data.encoding == "raw" and data.byte_order != "big":
+            return record.summed(data)
+        strides = record.strides(data, chunk.sizes)
+        if strides is None:
+            raise UnsupportedError(
+                "a chunk is stored in a form that is read only where it is the whole tensor; "
+                "load the checkpoint with torch",
+                reason=Reason.UNKNOWN_ENCODING,
+            )
+        word = f"chunk-{chunk.row}"
+        self._encodings[word] = Strided(word, element.width, chunk.sizes, strides)
+        nbytes = math.prod(chunk.sizes) * element.width
+        return record.summed(data._replace(encoding=word, decoded_length=nbytes))

@@ -232,7 +232,7 @@ class Chunks:
         self._counts.append(len(seen))
 
     def columns(self) -> tuple[Array, Array, Array, Array]:
-        """Return how many chunks each tensor has, and what `Table` has of them."""
+        """Return how many chunks each tensor has, and the other columns of `chunk_table`."""
         counts, offsets, sizes, rows = (
             np.array(one, np.int64)
             for one in (self._counts, self._offsets, self._sizes, self._rows)

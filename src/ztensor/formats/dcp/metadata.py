@@ -7,7 +7,7 @@ import itertools
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.ext import Tally
 from ztensor.formats.dcp.chunks import Axes, Chunks, Places
-from ztensor.formats.dcp.table import Place, Table
+from ztensor.formats.dcp.table import Place, Table, chunk_table
 from ztensor.formats.dcp.vocabulary import items_of, record_of
 from ztensor.formats.pt.pickled import Items, misfit
 from ztensor.formats.pt.values import ElementType, counts, element_type_of
@@ -62,8 +62,8 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
     version = root.get("version")
     return Table(
         places.files,
-        tensors,
-        *chunks.columns(),
+        [element for element, _ in tensors.values()],
+        chunk_table(places.files, tensors, *chunks.columns()),
         values,
         version if isinstance(version, str) else "",
     )

@@ -9,14 +9,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import Component, Encoding, Source, TensorObject, Unrepresented
+from ztensor.ext import Component, Encoding, Source, Stored, TensorObject, Unrepresented
 from ztensor.formats import pt, safetensors
+from ztensor.formats.base import gather_stored
+from ztensor.formats.pt.encodings import Gathered
 from ztensor.formats.pt.objects import LONE_TENSOR
 from ztensor.formats.pt.values import ElementType
 from ztensor.formats.within import Within
-from ztensor.formats.zip import LOCAL_MAGIC, STORED, Entry, place, read_entries, sum_of
+from ztensor.formats.zip import (
+    LOCAL_MAGIC,
+    STORED,
+    Entry,
+    place,
+    read_entries,
+    sum_of,
+    zip_crc32,
+)
 from ztensor.limits import Budget, Limits
+from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +51,53 @@ class Record(NamedTuple):
     tensor: TensorObject
     encodings: Mapping[str, Encoding]
     crc: int | None
+
+    def summed(self, data: Component) -> Component:
+        """Return a component with the CRC-32 as the digest, if there is one."""
+        return data._replace(digest=None if self.crc is None else zip_crc32(b"", self.crc))
+
+    def strides(self, data: Component, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Return the bytes between neighbors along each axis; None if strides are not all."""
+        encoding = self.encodings.get(data.encoding)
+        if data.byte_order == "big" or not isinstance(encoding, Gathered):
+            return None
+        geometry = encoding.geometry
+        if geometry.flags or geometry.stream is not None:
+            return None
+        strides = iter(geometry.stride)  # without axes of one element
+        return tuple(0 if size == 1 else next(strides) for size in sizes)
+
+
+class Strided(Encoding):
+    """The elements of a chunk that are not in C's order, or not without gaps.
+
+    Args:
+        name: how components name it.
+        width: bytes of an element.
+        sizes: the chunk's shape.
+        strides: bytes between neighbors along each axis.
+    """
+
+    def __init__(
+        self, name: str, width: int, sizes: tuple[int, ...], strides: tuple[int, ...]
+    ) -> None:
+        self.name = name
+        self._dtype = np.dtype(f"u{width}" if width in (1, 2, 4, 8) else f"V{width}")
+        self._sizes, self._strides = sizes, strides
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        """Fill `destination` (flat, bytes, writable) exactly."""
+        del limits
+        target = np.frombuffer(destination, self._dtype).reshape(self._sizes)
+        self.read_box(stored, (0,) * target.ndim, self._sizes, target)
+
+    def read_box(
+        self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Array
+    ) -> bool:
+        """Fill an array of elements as wide as these with a box of the chunk."""
+        place = [slice(at, at + count) for at, count in zip(offsets, sizes, strict=True)]
+        gather_stored(stored, self._dtype, self._strides, place, target.view(self._dtype))
+        return True
 
 
 class Value(NamedTuple):

@@ -31,7 +31,7 @@ from ztensor.formats import safetensors
 from ztensor.formats.dcp.beside import REQUESTS, Beside
 from ztensor.formats.dcp.checkpoint import Checkpoint
 from ztensor.formats.dcp.folders import SHARD
-from ztensor.formats.dcp.table import File, Form, Place, Table
+from ztensor.formats.dcp.table import File, Form, Place, Table, chunk_table
 from ztensor.formats.pt.values import ElementType
 from ztensor.limits import Budget, Limits
 
@@ -145,20 +145,22 @@ class _Shards:
         """Return all of them as a table."""
         files = [File((name,), size, size) for name, size in self.files]
         tensors, counts = {}, []
-        chunks: list[_Chunk] = []
+        rows: list[_Chunk] = []
         for name, (element, every) in self._chunks.items():
             axes = range(len(every[0][0]))
             shape = tuple(max(one[0][axis] + one[1][axis] for one in every) for axis in axes)
             held = [chunk for chunk in every if math.prod(chunk[1])]
             tensors[name] = element, shape
             counts.append(len(held))
-            chunks += held
+            rows += held
         offsets, sizes = (
-            np.array([number for chunk in chunks for number in chunk[side]], np.int64)
+            np.array([number for chunk in rows for number in chunk[side]], np.int64)
             for side in (0, 1)
         )
-        places = np.array([chunk[2] for chunk in chunks], np.int64).reshape(-1, 4)
-        return Table(files, tensors, np.array(counts, np.int64), offsets, sizes, places, {})
+        places = np.array([chunk[2] for chunk in rows], np.int64).reshape(-1, 4)
+        elements = [element for element, _ in tensors.values()]
+        chunks = chunk_table(files, tensors, np.array(counts, np.int64), offsets, sizes, places)
+        return Table(files, elements, chunks, {})
 
 
 def _element(component: Component) -> ElementType:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ztensor.ext import cached_property
+from ztensor.distributed.chunks.table import Chunk, ChunkTable, Kind, TableFile
 from ztensor.formats.pt.values import ElementType
 
 if TYPE_CHECKING:
@@ -66,74 +66,71 @@ class File(NamedTuple):
         return "/".join(self.parts)
 
 
-class Entry(NamedTuple):
-    """A tensor.
-
-    Attributes:
-        number: which of the tensors it is.
-        element: the type of its elements.
-        size: its shape, in torch's elements.
-        offsets: (boxes, axes) where each box begins.
-        sizes: (boxes, axes) how long it is.
-        places: (boxes, 4) where it lies, as `Place` has it; the file is `NO_PLACE` where nothing
-            tells.
-    """
-
-    number: int
-    element: ElementType
-    size: tuple[int, ...]
-    offsets: Array
-    sizes: Array
-    places: Array
-
-    def place(self, box: int) -> Place | None:
-        """Return where a box lies, None where nothing tells."""
-        file, at, length, form = self.places[box].tolist()
-        return None if file == NO_PLACE else Place(file, at, length, Form(form))
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Table:
     """The tensors and values of a checkpoint.
 
     Attributes:
-        files: names and lengths of all of them.
-        tensors: element type and shape, in torch's elements, by name.
-        counts: (tensors,) how many boxes each has.
-        offsets: where the boxes begin, the axes of one behind those of another.
-        sizes: how long they are.
-        places: (boxes, 4) see `Entry`.
-        values: what is no tensor, by name: where it lies, or None where nothing tells.
-        version: that of the format.
+        files: names and lengths of all files.
+        elements: element type of each tensor.
+        chunks: shapes and boxes in torch's elements; encodings are the names of `Form`, and the
+            file of a chunk without a place is `NO_PLACE`.
+        values: places of values by name, None for a value without a place.
+        version: version of the format, or "".
     """
 
     files: Sequence[File]
-    tensors: Mapping[str, tuple[ElementType, tuple[int, ...]]]
-    counts: Array
-    offsets: Array
-    sizes: Array
-    places: Array
+    elements: Sequence[ElementType]
+    chunks: ChunkTable
     values: Mapping[str, Place | None]
     version: str = ""
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {name: number for number, name in enumerate(self.tensors)}
 
-    @cached_property
-    def _ends(self) -> tuple[Array, Array]:
-        """Return where the boxes of each tensor end, and their axes."""
-        ranks = np.array([len(size) for _, size in self.tensors.values()], np.int64)
-        return np.cumsum(self.counts), np.cumsum(self.counts * ranks)
+def chunk_table(
+    files: Sequence[File],
+    tensors: Mapping[str, tuple[ElementType, tuple[int, ...]]],
+    counts: Array,
+    offsets: Array,
+    sizes: Array,
+    places: Array,
+) -> ChunkTable:
+    """Return the chunks of tensors as a table.
 
-    def entry(self, name: str) -> Entry:
-        """Return a tensor."""
-        number = self._numbers[name]
-        element, size = self.tensors[name]
-        count = int(self.counts[number])
-        box, axis = (int(ends[number]) for ends in self._ends)
-        axes = slice(axis - count * len(size), axis)
-        offsets, sizes = (
-            column[axes].reshape(count, len(size)) for column in (self.offsets, self.sizes)
-        )
-        return Entry(number, element, size, offsets, sizes, self.places[box - count : box])
+    Args:
+        files: all files.
+        tensors: element types and shapes, in torch's elements, by name.
+        counts: (tensors,) number of chunks of each tensor.
+        offsets: where boxes begin, in the order of the tensors, the axes of one after another's.
+        sizes: their lengths, in the same way.
+        places: (chunks, 4) file, start, length and form, as in `Place`.
+    """
+    kinds = [_kind(element) for element, _ in tensors.values()]
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+    return ChunkTable(
+        names=list(tensors),
+        kinds=list(numbers),
+        kind=np.array([numbers[kind] for kind in kinds], np.int64),
+        shapes=[size for _, size in tensors.values()],
+        files=[TableFile(file.name, file.end) for file in files],
+        encodings=[form.name for form in Form],
+        tensor=np.repeat(np.arange(len(counts)), counts),
+        file=places[:, 0],
+        number=None,
+        encoding=places[:, 3],
+        offsets=offsets,
+        sizes=sizes,
+        at=places[:, 1],
+        length=places[:, 2],
+    )
+
+
+def _kind(element: ElementType) -> Kind:
+    # torch counts bytes that hold several elements.
+    return Kind(element.dtype, element.type if element.per_element == 1 else None)
+
+
+def place_of(chunk: Chunk) -> Place | None:
+    """Return where a chunk is stored, None if `.metadata` does not say."""
+    if chunk.file == NO_PLACE:
+        return None
+    return Place(chunk.file, chunk.at, chunk.length, Form[chunk.encoding])
