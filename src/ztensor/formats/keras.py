@@ -14,9 +14,9 @@ from __future__ import annotations
 import dataclasses
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import Projection, Source, Tally, TensorObject, Unrepresented
+from ztensor.ext import Projection, Source, Tally, Unrepresented
 from ztensor.formats import hdf5
-from ztensor.formats.within import Within
+from ztensor.formats.within import Within, moved
 from ztensor.formats.zip import STORED, Entry, place, read_entries, unread_bytes
 from ztensor.limits import Budget
 
@@ -46,7 +46,7 @@ def project(source: Source, budget: Budget) -> Projection:
         if entry:
             error.hint = "unpack the archive and open the member itself"
         raise error
-    weights, _ = place(source, entry)
+    weights = place(source, entry)
     found = hdf5.project(Within(source, weights.offset, weights.length), budget)
     attributes = dict(found.manifest.attributes or {})
     given = {WEIGHTS}
@@ -55,9 +55,7 @@ def project(source: Source, budget: Budget) -> Projection:
         if text is not None and text.method == STORED and text.length <= _TEXT_BYTES:
             attributes[name] = _text(source, text, budget)
             given.add(name)
-    objects = {
-        name: _moved(value, weights.offset) for name, value in found.manifest.objects.items()
-    }
+    objects = {name: moved(value, weights.offset) for name, value in found.manifest.objects.items()}
     manifest = found.manifest._replace(objects=objects, attributes=attributes or None)
 
     def account() -> list[Unrepresented]:
@@ -73,7 +71,7 @@ def project(source: Source, budget: Budget) -> Projection:
 
 
 def _text(source: Source, entry: Entry, budget: Budget) -> str:
-    _, stored = place(source, entry)
+    stored = place(source, entry)
     try:
         with budget.lent(2 * stored.length):
             return budget.text(bytes(stored.read(0, stored.length)))
@@ -83,12 +81,3 @@ def _text(source: Source, entry: Entry, budget: Budget) -> str:
             reason=Reason.FIELD_VALUE,
             found=describe(entry.name),
         ) from error
-
-
-def _moved(value: TensorObject, start: int) -> TensorObject:
-    """Return an object of the weights with its places in the archive."""
-    components = {
-        role: component._replace(offset=start + component.offset)
-        for role, component in value.components.items()
-    }
-    return value._replace(components=components)

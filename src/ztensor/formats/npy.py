@@ -37,7 +37,7 @@ from ztensor.ext import (
     require_equal_length,
 )
 from ztensor.formats.base import GATHERED_BYTES, RAW, InBlocks, gather, gather_stored
-from ztensor.formats.parts import Part, Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.formats.parts import Part, Pouring, lose_attributes, parts_of
 from ztensor.limits import Budget, Limits
 
 if TYPE_CHECKING:
@@ -394,8 +394,8 @@ def export(
     if part.name != _OBJECT:
         lose(part.object_name, f"the format has no names; it is read as {_OBJECT!r}")
     sink.write(emit_header(part.shape, descr))
-    with ahead_of([part], threads) as ahead:
-        Pouring(sink, progress, part.nbytes).write(part.chunks(ahead))
+    with Pouring(sink, [part], progress, threads) as pouring:
+        pouring.write(part)
     return 1
 
 

@@ -25,7 +25,7 @@ from ztensor.ext import (
 from ztensor.formats.ahead import Ahead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     Lose = Callable[[str | None, str], None]
 
@@ -68,20 +68,6 @@ class Part:
         if element_count(shape) * width != self.nbytes:
             shape = (self.nbytes // width,)
         return dataclasses.replace(self, type=None, shape=shape)
-
-    def chunks(self, ahead: Ahead) -> Iterator[memoryview]:
-        """Yield the bytes in pieces, little-endian; see `written_chunks`."""
-        return written_chunks(self.file, self.object_name, self.role, ahead)
-
-
-def written_chunks(file: FileObjects, name: str, role: str, ahead: Ahead) -> Iterator[memoryview]:
-    """Return the decoded bytes of a component for a file of another format.
-
-    Raises:
-        FormatError: a bool is neither 0 nor 1: readers of other formats differ in what it is.
-        ZTensorError: what `Reader.decoded_chunks` raises.
-    """
-    return file.strict(name, role, ahead.chunks(file, name, role))
 
 
 def parts_of(reader: ObjectReader, lose: Lose) -> list[Part]:
@@ -170,11 +156,6 @@ def part_of(
     return Part(own, component.dtype, component.type, shape, nbytes, file, name, role)
 
 
-def ahead_of(parts: Iterable[Part], threads: int | None) -> Ahead:
-    """Return what decodes arrays in the order in which their bytes will be asked for."""
-    return Ahead([(part.file, part.object_name, part.role) for part in parts], threads)
-
-
 def lose_attributes(lose: Lose, name: str | None, attributes: Mapping[str, object] | None) -> None:
     """Say of an object (None: of the file) that its attributes have no place, if it has any."""
     if attributes:
@@ -183,27 +164,50 @@ def lose_attributes(lose: Lose, name: str | None, attributes: Mapping[str, objec
         lose(name, f"{whose} attributes have no place in the format: {keys}")
 
 
-class Pouring:
-    """Writes the bytes of tensors, and tells how many there are so far.
+class Pouring(Ahead):
+    """Writes arrays to a sink; other threads decode the next ones meanwhile.
 
     Args:
-        sink: where they go.
-        progress: called with the bytes of tensors written so far and of all of them.
-        total: bytes of all of them.
+        sink: where the bytes go.
+        parts: the arrays, in the order in which they are written.
+        progress: called with the bytes of arrays written so far and of all of them.
+        threads: how many decode; see `Ahead`.
+        times: how often each array is read in a row.
     """
 
-    def __init__(self, sink: Sink, progress: Callable[[int, int], None] | None, total: int) -> None:
-        self._sink, self._progress, self._total = sink, progress, total
-        self._done = 0
+    def __init__(
+        self,
+        sink: Sink,
+        parts: Sequence[Part],
+        progress: Callable[[int, int], None] | None,
+        threads: int | None,
+        *,
+        times: int = 1,
+    ) -> None:
+        keys = [(part.file, part.object_name, part.role) for part in parts for _ in range(times)]
+        super().__init__(keys, threads)
+        self._sink, self._progress = sink, progress
+        self._done, self._total = 0, sum(part.nbytes for part in parts)
 
-    def write(self, chunks: Iterable[memoryview]) -> None:
-        """Write what is left of a tensor.
+    def bytes_of(self, part: Part) -> Iterator[memoryview]:
+        """Yield the bytes of an array in chunks, little-endian.
 
         Raises:
-            FormatError: stored bytes are damaged.
+            FormatError: stored bytes are damaged, or a bool is neither 0 nor 1: readers of other
+                formats take other bytes for different values.
+            SourceError: bytes could not be read.
+        """
+        file, name, role = part.file, part.object_name, part.role
+        return file.strict(name, role, self.chunks(file, name, role))
+
+    def write(self, part: Part) -> None:
+        """Write an array.
+
+        Raises:
+            FormatError: as `bytes_of`.
             SourceError: bytes could not be read or written.
         """
-        for chunk in chunks:
+        for chunk in self.bytes_of(part):
             self._sink.write(chunk)
             self._done += chunk.nbytes
             if self._progress is not None:

@@ -39,7 +39,7 @@ from ztensor.ext import (
     TensorObject,
 )
 from ztensor.formats.base import RAW
-from ztensor.formats.parts import Pouring, ahead_of, parts_of
+from ztensor.formats.parts import Pouring, parts_of
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
@@ -472,10 +472,9 @@ def export(
         )
     sink.write(struct.pack("<Q", len(data)) + data)
     parts = [part for *_, part in chosen]
-    with ahead_of(parts, threads) as ahead:
-        pouring = Pouring(sink, progress, at)
+    with Pouring(sink, parts, progress, threads) as pouring:
         for part in parts:
-            pouring.write(part.chunks(ahead))
+            pouring.write(part)
     return len({part.object_name for *_, part in chosen})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ztensor.ext import Source
+from ztensor.ext import Source, TensorObject
 
 
 class Within(Source):
@@ -28,3 +28,12 @@ class Within(Source):
             SourceError: the bytes could not be read.
         """
         self._source.read_into(self._offset + offset, destination)
+
+
+def moved(tensor_object: TensorObject, offset: int) -> TensorObject:
+    """Return an object of an inner file with the offsets that it has in the outer one."""
+    components = {
+        role: component._replace(offset=offset + component.offset)
+        for role, component in tensor_object.components.items()
+    }
+    return tensor_object._replace(components=components)

@@ -67,26 +67,6 @@ class Entry(NamedTuple):
     end: int
 
 
-class Member(NamedTuple):
-    """One member of an archive, its place checked.
-
-    Attributes:
-        name: as text; a path only to those who unpack archives.
-        method: how it is stored: `STORED` or `DEFLATED`.
-        offset: where its data begins in the file.
-        length: how many bytes lie there.
-        size: how many they are unpacked.
-        crc: CRC-32 of them unpacked.
-    """
-
-    name: str
-    method: int
-    offset: int
-    length: int
-    size: int
-    crc: int
-
-
 def zip_crc32(before: bytes | memoryview, whole: int) -> str:
     """Return the digest of what follows `before` in a member of a zip archive.
 
@@ -101,31 +81,27 @@ def sum_of(source: Source, entry: Entry) -> tuple[int, int, Callable[[], None]]:
     """Return what checks a member's CRC-32, as one of `Projection.sums`."""
 
     def check() -> None:
-        member, stored = place(source, entry)
-        found = 0
-        pieces: Iterator[bytes | memoryview] = stored.pieces(PIECE_BYTES)
-        if member.method == DEFLATED:
-            pieces = Stream(member.size).pieces(stored)
-        for piece in pieces:
-            found = zlib.crc32(piece, found)
-        require_sum(member, found)
+        crc = 0
+        for piece in unpacked(entry, place(source, entry)):
+            crc = zlib.crc32(piece, crc)
+        require_sum(entry, crc)
 
     # Its data is somewhere in there, and no other's is.
     return entry.begin, entry.end - entry.begin, check
 
 
-def require_sum(member: Entry | Member, found: int) -> None:
+def require_sum(entry: Entry, found: int) -> None:
     """Raise where the bytes of a member are not those that the archive has the CRC-32 of.
 
     Raises:
         DigestMismatchError: so it is.
     """
-    if found != member.crc:
+    if found != entry.crc:
         raise DigestMismatchError(
             "the CRC-32 that the archive has of the member does not match",
             algorithm="crc32",
-            expected=f"{member.crc:08x}",
-            found=f"{found:08x} of {describe(member.name)}",
+            expected=f"{entry.crc:08x}",
+            found=f"{found:08x} of {describe(entry.name)}",
             section=_SECTION,
         )
 
@@ -161,8 +137,20 @@ def read_entries(source: Source, budget: Budget) -> dict[str, Entry]:
     return {entry.name: entry for entry in _apart(list(entries.values()), offset)}
 
 
-def place(source: Source, entry: Entry, ahead: int = 0) -> tuple[Member, Range]:
-    """Return a member with its data's place, and its stored bytes.
+def unpacked(entry: Entry, stored: Range) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a member, inflated if they are deflated.
+
+    Raises:
+        EncodingError: they are damaged.
+        SourceError: they cannot be read.
+    """
+    if entry.method == DEFLATED:
+        return Stream(entry.size).pieces(stored)
+    return stored.pieces(PIECE_BYTES)
+
+
+def place(source: Source, entry: Entry, ahead: int = 0) -> Range:
+    """Return the stored bytes of a member.
 
     Args:
         source: the archive.
@@ -200,9 +188,8 @@ def place(source: Source, entry: Entry, ahead: int = 0) -> tuple[Member, Range]:
             expected=f"at most {room} bytes",
             found=f"{start + entry.length} of {describe(name)}",
         )
-    offset = entry.begin + start
-    member = Member(name, method, offset, entry.length, entry.size, entry.crc)
-    return member, Range(source, offset, entry.length, head[start : start + entry.length])
+    kept = head[start : start + entry.length]
+    return Range(source, entry.begin + start, entry.length, kept)
 
 
 def extents(entries: Iterable[Entry]) -> tuple[list[int], list[int], list[bool]]:
@@ -235,8 +222,7 @@ def unread_bytes(source: Source) -> Iterator[Unrepresented]:
         if comment:
             yield Unrepresented("comment of a member", entry.name, nbytes=comment)
     for entry in sorted(_apart(entries, offset), key=lambda one: one.begin):
-        member, _ = place(source, entry)
-        left = entry.end - member.offset - member.length
+        left = entry.end - place(source, entry).offset - entry.length
         if left and not (entry.flags & _HAS_TRAILER and left in _TRAILERS):
             yield Unrepresented("bytes between members", nbytes=left)
     end = offset + length

@@ -46,7 +46,7 @@ def test_without_h5py_files_are_read_and_not_written(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "h5py", None)
     reader = ztensor.open(GOLDEN[0])
     assert reader["chunked/lzf"].sum() == np.arange(40).sum()
-    with pytest.raises(ztensor.MissingDependencyError, match=r"pyztensor\[foreign\]"):
+    with pytest.raises(ztensor.MissingDependencyError):
         exported(hdf5.export, reader)
 
 

@@ -43,7 +43,7 @@ def entries(data: bytes) -> dict[str, Entry]:
 
 
 def data_of(data: bytes, name: str) -> bytes:
-    _, stored = place(MemorySource(data), entries(data)[name])
+    stored = place(MemorySource(data), entries(data)[name])
     return b"".join(bytes(piece) for piece in stored.pieces())
 
 

@@ -18,7 +18,7 @@ from ztensor.formats.base import gather_stored
 from ztensor.formats.pt.encodings import Gathered
 from ztensor.formats.pt.objects import LONE_TENSOR
 from ztensor.formats.pt.values import ElementType
-from ztensor.formats.within import Within
+from ztensor.formats.within import Within, moved
 from ztensor.formats.zip import (
     LOCAL_MAGIC,
     STORED,
@@ -142,7 +142,7 @@ def read_tensor(
                 reason=Reason.COMPONENT_MISSING,
                 found=describe(name),
             )
-        return Record(_moved(found, at), {}, None)
+        return Record(moved(found, at), {}, None)
     within = Within(source, at, length)
     entries = _entries(within, limits)
     projection = pt.project(within, Budget(limits, length))
@@ -154,7 +154,7 @@ def read_tensor(
             expected="one tensor",
             found=f"{len(projection.manifest.objects)}",
         )
-    return Record(_moved(tensor, at), projection.encodings, _crc(within, entries, tensor))
+    return Record(moved(tensor, at), projection.encodings, _crc(within, entries, tensor))
 
 
 def is_safetensors(source: Source, at: int, end: int) -> bool:
@@ -164,13 +164,6 @@ def is_safetensors(source: Source, at: int, end: int) -> bool:
         SourceError: it cannot be read.
     """
     return at + _HEAD <= end and bytes(source.read(at, _HEAD))[6:9] == b"\0\0{"
-
-
-def _moved(found: TensorObject, start: int) -> TensorObject:
-    components = {
-        role: one._replace(offset=start + one.offset) for role, one in found.components.items()
-    }
-    return found._replace(components=components)
 
 
 def _entries(source: Source, limits: Limits) -> Mapping[str, Entry]:
@@ -204,8 +197,8 @@ def _crc(source: Source, entries: Mapping[str, Entry], tensor: TensorObject) -> 
         return None
     for entry in entries.values():
         if entry.begin < component.offset < entry.end and entry.crc and entry.method == STORED:
-            member, _ = place(source, entry)
-            if (member.offset, member.length) == (component.offset, component.length):
+            stored = place(source, entry)
+            if (stored.offset, stored.length) == (component.offset, component.length):
                 return entry.crc
     return None
 

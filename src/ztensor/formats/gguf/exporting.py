@@ -26,7 +26,7 @@ from ztensor.formats.gguf.types import (
     TYPES,
     is_alignment,
 )
-from ztensor.formats.parts import Part, Pouring, ahead_of, lose_attributes
+from ztensor.formats.parts import Part, Pouring, lose_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,10 +72,9 @@ def export(
         at += -(-part.nbytes // alignment) * alignment
     start = b"".join(head)
     sink.write(start + bytes(-len(start) % alignment))
-    pouring = Pouring(sink, progress, sum(row.part.nbytes for row in rows))
-    with ahead_of([row.part for row in rows], threads) as ahead:
+    with Pouring(sink, [row.part for row in rows], progress, threads) as pouring:
         for row in rows:
-            pouring.write(row.part.chunks(ahead))
+            pouring.write(row.part)
             sink.write(bytes(-row.part.nbytes % alignment))
     return len(rows)
 

@@ -25,7 +25,7 @@ from ztensor.ext import (
     numpy_dtype,
 )
 from ztensor.formats.hdf5.datasets import TYPE_ATTRIBUTE
-from ztensor.formats.parts import Part, Pouring, ahead_of, part_of
+from ztensor.formats.parts import Part, Pouring, part_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -88,12 +88,11 @@ def export(
             f"h5py cannot write the file: {describe(str(error), 200)}", reason=Reason.FIELD_VALUE
         ) from error
     blobs = sorted(drawing.blobs, key=lambda blob: blob[0])
-    pouring = Pouring(sink, progress, sum(part.nbytes for _, part in blobs))
     position = 0
-    with ahead_of([part for _, part in blobs], threads) as ahead:
+    with Pouring(sink, [part for _, part in blobs], progress, threads) as pouring:
         for offset, part in blobs:
             skeleton.copy(position, offset, sink)
-            pouring.write(part.chunks(ahead))
+            pouring.write(part)
             position = offset + part.nbytes
     skeleton.copy(position, skeleton.size, sink)
     return drawing.count

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ztensor.ext import ObjectReader, Sink
 from ztensor.formats import npy, zip
 from ztensor.formats.npz.projecting import SUFFIX
-from ztensor.formats.parts import Part, Pouring, ahead_of, lose_attributes, parts_of
+from ztensor.formats.parts import Part, Pouring, lose_attributes, parts_of
 from ztensor.formats.zip import STORED
 
 if TYPE_CHECKING:
@@ -98,16 +98,15 @@ def export(
     lose_attributes(lose, None, reader.attributes)
     chosen = [placed for part in parts_of(reader, lose) if (placed := _place(part, lose))]
     parts = [placed.part for placed in chosen]
-    pouring = Pouring(sink, progress, sum(part.nbytes for part in parts))
-    with ahead_of([part for part in parts for _ in range(2)], threads) as ahead:
+    with Pouring(sink, parts, progress, threads, times=2) as pouring:
         for placed in chosen:
             placed.offset = sink.position - start
             placed.crc = zlib.crc32(placed.header)
-            for chunk in placed.part.chunks(ahead):
+            for chunk in pouring.bytes_of(placed.part):
                 placed.crc = zlib.crc32(chunk, placed.crc)
             sink.write(placed.local())
             sink.write(placed.header)
-            pouring.write(placed.part.chunks(ahead))
+            pouring.write(placed.part)
     directory = sink.position - start
     for placed in chosen:
         sink.write(placed.central())

@@ -39,7 +39,6 @@ from ztensor.formats.zip import (
     DEFLATED,
     STORED,
     Entry,
-    Member,
     extents,
     place,
     read_entries,
@@ -105,29 +104,29 @@ def project(source: Source, budget: Budget) -> Projection:
 def _object(
     source: Source, entry: Entry, encodings: dict[str, Encoding], budget: Budget
 ) -> TensorObject:
-    member, stored = place(source, entry, _USUAL_HEAD)
+    stored = place(source, entry, _USUAL_HEAD)
     # First what most headers fit into: a member may be nothing but the longest header, deflated.
-    head = _head(stored, member, _USUAL_HEAD)
+    head = _head(stored, entry, _USUAL_HEAD)
     length = npy.header_length(head)
     budget.charge_steps(length + _LONG_STEPS * max(length - _USUAL_HEAD, 0))
     if length > len(head):
-        head = _head(stored, member, length)
+        head = _head(stored, entry, length)
     header = parse_header(memoryview(head))
     budget.charge_bytes(len(header.shape) * _NUMBER_COST + 4 * len(header.dtype))
-    nbytes = member.size - length
+    nbytes = entry.size - length
     header.require_length(nbytes)
     word, digest = "raw", None
-    offset, stored_nbytes = member.offset + length, nbytes
-    if member.method == DEFLATED:
-        word, offset, stored_nbytes = f"deflate:{member.name}", member.offset, member.length
-        encodings[word] = Deflated(word, member, header)
+    offset, stored_nbytes = stored.offset + length, nbytes
+    if entry.method == DEFLATED:
+        word, offset, stored_nbytes = f"deflate:{entry.name}", stored.offset, entry.length
+        encodings[word] = Deflated(word, entry, header)
     else:
-        digest = zip_crc32(head[:length], member.crc)
+        digest = zip_crc32(head[:length], entry.crc)
         if header.is_transposed and header.width is not None:
-            word = f"fortran:{member.name}"
+            word = f"fortran:{entry.name}"
             encodings[word] = Fortran(word, header.shape, header.width)
     if word != "raw":
-        budget.charge_bytes(_ENCODING_COST + 4 * len(member.name))
+        budget.charge_bytes(_ENCODING_COST + 4 * len(entry.name))
     component = Component(
         header.dtype,
         offset,
@@ -143,18 +142,18 @@ def _object(
 
 def _is_array(source: Source, entry: Entry) -> bool:
     """Return whether a member begins as .npy files do."""
-    member, stored = place(source, entry, len(npy.MAGIC))
+    stored = place(source, entry, len(npy.MAGIC))
     try:
-        return _head(stored, member, len(npy.MAGIC)) == npy.MAGIC
+        return _head(stored, entry, len(npy.MAGIC)) == npy.MAGIC
     except EncodingError:  # damaged, but none of ours
         return False
 
 
-def _head(stored: Stored, member: Member, length: int) -> bytes:
+def _head(stored: Stored, entry: Entry, length: int) -> bytes:
     """Return the first bytes of a member, unpacked."""
-    if member.method == STORED:
-        return bytes(stored.read(0, min(member.length, length)))
-    return deflate.head(stored, min(member.size, length))
+    if entry.method == STORED:
+        return bytes(stored.read(0, min(entry.length, length)))
+    return deflate.head(stored, min(entry.size, length))
 
 
 class Deflated(Encoding):
@@ -168,7 +167,7 @@ class Deflated(Encoding):
 
     has_sum = True  # the archive's CRC-32, compared whenever all is read
 
-    def __init__(self, name: str, member: Member, header: Header) -> None:
+    def __init__(self, name: str, member: Entry, header: Header) -> None:
         self.name = name
         self._member = member
         self._header = header

@@ -52,6 +52,7 @@ class Geometry:
         order: their byte order.
         skip: bytes before the first element, of a deflated storage.
         stream: what inflates it, or None.
+        is_in_order: the elements are in C order without gaps, and not changed.
     """
 
     size: tuple[int, ...]
@@ -63,15 +64,7 @@ class Geometry:
     order: str = "little"
     skip: int = 0
     stream: Stream | None = None
-
-    @property
-    def is_in_order(self) -> bool:
-        """Return whether the elements lie as they are needed, without gaps, and are not changed."""
-        step, found = self.width, []
-        for dimension in reversed(self.size):
-            found.append(step)
-            step *= dimension
-        return not self.flags and self.stride == tuple(reversed(found))
+    is_in_order: bool = False
 
 
 class Gathered(InBlocks):

@@ -357,7 +357,8 @@ class Objects:
             return Component(element.dtype, place.offset, 0, element.type, byte_order=order)
         steps = [(n, step) for n, step in zip(tensor.size, tensor.stride, strict=True) if n != 1]
         span = (1 + sum((n - 1) * step for n, step in steps)) * width
-        if not (place.stream or tensor.flags or _has_gaps(steps)):
+        is_in_order = not (tensor.flags or _has_gaps(steps))
+        if is_in_order and not place.stream:
             offset = place.offset + start
             digest = place.digest if span == place.nbytes else None
             return Component(
@@ -374,6 +375,7 @@ class Objects:
             order=order,
             skip=start if place.stream else 0,
             stream=place.stream,
+            is_in_order=is_in_order,
         )
         word = self._words.get(geometry)
         if word is None:

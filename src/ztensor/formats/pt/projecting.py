@@ -56,6 +56,7 @@ from ztensor.formats.zip import (
     read_entries,
     require_sum,
     sum_of,
+    unpacked,
     unread_bytes,
     zip_crc32,
 )
@@ -204,8 +205,7 @@ def _placed(
             return component
         number = bisect.bisect_right(begins, component.offset) - 1
         if number not in heads:
-            member, _ = place(source, by_place[number])
-            heads[number] = member.offset - begins[number]
+            heads[number] = place(source, by_place[number]).offset - begins[number]
         return component._replace(offset=component.offset + heads[number])
 
     def make(name: str) -> TensorObject:
@@ -240,11 +240,8 @@ def _contents(source: Source, entry: Entry, most: int) -> bytes:
             expected=f"at most {most} bytes",
             found=f"{describe(entry.name)} of {entry.size}",
         )
-    member, stored = place(source, entry, min(entry.length, _FIRST_BYTES))
-    if member.method == DEFLATED:
-        data = b"".join(Stream(member.size).pieces(stored))
-    else:
-        data = bytes(stored.read(0, member.length))
+    stored = place(source, entry, min(entry.length, _FIRST_BYTES))
+    data = b"".join(unpacked(entry, stored))
     if entry.crc:  # else torch was told to leave it out
         require_sum(entry, zlib.crc32(data))
     return data
