@@ -1,11 +1,11 @@
-"""One writer at a time, and who sweeps what dead writers left."""
+"""One writer at a time, and the temporaries of dead writers, which saves sweep."""
 
 from __future__ import annotations
 
 import errno
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.refusals import refused
 from ztensor.errors import Reason, SourceError
-from ztensor.io.source import locking
+from ztensor.ext import locking
 from ztensor.numpy import save_file
 
 fcntl = pytest.importorskip("fcntl", reason="the locks of Windows are another module")
@@ -72,30 +72,22 @@ def test_a_lock_is_held_against_others(path: Path, other: int) -> None:
     assert caught.value.file == str(path)
 
 
-def test_a_lock_ends_with_its_descriptor(path: Path, other: int) -> None:
+@pytest.mark.parametrize("let_go", [locking.release, os.close])
+def test_a_lock_ends_with_its_descriptor_or_before(
+    path: Path, other: int, let_go: Callable[[int], None]
+) -> None:
     first = os.open(path, os.O_RDWR)
-    locking.acquire(first, str(path))
-    os.close(first)
-    assert not locking.is_locked(str(path))
-    assert locking.try_acquire(other)
-
-
-def test_a_lock_is_given_back_while_the_file_stays_open(path: Path, other: int) -> None:
-    first = os.open(path, os.O_RDWR)
-    locking.acquire(first, str(path))
-    assert not locking.try_acquire(other)
-    for _ in range(2):
-        locking.release(first)
-        assert not locking.is_locked(str(path))
-    assert locking.try_acquire(other)
-    os.close(first)
-
-
-def test_asking_takes_no_lock(path: Path, other: int) -> None:
     for _ in range(3):
         assert not locking.is_locked(str(path))
-        assert not locking.is_held(other)
+        assert not locking.is_held(other)  # asking takes no lock
+    locking.acquire(first, str(path))
+    assert not locking.try_acquire(other)
+    let_go(first)
+    assert not locking.is_locked(str(path))
     assert locking.try_acquire(other)
+    if let_go is locking.release:
+        locking.release(first)
+        os.close(first)
 
 
 def test_a_reader_that_asks_turns_no_writer_away(
@@ -154,47 +146,39 @@ def temporary(tmp_path: Path, name: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("is_new", [True, False])
-def test_a_save_sweeps_its_own_dead_temporaries_only(tmp_path: Path, is_new: bool) -> None:
+OTHERS = (
+    ".other.zt.0123456789abcdef.tmp",  # another target's
+    ".model.zt.0123456789abcde.tmp",  # not the name of one of ours
+    ".model.zt.0123456789ABCDEF.tmp",
+    "model.zt.0123456789abcdef.tmp",
+    ".model.zt.0123456789abcdef.tmp.zt",
+    "x.model.zt.0123456789abcdef.tmp",
+    ".modelxzt.0123456789abcdef.tmp",
+    ".link.zt.0123456789abcdef.tmp",
+)
+
+
+@pytest.mark.parametrize("by", ["new", "again", "link"])
+def test_a_save_sweeps_dead_temporaries_of_its_target_only(tmp_path: Path, by: str) -> None:
     target = tmp_path / "model.zt"
-    if not is_new:
+    if by != "new":
         save_file({"a": np.arange(3)}, target)
-    dead = [
-        temporary(tmp_path, f".model.zt.{digits}.tmp")
-        for digits in ("0123456789abcdef", "ffffffffffffffff")
-    ]
+    if by == "link":
+        (tmp_path / "folder").mkdir()
+        target = tmp_path / "folder" / "link.zt"
+        target.symlink_to(tmp_path / "model.zt")
+    dead = [temporary(tmp_path, f".model.zt.{digit * 16}.tmp") for digit in "0f"]
     living = temporary(tmp_path, ".model.zt.00000000deadbeef.tmp")
-    kept = [
-        temporary(tmp_path, name)
-        for name in (
-            ".other.zt.0123456789abcdef.tmp",  # another target's
-            ".model.zt.0123456789abcde.tmp",  # not the name of one of ours
-            ".model.zt.0123456789ABCDEF.tmp",
-            "model.zt.0123456789abcdef.tmp",
-            ".model.zt.0123456789abcdef.tmp.zt",
-            "x.model.zt.0123456789abcdef.tmp",
-            ".modelxzt.0123456789abcdef.tmp",
-        )
-    ]
+    kept = [temporary(tmp_path, name) for name in OTHERS]
     holder = os.open(living, os.O_RDWR)
     assert locking.try_acquire(holder)
     save_file({"a": np.arange(3)}, target)
-    assert [path for path in dead if path.exists()] == []
+    assert not any(path.exists() for path in dead)
     assert all(path.exists() for path in [living, *kept])
     os.close(holder)
     save_file({"a": np.arange(3)}, target)
     assert not living.exists()
     assert all(path.exists() for path in kept)
-
-
-def test_a_save_through_a_link_sweeps_where_its_target_is(tmp_path: Path) -> None:
-    (tmp_path / "real").mkdir()
-    (tmp_path / "link.zt").symlink_to(tmp_path / "real" / "model.zt")
-    dead = temporary(tmp_path / "real", ".model.zt.0123456789abcdef.tmp")
-    kept = temporary(tmp_path, ".link.zt.0123456789abcdef.tmp")
-    save_file({"a": np.arange(3)}, tmp_path / "link.zt")
-    assert not dead.exists()
-    assert kept.exists()
 
 
 def test_a_save_that_fails_sweeps_nothing(tmp_path: Path) -> None:
@@ -207,22 +191,3 @@ def test_a_save_that_fails_sweeps_nothing(tmp_path: Path) -> None:
         save_file({"a": Unsaveable()}, tmp_path / "model.zt")
     assert dead.exists()
     assert os.listdir(tmp_path) == [dead.name]
-
-
-@pytest.mark.parametrize("has_nameless", [True, False])
-def test_two_savers_do_not_sweep_one_another(
-    tmp_path: Path, has_nameless: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from ztensor.io.source.sink import FileSink
-
-    if not has_nameless:
-        monkeypatch.setattr(os, "O_TMPFILE", 0, raising=False)
-    target = tmp_path / "model.zt"
-    first, second = FileSink(str(target)), FileSink(str(target))
-    first.write(b"first")
-    second.write(b"second")
-    first.commit()
-    assert target.read_bytes() == b"first"
-    second.commit()
-    assert target.read_bytes() == b"second"
-    assert os.listdir(tmp_path) == ["model.zt"]

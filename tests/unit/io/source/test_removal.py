@@ -1,17 +1,16 @@
-"""What goes through the one door: only files that are ours, through no link."""
+"""Files are removed only if they are ours, and through no link."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
 
-from ztensor.io.source.removal import OpenFolder, remove, take_back
+from ztensor.ext import OpenFolder, remove
 
 
 @pytest.fixture(params=["descriptors", "paths"])
@@ -69,10 +68,6 @@ def pipe(path: Path, target: Path) -> None:
     os.mkfifo(path)
 
 
-def path_was_a_link(plant: Callable[[Path, Path], None]) -> bool:
-    return plant is link
-
-
 @pytest.mark.usefixtures("system")
 @pytest.mark.skipif(os.name == "nt", reason="makes links and pipes")
 @pytest.mark.parametrize("plant", [link, folder, pipe])
@@ -84,7 +79,7 @@ def test_what_is_no_regular_file_stays(tmp_path: Path, plant: Callable[[Path, Pa
     assert not remove(str(path), os.lstat(str(target)))
     assert os.path.lexists(path)
     # A link goes by its own stamp: then the caller named the link itself.
-    assert remove(str(path), os.lstat(str(path))) is path_was_a_link(plant)
+    assert remove(str(path), os.lstat(str(path))) is (plant is link)
     assert target.read_bytes() == b"mine"
 
 
@@ -147,17 +142,6 @@ def test_a_folder_goes_where_it_is_empty_and_the_one_that_was_made(tmp_path: Pat
         assert (path / "notes").exists()
         assert folder.remove_folder("new", made, whole=True)
         assert not folder.remove_folder("new", made)
-
-
-def test_what_a_save_made_is_taken_back_and_nothing_else(tmp_path: Path) -> None:
-    made, paths = ExitStack(), [tmp_path / name for name in ("a", "b", "c")]
-    for path in paths[:2]:
-        path.write_bytes(b"mine")
-        made.callback(take_back, str(path), os.lstat(path))
-    paths[2].write_bytes(b"other")
-    os.replace(paths[2], paths[1])
-    made.close()
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("b", b"other")]
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EIO])

@@ -1,36 +1,42 @@
+"""A file that is put in place as a whole, and file objects that get the same bytes."""
+
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
+import secrets
 import stat
-import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import ztensor
 from tests.descriptors import open_files
+from tests.faults.calls import Calls, Fault
 from tests.links import link
 from tests.refusals import refused
-from ztensor.accepted import Durable
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
+    ClosedError,
     Reason,
     SourceError,
     SourceNotFoundError,
     SourceNotRegularError,
-    SourcePermissionError,
+    UsageError,
 )
-from ztensor.io.source.base import Sink
-from ztensor.io.source.sink import FileSink
-from ztensor.io.source.stream import StreamSink
+from ztensor.ext import FileSink, Place, Sink, locking, source_of
+from ztensor.io.source.targets import require_own_link
+from ztensor.numpy import load_file, save, save_file
 
-ON_POSIX = os.name == "posix"
-AS_ROOT = ON_POSIX and os.geteuid() == 0
-
+POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and these calls are of POSIX")
+MIB = 1 << 20
+OLD = os.urandom(50_000)
 # Lengths around the border between gathered and direct writes.
 PIECES = [b"", b"a", os.urandom(1 << 15), os.urandom((1 << 15) + 1), b"b", os.urandom(300_000)]
 
@@ -44,59 +50,163 @@ def fill(sink: Sink, pieces: Iterable[bytes] = (b"new",)) -> None:
 @pytest.fixture(params=["nameless", "named"])
 def temporary(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With O_TMPFILE where the system has it, and as on systems without."""
-    if request.param == "nameless" and not (
-        hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")
-    ):
-        pytest.skip("this system has no nameless temporaries")
     if request.param == "named":
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    elif not (hasattr(os, "O_TMPFILE") and os.path.isdir("/proc/self/fd")):
+        pytest.skip("this system has no nameless temporaries")
     return str(request.param)
 
 
 @pytest.mark.usefixtures("temporary")
 @pytest.mark.parametrize("convert", [bytes, bytearray, memoryview], ids=lambda kind: kind.__name__)
-def test_what_is_written_is_the_file(tmp_path: Path, convert: Callable[[bytes], Any]) -> None:
+def test_the_file_holds_what_was_written(tmp_path: Path, convert: Callable[[bytes], Any]) -> None:
+    before = open_files()
     sink = FileSink(str(tmp_path / "m.zt"))
     for piece in PIECES:
         sink.write(convert(piece))
     assert sink.position == sink.end_blobs() == sum(map(len, PIECES))
     assert not (tmp_path / "m.zt").exists()
+    assert open_files() - before
     sink.commit()
+    sink.abort()  # too late, and without effect
     assert (tmp_path / "m.zt").read_bytes() == b"".join(PIECES)
     assert os.listdir(tmp_path) == ["m.zt"]
-
-
-@pytest.mark.usefixtures("temporary")
-@pytest.mark.parametrize("end", ["commit", "abort"])
-def test_the_end_of_a_sink_leaves_no_file_open(tmp_path: Path, end: str) -> None:
-    before = open_files()
-    sink = FileSink(str(tmp_path / "m.zt"))
-    sink.write(bytes(100_000))
-    assert open_files() - before
-    getattr(sink, end)()
     assert not open_files() - before
 
 
-def test_an_abort_after_the_commit_does_nothing(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("temporary")
+def test_an_abort_leaves_nothing(tmp_path: Path) -> None:
+    before = open_files()
     sink = FileSink(str(tmp_path / "m.zt"))
-    fill(sink)
-    sink.abort()
+    sink.write(bytes(100_000))
+    for _ in range(2):
+        sink.abort()
+        assert not open_files() - before
+    assert os.listdir(tmp_path) == []
+
+
+FAULTS = {  # and whether the new file is there then
+    "short write": (Fault("write", 1, "short"), True),
+    "write": (Fault("write", 1, code=errno.ENOSPC), False),
+    "flush": (Fault("flush", 1), False),
+    "link": (Fault("link", 1), False),
+    "rename": (Fault("rename", 1, code=errno.EPERM), False),
+    "flush of the folder": (Fault("flush", 2), True),
+}
+
+
+@POSIX
+@pytest.mark.parametrize("nameless", [True, False])
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_call_that_fails_leaves_the_old_file_or_the_new_one(
+    tmp_path: Path, name: str, nameless: bool
+) -> None:
+    fault, is_new = FAULTS[name]
+    (tmp_path / "m.zt").write_bytes(b"old")
+    if name == "link" and not nameless:
+        return  # a temporary with a name needs none
+    with Calls(tmp_path, faults=[fault], nameless=nameless) as calls:
+        sink = FileSink(str(tmp_path / "m.zt"))
+        if fault.how == "short":
+            fill(sink, PIECES)
+        else:
+            with pytest.raises(SourceError) as caught:
+                fill(sink, PIECES)
+            sink.abort()
+            assert caught.value.errno == fault.code
+            assert ("is in place" in str(caught.value)) is is_new
+    assert calls.has_struck
+    assert (tmp_path / "m.zt").read_bytes() == (b"".join(PIECES) if is_new else b"old")
+    assert os.listdir(tmp_path) == ["m.zt"]
+
+
+@POSIX
+def test_a_close_that_fails_is_reported_with_the_file_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a network file system does, which writes back then."""
+    close = os.close
+
+    def failing(number: int) -> None:
+        is_file = stat.S_ISREG(os.fstat(number).st_mode)
+        close(number)
+        if is_file:
+            raise OSError(errno.EIO, "Input/output error")
+
+    sink = FileSink(str(tmp_path / "m.zt"))
+    sink.write(b"new")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "close", failing)
+        with pytest.raises(SourceError, match="in place") as caught:
+            sink.commit()
+    assert caught.value.errno == errno.EIO
     assert (tmp_path / "m.zt").read_bytes() == b"new"
 
 
-@pytest.mark.usefixtures("temporary")
-def test_short_writes_are_carried_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:777]))
-    fill(FileSink(str(tmp_path / "m.zt")), PIECES)
-    assert (tmp_path / "m.zt").read_bytes() == b"".join(PIECES)
+def test_the_lock_may_be_kept_beyond_the_commit(tmp_path: Path) -> None:
+    before = open_files()
+    path = str(tmp_path / "m.zt")
+    sink = FileSink(path)
+    held = sink.held()
+    assert held is not None
+    sink.commit()
+    assert locking.is_locked(path)
+    held.close()
+    assert not locking.is_locked(path)
+    assert open_files() == before
+    with pytest.raises(ClosedError):
+        sink.held()
+
+
+def test_two_savers_do_not_sweep_each_other(tmp_path: Path, temporary: str) -> None:
+    target = tmp_path / "model.zt"
+    sinks = FileSink(str(target)), FileSink(str(target))
+    for number, sink in enumerate(sinks):
+        sink.write(b"%d" % number)
+    for number, sink in enumerate(sinks):
+        sink.commit()
+        assert target.read_bytes() == b"%d" % number
+    assert os.listdir(tmp_path) == ["model.zt"], temporary
+
+
+# --- Copies of a file's first bytes -------------------------------------------------------------
+
+
+@POSIX
+@pytest.mark.parametrize("by", ["kernel", "hand", "kernel refuses"])
+@pytest.mark.parametrize("length", [0, 1, 49_999, 50_000])
+def test_a_file_begins_with_a_part_of_another(
+    tmp_path: Path, by: str, length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EXDEV, "across file systems")
+
+    if by == "hand":
+        monkeypatch.delattr(os, "copy_file_range", raising=False)
+    elif by == "kernel refuses":
+        monkeypatch.setattr(os, "copy_file_range", refuse, raising=False)
+    (tmp_path / "old").write_bytes(OLD)
+    reported: list[tuple[int, int]] = []
+    with contextlib.closing(source_of(tmp_path / "old", mapped=False)) as old:
+        source: Any = old
+        for progress in (lambda done, whole: reported.append((done, whole)), None):
+            sink = FileSink(str(tmp_path / "new"))
+            sink.start_with(source, length, progress=progress)
+            assert sink.position == length
+            fill(sink, [b"more"])
+            assert (tmp_path / "new").read_bytes() == OLD[:length] + b"more"
+        sink = FileSink(str(tmp_path / "new"))
+        with refused(SourceError, Reason.SOURCE_CHANGED):
+            sink.start_with(source, len(OLD) + 1)
+        sink.abort()
+    assert reported == ([(length, length)] if length else [])
 
 
 # --- Mode, links, names -------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("temporary")
-@pytest.mark.skipif(not ON_POSIX, reason="modes are POSIX's")
+@POSIX
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o000], ids=oct)
 def test_a_new_file_honours_the_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
@@ -108,45 +218,34 @@ def test_a_new_file_honours_the_umask(tmp_path: Path, umask: int) -> None:
 
 
 @pytest.mark.usefixtures("temporary")
-@pytest.mark.skipif(not ON_POSIX, reason="modes are POSIX's")
+@POSIX
 @pytest.mark.parametrize("mode", [0o600, 0o444, 0o777], ids=oct)
-@pytest.mark.parametrize("has_fchmod", [True, False])
+@pytest.mark.parametrize("fchmod", [None, errno.EPERM, errno.EIO, errno.ENOSYS])
 def test_the_mode_of_a_replaced_file_is_kept(
-    tmp_path: Path, mode: int, has_fchmod: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, mode: int, fchmod: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where no mode can be set, the new file is private, or the old one stays."""
+
+    def forbid(*_: object) -> None:
+        raise OSError(fchmod, "not here")
+
     target = tmp_path / "m.zt"
     target.write_bytes(b"old")
     target.chmod(mode)
-    if not has_fchmod:  # Windows before Python 3.13
+    if fchmod == errno.ENOSYS:  # Windows before Python 3.13 has no such call
         monkeypatch.delattr(os, "fchmod")
-    fill(FileSink(str(target)))
-    assert target.read_bytes() == b"new"
-    if has_fchmod:
-        assert stat.S_IMODE(target.stat().st_mode) == mode
-
-
-@pytest.mark.usefixtures("temporary")
-@pytest.mark.skipif(not hasattr(os, "fchmod"), reason="nothing to fail")
-@pytest.mark.parametrize("code", [errno.EPERM, errno.EIO])
-def test_a_mode_that_cannot_be_set_leaves_a_private_file_or_the_old_one(
-    tmp_path: Path, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = tmp_path / "m.zt"
-    target.write_bytes(b"old")
-
-    def forbid(*_: object) -> None:
-        raise OSError(code, "not here")
-
-    monkeypatch.setattr(os, "fchmod", forbid)
+    elif fchmod is not None:
+        monkeypatch.setattr(os, "fchmod", forbid)
     sink = FileSink(str(target))
-    if code == errno.EPERM:  # how mounts answer whose files all have one mode
-        fill(sink)
-        assert target.read_bytes() == b"new"
-        assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    else:
+    if fchmod == errno.EIO:
         with pytest.raises(SourceError):
             fill(sink)
         assert target.read_bytes() == b"old"
+    else:
+        fill(sink)
+        assert target.read_bytes() == b"new"
+        # EPERM is the answer of mounts whose files all have one mode.
+        assert stat.S_IMODE(target.stat().st_mode) == (0o600 if fchmod else mode)
     assert os.listdir(tmp_path) == ["m.zt"]
 
 
@@ -158,27 +257,26 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, exists: bool) -
     link(tmp_path / "link.zt", os.path.join("there", "m.zt"))
     if exists:
         (folder / "m.zt").write_bytes(b"old")
+        os.link(folder / "m.zt", tmp_path / "hard link")
     fill(FileSink(str(tmp_path / "link.zt")))
     assert (tmp_path / "link.zt").is_symlink()
     assert (folder / "m.zt").read_bytes() == b"new"
     assert not (folder / "m.zt").is_symlink()
-    assert (os.listdir(folder), sorted(os.listdir(tmp_path))) == (["m.zt"], ["link.zt", "there"])
+    assert os.listdir(folder) == ["m.zt"]
+    if exists:
+        assert (tmp_path / "hard link").read_bytes() == b"old"
 
 
-def test_a_link_to_itself(tmp_path: Path) -> None:
-    link(tmp_path / "m.zt", "m.zt")
-    with pytest.raises(SourceError):
-        FileSink(str(tmp_path / "m.zt"))
-
-
-def test_another_hard_link_keeps_the_old_bytes(tmp_path: Path) -> None:
-    (tmp_path / "m.zt").write_bytes(b"old")
-    try:
-        os.link(tmp_path / "m.zt", tmp_path / "other.zt")
-    except OSError:
-        pytest.skip("this file system has no hard links")
-    fill(FileSink(str(tmp_path / "m.zt")))
-    assert (tmp_path / "other.zt").read_bytes() == b"old"
+@POSIX
+def test_links_are_followed_in_a_shared_folder_only_if_their_owner_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link(tmp_path / "link", tmp_path / "gone")
+    tmp_path.chmod(0o1777)
+    require_own_link(str(tmp_path / "link"))
+    ours = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
+    require_own_link(str(tmp_path / "link"))  # of the folder's owner
 
 
 @pytest.mark.usefixtures("temporary")
@@ -190,146 +288,89 @@ def test_any_name_the_system_takes(tmp_path: Path, name: str) -> None:
     assert os.listdir(tmp_path) == [name]
 
 
-def test_a_temporary_nobody_can_guess_or_plant(
+def test_a_planted_temporary_is_never_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file or link that is already there is never opened."""
     monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    monkeypatch.setattr("ztensor.io.source.sink.secrets.token_hex", lambda _: "guessed")
-    victim = tmp_path / "victim"
-    victim.write_bytes(b"precious")
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "guessed")
+    (tmp_path / "victim").write_bytes(b"precious")
     link(tmp_path / ".m.zt.guessed.tmp", "victim")
     with pytest.raises(SourceError):
         FileSink(str(tmp_path / "m.zt"))
-    assert victim.read_bytes() == b"precious"
+    assert (tmp_path / "victim").read_bytes() == b"precious"
     assert (tmp_path / ".m.zt.guessed.tmp").is_symlink()
 
 
-# --- What is no place for a file ----------------------------------------------------------------
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder of the system's is needed")
+def test_a_folder_in_which_no_file_can_be_made_is_not_called_missing() -> None:
+    with pytest.raises(SourceError) as caught:
+        FileSink("/proc/model.zt")
+    assert caught.value.reason is not Reason.SOURCE_NOT_FOUND
 
 
-def a_pipe(folder: Path) -> str:
-    if not hasattr(os, "mkfifo"):
-        pytest.skip("this system has no named pipes")
-    os.mkfifo(folder / "pipe")
-    return str(folder / "pipe")
-
-
-def a_device(_: Path) -> str:
-    if not ON_POSIX:
-        pytest.skip("devices have paths on POSIX")
-    return os.devnull
-
-
-@pytest.mark.parametrize("make", [a_pipe, a_device, str], ids=["pipe", "device", "folder"])
-def test_only_regular_files_are_replaced(tmp_path: Path, make: Callable[[Path], str]) -> None:
-    target = make(tmp_path)
-    before = os.stat(target).st_mode
-    start = time.monotonic()
-    with refused(SourceNotRegularError, Reason.SOURCE_NOT_REGULAR):
-        FileSink(target)
-    assert time.monotonic() - start < 1
-    assert os.stat(target).st_mode == before
-
-
-def test_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as caught:
-        FileSink(str(tmp_path / "no" / "m.zt"))
-    assert isinstance(caught.value, SourceNotFoundError)
-    assert caught.value.errno == errno.ENOENT
-    assert repr(os.path.realpath(tmp_path / "no")) in str(caught.value)
-
-
-def test_a_folder_that_takes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbid(*_: object) -> int:
-        raise PermissionError(errno.EACCES, "no")
-
-    monkeypatch.setattr(os, "open", forbid)
-    with pytest.raises(PermissionError) as caught:
-        FileSink(str(tmp_path / "m.zt"))
-    assert isinstance(caught.value, SourcePermissionError)
-    assert caught.value.errno == errno.EACCES
-
-
-def test_a_path_with_a_nul(tmp_path: Path) -> None:
-    with pytest.raises(ArgumentValueError):
-        FileSink(str(tmp_path / "a\0b"))
-
-
-def test_an_unknown_durability(tmp_path: Path) -> None:
+def test_wrong_targets_and_options(tmp_path: Path) -> None:
     with pytest.raises(ArgumentValueError):
         FileSink(str(tmp_path / "m.zt"), durable="maybe")  # type: ignore[arg-type]
-    assert os.listdir(tmp_path) == []
+    link(tmp_path / "loop.zt", "loop.zt")
+    with pytest.raises(SourceError):
+        FileSink(str(tmp_path / "loop.zt"))
+    link(tmp_path / "link", tmp_path / "gone")
+    with pytest.raises(UsageError):  # a link to nothing is something
+        Place.of(tmp_path / "link").require_free(overwrite=False)
+    assert sorted(os.listdir(tmp_path)) == ["link", "loop.zt"]
 
 
-# --- To the disk --------------------------------------------------------------------------------
+@pytest.mark.parametrize("makes_folder", [False, True])
+def test_a_dry_run_refuses_what_the_run_would(tmp_path: Path, makes_folder: bool) -> None:
+    (tmp_path / "file").write_bytes(b"old")
+    for name in ("file", "new"):
+        sink = Place.of(tmp_path / name).dry(makes_folder=makes_folder)
+        sink.write(b"bytes")
+        assert (sink.name, sink.end_blobs()) == (str(tmp_path / name), 5)
+        sink.commit(b"manifest")
+        assert sink.position == 13
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(SourceNotRegularError):
+            Place.of(tmp_path / "pipe").dry(makes_folder=makes_folder)
+        os.unlink(tmp_path / "pipe")
+    with pytest.raises(SourceNotRegularError):
+        Place.of(tmp_path).dry(makes_folder=makes_folder)
+    with pytest.raises(SourceError):  # its folder is a file
+        Place.of(tmp_path / "file" / "m.zt").dry(makes_folder=makes_folder)
+    if makes_folder:
+        Place.of(tmp_path / "gone" / "m.zt").dry(makes_folder=True)
+    else:
+        with pytest.raises(SourceNotFoundError):
+            Place.of(tmp_path / "gone" / "m.zt").dry()
+    assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.usefixtures("temporary")
-@pytest.mark.skipif(not ON_POSIX, reason="Windows flushes no folders")
-@pytest.mark.parametrize(
-    ("durable", "is_new", "calls"),
-    [
-        (True, True, ["file", "rename", "folder"]),
-        (True, False, ["file", "rename", "folder"]),
-        ("auto", False, ["file", "rename", "folder"]),
-        ("auto", True, ["rename"]),
-        (False, True, ["rename"]),
-        (False, False, ["rename"]),
-    ],
-)
-def test_what_is_flushed_and_when(
-    tmp_path: Path,
-    durable: Durable,
-    is_new: bool,
-    calls: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[str] = []
-    fsync, replace = os.fsync, os.replace
-
-    def flush(descriptor: int) -> None:
-        seen.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
-        fsync(descriptor)
-
-    def rename(old: str, new: str) -> None:
-        seen.append("rename")
-        replace(old, new)
-
-    monkeypatch.setattr(os, "fsync", flush)
-    monkeypatch.setattr(os, "replace", rename)
-    if not is_new:
-        (tmp_path / "m.zt").write_bytes(b"old")
-    fill(FileSink(str(tmp_path / "m.zt"), durable=durable))
-    assert seen == calls
+# --- Reserved room ------------------------------------------------------------------------------
 
 
-def test_a_folder_that_cannot_be_flushed_is_said_with_the_file_in_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not ON_POSIX:
-        pytest.skip("Windows flushes no folders")
-    fsync = os.fsync
-
-    def flush(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EIO, "broken")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", flush)
-    with pytest.raises(SourceError) as caught:
-        fill(FileSink(str(tmp_path / "m.zt"), durable=True))
-    assert caught.value.errno == errno.EIO
-    assert (tmp_path / "m.zt").read_bytes() == b"new"
+@POSIX
+@pytest.mark.parametrize("version", ["1.2", "2.1"])
+def test_a_finished_file_keeps_no_reserved_room(tmp_path: Path, version: str) -> None:
+    """Neither behind its end nor in the holes between tensors of a large alignment."""
+    tensors = {f"t{number}": np.full(MIB // 4 + 77, number, np.float32) for number in range(5)}
+    alignment = 65536 if version == "2.1" else None
+    save_file(tensors, tmp_path / "m.zt", version=version, alignment=alignment, durable=True)
+    used = os.stat(tmp_path / "m.zt").st_blocks * 512
+    assert used <= sum(array.nbytes + 2 * 4096 for array in tensors.values()) + 64 * 1024
+    loaded = load_file(tmp_path / "m.zt")
+    assert all((loaded[name] == array).all() for name, array in tensors.items())
 
 
 # --- File objects -------------------------------------------------------------------------------
 
+TENSORS = {"a": np.arange(7), "b": np.arange(60_000), "c": np.zeros(0), "d": np.ones(5)}
+
 
 class Target(io.BytesIO):
-    """Takes at most `most` bytes at a time, and says so in its own way."""
+    """Takes at most `most` bytes at a time, and answers in its own way."""
 
-    def __init__(self, most: int, answer: Callable[[int], Any] = int) -> None:
+    def __init__(self, most: int = 1 << 40, answer: Callable[[int], Any] = int) -> None:
         super().__init__()
         self.most = most
         self.answer = answer
@@ -344,44 +385,6 @@ class Target(io.BytesIO):
         self.flushes += 1
 
 
-@pytest.mark.parametrize("most", [1 << 40, 65_536, 999], ids=["whole", "short", "very short"])
-def test_a_file_object_gets_every_byte_in_order(most: int) -> None:
-    target = Target(most)
-    sink = StreamSink(target)
-    fill(sink, PIECES)
-    assert target.getvalue() == b"".join(PIECES)
-    assert (sink.position, sink.end_blobs()) == (len(target.getvalue()),) * 2
-    assert target.flushes == 1
-    assert not target.closed  # it is the caller's
-
-
-def test_a_write_that_answers_nothing_took_all() -> None:
-    target = Target(1 << 40, lambda _: None)
-    fill(StreamSink(target), PIECES)
-    assert target.getvalue() == b"".join(PIECES)
-
-
-@pytest.mark.parametrize("answer", [lambda _: 0, lambda _: -1, lambda count: count + 1])
-def test_a_write_that_cannot_be_true(answer: Callable[[int], int]) -> None:
-    with pytest.raises(SourceError):
-        fill(StreamSink(Target(1 << 40, answer)))
-
-
-class WouldBlock(io.RawIOBase):
-    """A raw file that is not ready: its None means that nothing was taken."""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, _: Any, /) -> int | None:
-        return None
-
-
-def test_a_raw_file_that_would_have_to_wait_took_nothing() -> None:
-    with pytest.raises(SourceError):
-        fill(StreamSink(WouldBlock()))
-
-
 class OnlyWrites:
     """The least a target must be."""
 
@@ -394,50 +397,69 @@ class OnlyWrites:
             raise self.error
         self.data += bytes(data)
 
+    getvalue = property(lambda self: lambda: self.data)
 
-def test_nothing_but_write_is_needed() -> None:
-    target = OnlyWrites()
-    sink = StreamSink(target)
-    fill(sink, PIECES)
-    assert target.data == b"".join(PIECES)
-    assert sink.name == "<OnlyWrites>"
+
+class WouldBlock(io.RawIOBase):
+    """A raw file that is not ready: its None means that nothing was taken."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, _: Any, /) -> int | None:
+        return None
+
+
+def write_to(target: Any) -> None:
+    with ztensor.Writer(target) as writer:
+        for name, array in TENSORS.items():
+            writer.write(name, array)
 
 
 @pytest.mark.parametrize(
-    ("error", "number"),
-    [(OSError(errno.ENOSPC, "full"), errno.ENOSPC), (ValueError("closed"), None)],
+    "target",
+    [Target(), Target(65_536), Target(999), Target(answer=lambda _: None), OnlyWrites()],
+    ids=["whole", "short", "very short", "no count", "nothing but write"],
 )
-def test_a_write_that_fails(error: Exception, number: int | None) -> None:
+def test_a_file_object_gets_every_byte_in_order(target: Any) -> None:
+    write_to(target)
+    assert target.getvalue() == save(TENSORS)
+    if isinstance(target, Target):
+        assert target.flushes == 1
+        assert not target.closed  # it is the caller's
+
+
+@pytest.mark.parametrize(
+    ("target", "number"),
+    [
+        (Target(answer=lambda _: 0), None),
+        (Target(answer=lambda _: -1), None),
+        (Target(answer=lambda count: count + 1), None),
+        (WouldBlock(), None),
+        (OnlyWrites(OSError(errno.ENOSPC, "full")), errno.ENOSPC),
+        (OnlyWrites(ValueError("closed")), None),
+    ],
+    ids=["none", "less than none", "too many", "not ready", "full", "closed"],
+)
+def test_a_write_that_fails_or_answers_nonsense(target: Any, number: int | None) -> None:
     with pytest.raises(SourceError) as caught:
-        fill(StreamSink(OnlyWrites(error)))
+        write_to(target)
     assert caught.value.errno == number
-    assert caught.value.__cause__ is error
+    if isinstance(target, OnlyWrites):
+        assert caught.value.__cause__ is target.error
 
 
-@pytest.mark.parametrize("thing", [None, 5, object(), b"bytes"])
-def test_what_cannot_be_written_to(thing: Any) -> None:
+@pytest.mark.parametrize(
+    "target", [None, 5, object(), io.StringIO()], ids=lambda t: type(t).__name__
+)
+def test_what_takes_no_bytes_is_a_wrong_target(target: Any) -> None:
     with pytest.raises(ArgumentTypeError):
-        StreamSink(thing)
+        write_to(target)
 
 
-def test_text_is_no_place_for_bytes(tmp_path: Path) -> None:
-    with (tmp_path / "t").open("w") as file, pytest.raises(ArgumentTypeError):
-        fill(StreamSink(file))  # type: ignore[arg-type]
-
-
-def test_what_an_abort_drops() -> None:
-    target = Target(1 << 40)
-    sink = StreamSink(target)
-    sink.write(b"gathered")
-    sink.abort()
-    sink.commit()
+def test_gathered_bytes_are_dropped_by_an_abort() -> None:
+    target = Target()
+    writer = ztensor.Writer(target)
+    writer.write("a", TENSORS["a"])
+    writer.abort()
     assert target.getvalue() == b""
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder of the system's is needed")
-def test_a_folder_in_which_no_file_can_be_made_is_not_called_missing(tmp_path: Path) -> None:
-    with pytest.raises(SourceError) as caught:
-        FileSink("/proc/model.zt")
-    assert caught.value.reason is not Reason.SOURCE_NOT_FOUND
-    with refused(SourceError, Reason.SOURCE_NOT_FOUND):
-        FileSink(str(tmp_path / "none" / "model.zt"))

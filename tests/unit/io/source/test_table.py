@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import io
 import pickle
 import sys
 from collections.abc import Iterator
@@ -15,10 +14,8 @@ import pytest
 import ztensor
 import ztensor.numpy as znumpy
 from ztensor.cli.main import main
-from ztensor.errors import ArgumentTypeError, SourceNotFoundError, UsageError
-from ztensor.io.source.local import FileSource
-from ztensor.io.source.memory import FileObjectSource, MemorySource
-from ztensor.io.source.stores import SCHEMES, source_of
+from ztensor.errors import SourceNotFoundError, UsageError
+from ztensor.ext import SCHEMES
 
 WEIGHT = np.arange(600, dtype=np.float32).reshape(30, 20)
 HEADER = b'{"w":{"dtype":"F32","shape":[30,20],"data_offsets":[0,2400]}}'
@@ -92,16 +89,18 @@ DEMO, WRITABLE = Demo(), Writable()
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, bytes]]:
-    """What a scheme `demo` serves, whose module lies outside the package."""
+    """Give the objects of a scheme `demo`, whose module is outside the package."""
     (tmp_path / "a_source_from_outside.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(SCHEMES, "demo", "a_source_from_outside:DEMO")
-    monkeypatch.setitem(SCHEMES, "demo-rw", "a_source_from_outside:WRITABLE")
-    served: dict[str, bytes] = importlib.import_module("a_source_from_outside").FILES
+    outside = importlib.import_module("a_source_from_outside")
+    SCHEMES["demo"], SCHEMES["demo-rw"] = outside.DEMO, outside.WRITABLE
+    served: dict[str, bytes] = outside.FILES
     served["x"] = znumpy.save({"w": WEIGHT, "b": WEIGHT[0]}, {"note": "here"})
     served["x.safetensors"] = len(HEADER).to_bytes(8, "little") + HEADER + WEIGHT.tobytes()
     yield served
+    for name in ("demo", "demo-rw"):
+        del SCHEMES[name]
     sys.modules.pop("a_source_from_outside")
 
 
@@ -122,12 +121,6 @@ def test_a_scheme_from_outside(files: dict[str, bytes], url: str, tmp_path: Path
     assert report.is_lossless
     assert report.inputs == ()
     assert ztensor.diff(url, tmp_path / "new.zt").ok
-    assert ztensor.stats(url)["w"].count == 600
-    ztensor.merge([url], tmp_path / "merged.zt")
-    *shards, _ = ztensor.split(url, tmp_path / "shards", max_shard_size=1000)
-    assert shards
-    ztensor.migrate(url, tmp_path / "migrated.zt")
-    assert (znumpy.load_file(tmp_path / "migrated.zt")["w"] == WEIGHT).all()
 
 
 def test_a_place_from_outside_is_written_to(files: dict[str, bytes]) -> None:
@@ -137,7 +130,7 @@ def test_a_place_from_outside_is_written_to(files: dict[str, bytes]) -> None:
     assert (znumpy.load_file(url)["w"] == WEIGHT).all()
     with ztensor.open("demo-rw://run/") as folder:
         assert (folder["b"] == WEIGHT[0]).all()
-    with pytest.raises(UsageError, match="it exists already"):
+    with pytest.raises(UsageError, match="overwrite"):
         ztensor.convert("demo://x", url, overwrite=False)
     znumpy.save_file({"w": WEIGHT, "b": WEIGHT[0]}, url, max_shard_size=2000)
     assert sorted(name for name in files if name.startswith("run/")) == [
@@ -153,9 +146,9 @@ def test_a_place_from_outside_is_written_to(files: dict[str, bytes]) -> None:
 def test_a_place_that_is_only_read_says_so(files: dict[str, bytes]) -> None:
     before = dict(files)
     for overwrite in (True, False):
-        with pytest.raises(UsageError, match="demo:// is read, and not written to"):
+        with pytest.raises(UsageError):
             ztensor.convert("demo://x", "demo://y.zt", overwrite=overwrite)
-    with pytest.raises(UsageError, match="demo:// is read, and not written to"):
+    with pytest.raises(UsageError):
         znumpy.save_file({"w": WEIGHT}, "demo://y.zt")
     assert files == before
 
@@ -169,56 +162,43 @@ def test_several_are_one_set(files: dict[str, bytes]) -> None:
         assert not reader.verify().problems
 
 
-VERBS = ["ls", "info", "stats", "verify", "hash", "show URL w", "diff URL URL", "plot"]
-VERBS += [
-    "convert URL new.zt",
-    "convert URL new.npz",
-    "merge URL -o new.zt",
-    "split URL --into new",
-]
+CALLS = {"info URL": 0, "merge URL -o new.zt": 0, "rm URL w": 2, "compact URL": 2, "repair URL": 2}
+CALLS |= {"split URL": 2, "convert URL --in-place --version 1.1.0": 2}
 
 
-@pytest.mark.parametrize("call", VERBS)
-def test_verbs_take_it(
-    files: dict[str, bytes], call: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    verb, *others = call.split()
-    assert code_of(verb, *(others or ["URL"])) == 0, capsys.readouterr()
-
-
-CHANGES = ["rm URL w", "compact URL", "repair URL", "split URL"]
-CHANGES += ["convert URL --in-place --version 1.1.0"]
-
-
-@pytest.mark.parametrize("call", CHANGES)
-def test_nothing_is_written_where_it_is_read(
-    files: dict[str, bytes], call: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("call", CALLS)
+def test_verbs_read_it_and_change_nothing_in_its_place(
+    call: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     before = sorted(tmp_path.iterdir())
-    assert code_of(*call.split()) in (1, 2)
-    assert "URL" in capsys.readouterr().err
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def code_of(*words: str) -> object:
     with pytest.raises(SystemExit) as end:
-        main([word.replace("URL", "demo://x") for word in words])
-    return end.value.code
+        main([word.replace("URL", "demo://x") for word in call.split()])
+    printed = capsys.readouterr()
+    if CALLS[call]:
+        assert end.value.code in (1, 2)
+        assert "URL" in printed.err
+        assert sorted(tmp_path.iterdir()) == before
+    else:
+        assert end.value.code == 0, printed
 
 
-def test_a_name_that_is_not_there(files: dict[str, bytes]) -> None:
-    with pytest.raises(SourceNotFoundError, match="demo://missing"):
-        ztensor.open("demo://missing")
-
-
-@pytest.mark.parametrize("url", ["ftp://host/m.zt", "hdfs://a/b"])
-def test_a_scheme_that_is_not_read(url: str) -> None:
-    with pytest.raises(
-        SourceNotFoundError, match=r"a scheme that is not read; s3://.*https:// are"
-    ):
-        ztensor.open(url)
-    with pytest.raises(FileNotFoundError):
-        znumpy.load_file(url)
+@pytest.mark.parametrize(
+    ("path", "is_url"),
+    [
+        ("ftp://host/m.zt", True), ("HDFS://a/b", True), ("a+b.c-1://x", True),
+        ("demo://missing", False), ("m.zt", False), ("folder/m.zt", False), ("c:/m.zt", False),
+        ("c://m.zt", False), ("1s://m.zt", False), ("folder/s3://m.zt", False),
+        ("://m.zt", False), ("s3:/m.zt", False),
+    ],
+)  # fmt: skip
+def test_only_a_url_of_another_scheme_is_called_one(
+    files: dict[str, bytes], path: str, is_url: bool
+) -> None:
+    with pytest.raises(SourceNotFoundError) as caught:
+        ztensor.open(path)
+    assert isinstance(caught.value, FileNotFoundError)
+    assert ("scheme" in str(caught.value)) is is_url
 
 
 def test_a_file_on_disk_that_is_called_so(files: dict[str, bytes], tmp_path: Path) -> None:
@@ -226,15 +206,3 @@ def test_a_file_on_disk_that_is_called_so(files: dict[str, bytes], tmp_path: Pat
         (tmp_path / f"{scheme}:").mkdir()
         znumpy.save_file({"on disk": WEIGHT}, tmp_path / f"{scheme}:" / "x")
         assert list(znumpy.load_file(f"{scheme}://x")) == ["on disk"]
-
-
-def test_what_each_kind_of_thing_gives(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_bytes(b"abc")
-    things = [(path, FileSource), (str(path), FileSource), (b"abc", MemorySource)]
-    for given, kind in [*things, (io.BytesIO(b"abc"), FileObjectSource)]:
-        source = source_of(given, mapped=False)
-        assert type(source) is kind
-        source.close()
-    with pytest.raises(ArgumentTypeError):
-        source_of(5, mapped=False)
