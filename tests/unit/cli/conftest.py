@@ -12,8 +12,11 @@ import pytest
 
 import ztensor
 from tests.terminals import FakeTerminal
+from ztensor.cli.exits import ExitCode
 from ztensor.cli.main import main
 from ztensor.numpy import save_file
+
+__all__ = ["Ended", "ExitCode", "Run"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from tests.flipping import flip
-from tests.unit.cli.conftest import Run
+from tests.unit.cli.conftest import ExitCode, Run
 from tests.unit.cli.test_wrong_inputs import require_plain
 from ztensor import CheckpointManager
-from ztensor.cli.exits import ExitCode
 
 
 @pytest.fixture

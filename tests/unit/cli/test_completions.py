@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Run
-from ztensor.cli.exits import ExitCode
+from tests.unit.cli.conftest import ExitCode, Run
 
 pytest.importorskip("argcomplete", reason="pip install argcomplete")
 

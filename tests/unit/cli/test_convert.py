@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.cli.conftest import Run
-from ztensor.cli.exits import ExitCode
+from tests.unit.cli.conftest import ExitCode, Run
 from ztensor.numpy import save_file
 
 WEIGHT = np.linspace(-1, 1, 256, dtype=np.float32).reshape(16, 16)

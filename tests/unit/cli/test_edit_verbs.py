@@ -15,8 +15,7 @@ import pytest
 
 import ztensor
 from tests.flipping import flip_object
-from tests.unit.cli.conftest import Run
-from ztensor.cli.exits import ExitCode
+from tests.unit.cli.conftest import ExitCode, Run
 from ztensor.cli.spelling import as_json
 from ztensor.numpy import save_file
 

@@ -8,8 +8,7 @@ import pytest
 
 import ztensor
 from tests.flipping import flip_object
-from tests.unit.cli.conftest import Run
-from ztensor.cli.exits import ExitCode
+from tests.unit.cli.conftest import ExitCode, Run
 from ztensor.numpy import save_file
 from ztensor.testing.builder_2 import File2, dense, one_object
 

@@ -71,6 +71,6 @@ def test_a_scheduler_of_dask_does_them(run: Run, folder: Path) -> None:
 
 def test_no_scheduler_is_one_error(run: Run, folder: Path) -> None:
     pytest.importorskip("distributed", reason="pip install distributed")
-    ended = run("hash", folder / "0.zt", "--scheduler", "tcp://127.0.0.1:1")
+    ended = run("hash", folder / "0.zt", "--scheduler", "nowhere://x")
     assert ended.code == 1
     assert "no scheduler answers" in ended.err

@@ -17,8 +17,7 @@ import pytest
 
 import ztensor
 from tests.extent import sample
-from tests.unit.cli.conftest import Ended, Run
-from ztensor.cli.exits import ExitCode
+from tests.unit.cli.conftest import Ended, ExitCode, Run
 from ztensor.ext import FORMATS
 from ztensor.numpy import save_file
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tests.flipping import flip
-from tests.unit.cli.conftest import Run
-from ztensor.cli.exits import ExitCode
+from tests.unit.cli.conftest import ExitCode, Run
 from ztensor.numpy import save_file
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.cli.conftest import Run
-from ztensor.cli.exits import ExitCode
+from tests.unit.cli.conftest import ExitCode, Run
 
 
 def state(rate: float = 0.1) -> dict[str, Any]:
@@ -45,11 +44,9 @@ def test_diff_names_the_values_that_differ(run: Run, file: Path) -> None:
     found = ztensor.diff(file, other)
     assert not found.ok
     assert not found.attributes
+    words = ("a tuple", "a list", "a dict", "MISSING")
     told = {
-        path: tuple(
-            str(one) if str(one) in ("a tuple", "a list", "a dict", "MISSING") else one
-            for one in pair
-        )
+        path: tuple(str(value) if str(value) in words else value for value in pair)
         for path, pair in found.values.items()
     }
     assert told == {

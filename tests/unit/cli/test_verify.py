@@ -9,8 +9,7 @@ import pytest
 
 import ztensor
 from tests.flipping import flip
-from tests.unit.cli.conftest import Run
-from ztensor.cli.exits import ExitCode
+from tests.unit.cli.conftest import ExitCode, Run
 from ztensor.numpy import save_file
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.wire import cbor

@@ -11,9 +11,7 @@ import pytest
 import ztensor
 from ztensor import diff
 from ztensor.insight import DiffReport, TensorDiff, ValueDiff
-from ztensor.insight.analysis.pairs import MISSING
 from ztensor.numpy import save, save_file
-from ztensor.spec.encoding.zstd.codec import Zstd
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -53,33 +51,16 @@ def test_equal_files_are_not_read() -> None:
 )
 @pytest.mark.parametrize(
     "array",
-    [
-        np.arange(3_000_000, dtype=np.float32),
-        np.array([True, False]),
-        np.array([np.nan, 1.0]),
-        np.zeros((0, 4)),
-    ],
+    [np.arange(300_000) // 9, np.array([True, False]), np.array([np.nan, 1.0]), np.zeros((0, 4))],
     ids=["large", "bool", "nan", "empty"],
 )
-def test_equal_bytes_are_no_numbers(
-    array: Array, ours: dict[str, Any], theirs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+def test_equal_bytes_are_not_compared_as_numbers(
+    array: Array, ours: dict[str, Any], theirs: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr(Zstd, "must_shrink", False)  # else little is stored alike by both
-    one, two = save({"w": array}, **ours), save({"w": array}, **theirs)
-    report = diff(one, two)
+    report = diff(save({"w": array}, **ours), save({"w": array}, **theirs))
     assert report.ok
-    assert report.tensors[0].compared == "bytes"
-
-
-def test_one_element_among_many() -> None:
-    one = np.arange(3_000_000, dtype=np.float32).reshape(3000, 1000)
-    two = one.copy()
-    two[2500, 3] += 8
-    found = values(one, two)
-    assert (found.count, found.changed, found.beyond) == (3_000_000, 1, 1)
-    assert (found.max_abs, found.first) == (8, (2500, 3))
-    assert found.max_rel == pytest.approx(8 / two[2500, 3])
-    assert found.cosine == pytest.approx(1)
+    is_stored_alike = theirs == {"compression": True} and array.size < 9  # it did not shrink
+    assert report.tensors[0].compared == ("digest" if is_stored_alike else "bytes")
 
 
 @pytest.mark.parametrize(
@@ -112,18 +93,16 @@ def test_measures_agree_with_numpy(name: str) -> None:
         (np.array([2**60], np.int64), np.array([2**60 + 1], np.int64)),
         (np.array([2**64 - 1], np.uint64), np.array([2**64 - 2], np.uint64)),
         (np.array([-128], np.int8), np.array([-127], np.int8)),
+        (np.array([-128], np.int8), np.array([127], np.int8)),
+        (np.array([0], np.int8), np.array([1], np.int8)),
         (np.array([True]), np.array([False])),
     ],
-    ids=["i64", "u64", "i8", "bool"],
+    ids=["i64", "u64", "i8", "widest i8", "zero", "bool"],
 )
-def test_integers_one_apart(one: Array, two: Array) -> None:
+def test_integers_are_exact(one: Array, two: Array) -> None:
     found = values(one, two)
-    assert (found.changed, found.max_abs) == (1, 1)
-
-
-def test_the_widest_integers_do_not_wrap() -> None:
-    found = values(np.array([-128], np.int8), np.array([127], np.int8))
-    assert (found.max_abs, found.beyond) == (255, 1)
+    assert (found.changed, found.max_abs) == (1, abs(int(one[0]) - int(two[0])))
+    assert (found.cosine is None) == (not (one[0] and two[0]))  # zeros have no direction
 
 
 @pytest.mark.parametrize(
@@ -148,14 +127,7 @@ def test_the_tolerance(one: float, two: float, options: dict[str, Any], beyond: 
     found = compare(np.array([one, 5.0]), np.array([two, 5.0]), **options)
     assert ("values" in found.differences) == bool(beyond)
     assert (found.values.beyond if found.values else 0) == beyond
-
-
-def test_values_within_the_tolerance_are_no_difference() -> None:
-    report = diff(save({"w": np.ones(4)}), save({"w": np.full(4, 1.01)}), atol=0.1)
-    assert report.ok
-    assert report.tensors[0].is_within
-    assert report.tensors[0].values is not None
-    assert report.tensors[0].values.max_abs == pytest.approx(0.01)
+    assert found.is_within == bool(found.values and found.values.changed and not beyond)
 
 
 def test_infinite_and_missing_numbers_do_not_hide_others() -> None:
@@ -163,10 +135,6 @@ def test_infinite_and_missing_numbers_do_not_hide_others() -> None:
     assert (found.changed, found.max_abs, found.first) == (3, math.inf, (0,))
     assert found.max_rel == pytest.approx(0.5 / 3.5)
     assert found.cosine == pytest.approx((10.5 + 16) / 5 / math.hypot(3.5, 4))
-
-
-def test_zeros_have_no_angle() -> None:
-    assert values(np.zeros(3), np.ones(3)).cosine is None
 
 
 def test_what_the_manifests_differ_in() -> None:
@@ -208,9 +176,9 @@ def test_attributes_of_the_files() -> None:
     one = save({"w": np.ones(1)}, {"a": 1, "b": nan, "c": [1, {"x": nan}], "d": "old"})
     two = save({"w": np.ones(1)}, {"b": nan, "c": [1, {"x": nan}], "d": "new", "e": 2})
     report = diff(one, two)
-    assert report.attributes == {"a": (1, MISSING), "d": ("old", "new"), "e": (MISSING, 2)}
+    shown = {key: tuple(map(str, pair)) for key, pair in report.attributes.items()}
+    assert shown == {"a": ("1", "MISSING"), "d": ("old", "new"), "e": ("MISSING", "2")}
     assert not report.ok
-    assert repr(MISSING) == "MISSING"
     assert diff(one, two, values_only=True).ok
     assert diff(one, two, "w").ok
 
@@ -306,12 +274,8 @@ def test_wrong_arguments(options: dict[str, Any]) -> None:
     data = save({"a": np.ones(1), "b": np.ones(1)})
     with pytest.raises(ztensor.errors.ArgumentValueError):
         diff(data, data, **options)
-
-
-def test_a_name_in_neither_file() -> None:
-    data = save({"a": np.ones(1)})
-    with pytest.raises(ztensor.ObjectNotFoundError, match="'b'"):
-        diff(data, data, "b")
+    with pytest.raises(ztensor.ObjectNotFoundError, match="'c'"):
+        diff(data, data, "c")
 
 
 def test_readers_sets_and_progress(tmp_path: Path) -> None:

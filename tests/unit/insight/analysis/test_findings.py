@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.insight.analysis.findings import LEVELS, RULES, not_looked_at
 from ztensor.numpy import save_file
 
 RNG = np.random.default_rng(3)
@@ -35,7 +34,7 @@ def healthy() -> dict[str, Any]:
 def fired(tensors: dict[str, Any], folder: Path) -> set[tuple[str, str, str]]:
     save_file(tensors, folder / "m.zt")
     found = ztensor.examine(folder / "m.zt").findings
-    assert all(one.text and one.rule in RULES and one.level in LEVELS for one in found)
+    assert all(one.text for one in found)
     return {(one.tensor, one.rule, one.level) for one in found}
 
 
@@ -235,10 +234,3 @@ def test_what_fires_on_a_real_checkpoint() -> None:
         ("pooler.dense.bias", "all-zero"),
     }
     assert {one.level for one in found if one.tensor in outliers} == {"warn"}
-
-
-def test_what_a_sample_cannot_tell_is_not_looked_at() -> None:
-    assert {"nan", "lone-value", "dead-channel", "same-content"} <= set(
-        not_looked_at(is_sampled=True, has_other=True)
-    )
-    assert set(not_looked_at(is_sampled=False, has_other=False)) == {"moved", "change", "noisy"}

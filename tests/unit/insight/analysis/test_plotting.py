@@ -44,7 +44,10 @@ def bars(picture: Picture) -> list[list[float]]:
 
 
 def test_a_picture_has_what_people_read() -> None:
-    shown = texts(plot(save(ARRAYS), title="model.zt"))
+    picture = plot(save(ARRAYS), title="model.zt")
+    assert len(bars(picture)) == 4  # two have nothing to draw
+    assert texts(plot(save({}), title="empty")) == ["empty"]
+    shown = texts(picture)
     assert "model.zt" in shown
     assert {"layers.0.weight", "[60, 50] float64", "1 NaN, 1 inf", "2 NaN"} <= set(shown)
     assert {"no finite values", "no values"} <= set(shown)
@@ -52,24 +55,14 @@ def test_a_picture_has_what_people_read() -> None:
     assert any(text.startswith(r"<&\x1b\u202e>long") and "…" in text for text in shown)
 
 
-def test_names_are_no_formulas_and_need_no_font() -> None:
-    name = "$x^2$ \\frac{1}{0} 重重"
-    picture = plot(save({name: np.ones(3)}))
-    assert name in texts(picture)
-    assert picture.png().startswith(b"\x89PNG")
-
-
-def test_every_panel_has_its_bars() -> None:
-    assert len(bars(plot(save(ARRAYS)))) == 4  # two have nothing to draw
-
-
 @pytest.mark.filterwarnings("ignore:Glyph")
-@pytest.mark.parametrize("name", ["layers.0.attention.weight", "long" * 60, "W" * 60, "重" * 60])
+@pytest.mark.parametrize("name", ["layers.0.weight", "$x^2$ \\frac{1}{0}", "long" * 60, "重" * 60])
 def test_names_fit_over_their_panel(name: str) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     picture = plot(save({name: np.array([np.nan, 1.0]), "other": np.ones(3)}), title=name * 9)
-    assert picture.png()
+    assert picture.png().startswith(b"\x89PNG")
+    assert name in texts(picture) or len(name) > 50  # no formula
     renderer = FigureCanvasAgg(picture.figure).get_renderer()  # type: ignore[no-untyped-call]
     for panel in picture.figure.axes:
         left, right = panel.get_window_extent().intervalx
@@ -99,23 +92,20 @@ def test_one_value_among_many_is_seen() -> None:
     assert lowest == pytest.approx((bottom - top) / 40, rel=1e-3)
 
 
-def test_no_objects_make_an_empty_picture() -> None:
-    assert texts(plot(save({}), title="empty")) == ["empty"]
-
-
-def test_an_svg_is_saved(tmp_path: Path) -> None:
-    picture = plot(save(ARRAYS))
+def test_pictures_are_saved(tmp_path: Path) -> None:
+    picture = plot(save(ARRAYS), title="model.zt")
     picture.save(tmp_path / "p.SVG")
     assert (tmp_path / "p.SVG").read_text("utf-8") == picture.svg()
-
-
-def test_a_png_is_saved(tmp_path: Path) -> None:
-    picture = plot(save(ARRAYS), title="model.zt")
     picture.save(str(tmp_path / "p.png"))
     data = (tmp_path / "p.png").read_bytes()
     assert data.startswith(b"\x89PNG")
     size = picture.figure.get_size_inches() * picture.figure.dpi
     assert struct.unpack(">II", data[16:24]) == tuple(size.round().astype(int))
+    with pytest.raises(ztensor.errors.ArgumentValueError, match=r"\.svg or \.png"):
+        picture.save(tmp_path / "p.pdf")
+    with pytest.raises(ztensor.SourceError):
+        picture.save(tmp_path / "no" / "p.svg")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["p.SVG", "p.png"]
 
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,13 +117,3 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_png_of_too_many_objects() -> None:
     with pytest.raises(ztensor.errors.ArgumentValueError, match="too many objects"):
         Picture(plot(save(ARRAYS)).figure, rows=1000).png()
-
-
-def test_another_ending(tmp_path: Path) -> None:
-    with pytest.raises(ztensor.errors.ArgumentValueError, match=r"\.svg or \.png"):
-        plot(save({"w": np.ones(1)})).save(tmp_path / "p.pdf")
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ztensor.SourceError):
-        plot(save({"w": np.ones(1)})).save(tmp_path / "no" / "p.svg")

@@ -4,7 +4,6 @@ import pytest
 
 from ztensor.insight.analysis.roles import (
     groups_of,
-    is_buffer,
     is_optimizer_state,
     natural_key,
     parts_of,
@@ -74,9 +73,3 @@ def test_groups_are_the_first_part_that_differs() -> None:
 )
 def test_optimizer_states(name: str, expected: bool) -> None:
     assert is_optimizer_state(name) is expected
-
-
-def test_buffers() -> None:
-    assert is_buffer("rotary.inv_freq")
-    assert is_buffer("stft.forward_basis_buffer")
-    assert not is_buffer("layers.0.weight")

@@ -72,16 +72,3 @@ def test_a_cut_is_what_numpy_cuts(model: Path, name: str, cut: Cut, expected: An
 def test_a_cut_that_does_not_fit_is_refused(model: Path, cut: Cut) -> None:
     with ztensor.open(model) as reader, pytest.raises(ztensor.errors.ArgumentValueError):
         seen(reader, "cube", cut, (32, 64), lambda: None)
-
-
-def test_work_ends_between_pieces(model: Path) -> None:
-    calls = []
-
-    def check() -> None:
-        calls.append(1)
-        if len(calls) == 2:
-            raise TimeoutError
-
-    with ztensor.open(model) as reader, pytest.raises(TimeoutError):
-        seen(reader, "wide", Cut(0, 1, (0, 0), ((0, 600), (0, 900))), (32, 64), check)
-    assert len(calls) == 2
