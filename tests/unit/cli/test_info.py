@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+import ztensor
 from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
 from ztensor.testing.builder_2 import File2, dense
@@ -126,3 +128,32 @@ def test_what_no_object_of_2_x_needs_is_dead_wherever_it_lies(run: Run, tmp_path
     assert killed["shared_nbytes"] == 4800
     assert run("compact", path).code == 0
     assert run("info", "--json", path).json["dead_nbytes"] == 0
+
+
+BLOCKS = ztensor.Tensor({"data": np.zeros(6 * 144, np.uint8)}, shape=(3, 512), format="gguf.q4_k")
+ONES = np.ones((10, 10), np.float32)
+CANONICAL = {"version": "2.1", "canonical": True}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "options", "count"),
+    [
+        ({"w": np.ones((128, 64), np.float32)}, {"compression": True}, 8192),
+        ({"w": np.float32(3), "empty": np.zeros((0, 5))}, {}, 1),
+        ({"w": ztensor.Tensor.csr(np.ones(3), [0, 1, 2], [0, 1, 3], (2, 900))}, {}, 3),
+        ({"w": ztensor.Tensor.coo(np.ones(2), [[0, 1], [5, 6]], (2, 900))}, {}, 2),
+        ({"w": BLOCKS}, {}, 1536),
+        ({"w": ztensor.Tensor.quantize(np.ones((128, 64), np.float32), bits=4)}, {}, 8192),
+        ({"a": ONES, "tied": ONES, "c": ONES + 1}, {}, 200),
+        ({"a": ONES, "b": ONES + 1, "c": ONES + 2}, {"max_shard_size": 400}, 300),
+        # A canonical file stores equal bytes once, whatever their types are.
+        ({"a": np.zeros(8, "f4"), "b": np.zeros(32, "u1"), "c": np.zeros(8, "i4")}, CANONICAL, 48),
+    ],
+    ids=["zstd", "scalar", "csr", "coo", "blocks", "int4", "tied", "shards", "canonical"],
+)
+def test_parameters_are_counted_once(
+    run: Run, tmp_path: Path, tensors: dict[str, Any], options: dict[str, Any], count: int
+) -> None:
+    save_file(tensors, tmp_path / "m.zt", **options)
+    path = tmp_path if "max_shard_size" in options else tmp_path / "m.zt"
+    assert run("info", path, "--json").json["parameter_count"] == count

@@ -29,16 +29,54 @@ def test_a_page_that_is_there_stays(run: Run, model: Path, tmp_path: Path) -> No
     assert run("report", model, "-o", tmp_path / "page.png").code == 2
 
 
+W = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    bad = W.copy()
+    bad[1, 1] = np.nan
+    save_file({"good": W, "bad": bad, "zero": W[0] * 0}, tmp_path / "a.zt")
+    save_file({"good": W * 2, "bad": bad, "zero": W[0] * 0}, tmp_path / "b.zt")
+    return tmp_path / "a.zt", tmp_path / "b.zt"
+
+
 @pytest.mark.parametrize(
-    ("conditions", "code"),
-    [("nan", 1), ("error", 1), ("layer", 0), ("rms>1e9", 0), ("rms>0.1,layer", 1),
-     ("nonsense", 2), ("rms>x", 2), ("moved", 2), ("", 2)],
-)  # fmt: skip
-def test_fail_on(run: Run, model: Path, conditions: str, code: int, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    ended = run("report", model, "--fail-on", conditions, "-o", page)
-    assert ended.code == code
-    assert page.exists() is (code != 2)  # the page says what failed; wrong words write nothing
+    ("conditions", "met"),
+    [
+        ("nan", {"bad"}),
+        ("inf", set()),
+        ("all-zero", set()),  # excused: a bias
+        ("error", {"bad"}),
+        ("warn,layer", {"bad"}),
+        ("rms>0.1", {"good", "bad"}),
+        ("rms < 0.1", {"zero"}),
+        ("zeros>=64, nans>0", {"zero", "bad"}),
+        ("crest>1e3", set()),
+        *((text, None) for text in ("", "nonsense", "nan,", "nan,nonsense", "info", "moved")),
+        *((text, None) for text in ("rms", "rms>", "rms>x", "rms>nan", "x>1", "rms=1")),
+        ("relative>1", None),
+        # Of two models.
+        ("two: relative>0.4", {"good"}),
+        ("two: relative<=0", {"zero", "bad"}),
+        ("two: snr_db<1", {"good"}),
+        ("two: moved", set()),
+    ],
+)
+def test_fail_on(
+    run: Run, files: tuple[Path, Path], tmp_path: Path, conditions: str, met: set[str] | None
+) -> None:
+    """An unknown condition is refused before anything is written."""
+    page, text = tmp_path / "page.html", conditions.removeprefix("two: ")
+    models = files if conditions.startswith("two") else files[:1]
+    ended = run("report", *models, "--fail-on", text, "-o", page, "--json")
+    if met is None:
+        assert ended.code == 2
+        assert not page.exists()
+        return
+    assert page.exists()
+    assert ended.code == (1 if met else 0)
+    assert {found["tensor"] for found in ended.json["met"]} == met
 
 
 def test_json_and_quiet(run: Run, model: Path) -> None:

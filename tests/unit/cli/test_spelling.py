@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ztensor.cli.spelling import as_json, count_text, cut, json_text
+from ztensor.cli.spelling import as_json, count_text, cut, json_text, parameters_text
 from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
 
 
@@ -58,3 +58,22 @@ def test_nothing_is_spelled_like_something_else() -> None:
 def test_json_text_shows_letters_and_no_controls() -> None:
     assert json_text({"ä": "\x1b\u202e\n"}, 100) == r'{"ä": "\u001b\u202e\n"}'
     assert json_text("y" * 100, 10) == '"yyyyyyyyy... (102 characters)'
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 parameters"),
+        (1, "1 parameter"),
+        (999, "999 parameters"),
+        (1000, "1.0 k parameters"),
+        (999_949, "999.9 k parameters"),
+        (999_950, "1.0 M parameters"),
+        (6_738_415_616, "6.7 B parameters"),
+        (10**12, "1.0 T parameters"),
+        (10**18, "over 1,000,000 T parameters"),
+        (10**4000, "over 1,000,000 T parameters"),
+    ],
+)
+def test_parameters_for_people(number: int, text: str) -> None:
+    assert parameters_text(number) == text

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
-import ztensor
-from ztensor.insight.text import element_text, shape_text, shown_name, size_text, visible
-from ztensor.numpy import save
+from ztensor.insight.text import shape_text, shown_name, size_text, visible
 from ztensor.showing import counted
 
 
@@ -68,9 +63,6 @@ def test_the_first_three_names_are_shown(count: int, text: str) -> None:
         ("[red]x[/red]", "[red]x[/red]"),
         ("\x85ü", r"\x85ü"),
         ("ü\u202e", r"ü\u202e"),
-        ("ü\u3164\u2800", r"ü\u3164\u2800"),
-        ("ü\U000e0001", r"ü\U000e0001"),
-        ("ü" + "\u0301" * 4, "ü" + "\u0301" * 4),
         ("ü" + "\u0301" * 5 + "a", "ü" + "\u0301" * 4 + r"\u0301a"),
         ("ü" + "\u0301\u20dd" * 3, "ü" + "\u0301\u20dd" * 2 + r"\u0301\u20dd"),
         ("ü\u0301" * 9, "ü\u0301" * 9),
@@ -104,16 +96,8 @@ def test_a_shape_of_many_dimensions_is_cut(shape: range | tuple[()], text: str) 
     assert shape_text(shape) == text
 
 
-@pytest.mark.parametrize(
-    ("tensor", "text"),
-    [
-        (np.ones(3, np.float16), "float16"),
-        (ztensor.Tensor.quantize(np.ones((4, 64), np.float32), bits=4, group_size=32), "int4 g32"),
-        (ztensor.Tensor.quantize(np.ones((4, 64), np.float32), bits=8, group_size=64), "int8 g64"),
-    ],
-    ids=["plain", "four bits", "eight bits"],
-)
-def test_elements_of_quantized_objects_are_their_codes(tensor: Any, text: str) -> None:
-    with ztensor.open(save({"w": tensor})) as reader:
-        assert element_text(reader.metadata("w")) == text
-        assert ztensor.examine(reader).as_json()["models"][0]["tensors"]["types"] == [text]
+@pytest.mark.slow
+def test_every_character_is_printable_once_visible() -> None:
+    everything = visible("".join(map(chr, range(0x110000))))
+    assert everything.isprintable()
+    assert visible(everything) == everything

@@ -53,8 +53,5 @@ def test_the_page_is_bounded(tmp_path: Path) -> None:
     with ztensor.open(tmp_path / "many.zt") as reader:
         text = ztensor.view(reader)._repr_html_()
     assert len(text) < 2_100_000
-
-
-def test_a_height_is_checked_before_anything_is_read() -> None:
-    with pytest.raises(ztensor.errors.ArgumentValueError, match="200 to 10,000"):
-        ztensor.view("missing.zt", height=5)
+    with pytest.raises(ztensor.errors.ArgumentValueError):
+        ztensor.view("missing.zt", height=5)  # before anything is read

@@ -39,39 +39,35 @@ def test_the_page_and_its_policy(served: Served) -> None:
     assert str(os.getcwd()) not in text
 
 
-def test_a_tensor_is_what_examine_says_of_it(served: Served, tmp_path: Path) -> None:
+def test_tensors_slices_and_singular_values(served: Served, tmp_path: Path) -> None:
     expected = ztensor.examine(tmp_path / "model.zt").as_json()["models"][0]
     for index, name in enumerate(expected["tensors"]["name"]):
         found = served.get(f"tensor/0/{index}").json["detail"]
         assert found["max"] == pytest.approx(expected["detail"][str(index)]["max"], rel=1e-4), name
         assert found["heat"]["data"] == expected["detail"][str(index)]["heat"]["data"]
+    query = "rows=1&columns=2&at=3,0,0&top=2&bottom=5&left=0&right=4"
+    values = served.get(f"slice/0/0?{query}").json["values"]
+    cube = W.reshape(4, 24, 64)
+    assert np.allclose(np.reshape(values, (3, 4)), cube[3, 2:5, :4], rtol=1e-4)
+    singular = served.get("singular/0/1").json
+    assert singular["is_exact"]
+    assert singular["values"][0] == pytest.approx(np.linalg.svd(W, compute_uv=False)[0], rel=1e-4)
+    lines = [json.loads(line) for line in served.get("examine").body.splitlines()]
+    assert lines[-1] == {"whole": True}
+    assert served.get("tensor/0/1").json["detail"]["rms"] == pytest.approx(0.577, rel=1e-2)
 
 
-def test_a_finding_is_found_when_a_tensor_is_looked_at(serve: Serve, tmp_path: Path) -> None:
+def test_findings_and_damage_of_the_tensor_alone(serve: Serve, tmp_path: Path) -> None:
     broken = W.copy()
     broken[3, 3] = np.nan
-    one = serve(model_of(tmp_path / "m.zt", a=broken, b=W * 0))
-    found = [served["findings"] for served in (one.get(f"tensor/0/{i}").json for i in (0, 1))]
-    assert [[each["rule"] for each in several] for several in found] == [["nan"], ["all-zero"]]
-
-
-def test_damage_is_told_of_its_tensor_alone(serve: Serve, tmp_path: Path) -> None:
-    path = model_of(tmp_path / "m.zt")
+    path = model_of(tmp_path / "m.zt", a=broken, b=W * 0)
     flip_object(path, "h.1.w")
     one = serve(path)
-    assert one.get("tensor/0/2").json["findings"][0]["rule"] == "damaged"
-    assert one.get("tensor/0/1").json["findings"] == []
-
-
-def test_a_slice_and_singular_values(served: Served) -> None:
-    query = "rows=1&columns=2&at=3,0,0&top=2&bottom=5&left=0&right=4"
-    found = served.get(f"slice/0/0?{query}").json
-    assert np.allclose(
-        np.reshape(found["values"], (3, 4)), W.reshape(4, 24, 64)[3, 2:5, :4], rtol=1e-4
-    )
-    values = served.get("singular/0/1").json
-    assert values["is_exact"]
-    assert values["values"][0] == pytest.approx(np.linalg.svd(W, compute_uv=False)[0], rel=1e-4)
+    rules = [
+        [found["rule"] for found in one.get(f"tensor/0/{index}").json["findings"]]
+        for index in (0, 1, 3, 4)
+    ]
+    assert rules == [["nan"], ["all-zero"], [], ["damaged"]]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +96,6 @@ def test_two_models(serve: Serve, tmp_path: Path) -> None:
     assert kinds == ["added", "changed", "equal", "equal", "equal", "equal", "removed"]
     (changed,) = [row for row in rows if row["kind"] == "changed"]
     assert changed["relative"] == pytest.approx(0.5)
-
-
-def test_everything_is_examined_on_request_and_then_in_the_page(served: Served) -> None:
-    lines = [json.loads(line) for line in served.get("examine").body.splitlines()]
-    assert lines[-1] == {"whole": True}
-    assert served.get("tensor/0/1").json["detail"]["rms"] == pytest.approx(0.577, rel=1e-2)
-    assert served.server.viewed.insight.models[0].log2_rms[1] is not None
 
 
 @pytest.mark.parametrize("how", ["replaced", "written", "removed"])
@@ -151,13 +140,6 @@ def test_who_connects_before_it_runs_is_answered(tmp_path: Path) -> None:
         stream.sendall(f"GET /{one.server.token}/ HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         one.thread.start()
         assert stream.recv(12) == b"HTTP/1.1 200"
-    one.close()
-
-
-def test_it_ends_at_once_where_it_was_stopped_before_it_ran(tmp_path: Path) -> None:
-    one = Served(model_of(tmp_path / "m.zt"), run=False)
-    one.server.stop()
-    one.thread.start()
     one.close()
 
 

@@ -17,15 +17,6 @@ async def leaves() -> bool:
     return True
 
 
-def test_it_gives_what_work_gives_and_raises_what_it_raises() -> None:
-    workers = Workers()
-    assert asyncio.run(workers.run(lambda _: 3, stays)) == 3
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(workers.run(lambda _: 1 // 0, stays))
-    assert workers.count == 0
-    workers.close()
-
-
 def until_ended(job: Job) -> None:
     while True:
         job.check()
@@ -33,24 +24,23 @@ def until_ended(job: Job) -> None:
 
 
 def test_it_ends_when_nobody_waits_or_it_takes_too_long() -> None:
-    workers = Workers()
-    with pytest.raises(StoppedError, match="nobody"):
-        asyncio.run(workers.run(until_ended, leaves))
-    with pytest.raises(StoppedError, match="choose a smaller part"):
-        asyncio.run(workers.run(until_ended, stays, 0.1))
-    workers.close()
-
-
-def test_an_error_made_of_the_one_that_ended_it_is_not_told() -> None:
-    def work(job: Job) -> None:
+    def hidden(job: Job) -> None:
         try:
             until_ended(job)
         except StoppedError as error:
             raise ValueError("another one") from error
 
     workers = Workers()
+    assert asyncio.run(workers.run(lambda _: 3, stays)) == 3
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(workers.run(lambda _: 1 // 0, stays))
+    assert workers.count == 0
+    with pytest.raises(StoppedError, match="nobody"):
+        asyncio.run(workers.run(until_ended, leaves))
+    with pytest.raises(StoppedError, match="choose a smaller part"):
+        asyncio.run(workers.run(until_ended, stays, 0.1))
     with pytest.raises(StoppedError, match="more than"):
-        asyncio.run(workers.run(work, stays, 0.1))
+        asyncio.run(workers.run(hidden, stays, 0.1))
     workers.close()
 
 
