@@ -85,10 +85,12 @@ class Stream:
 
     Args:
         size: bytes that it must give.
+        crc: the CRC-32 of all of them, checked whenever they are inflated to the end; or None.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, crc: int | None = None) -> None:
         self.size = size
+        self.crc = crc
 
     def pieces(self, stored: Stored, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from `start` to `stop`, at most 1 MiB at a time.
@@ -99,7 +101,7 @@ class Stream:
             EncodingError: the stored bytes are damaged, or are not of the size.
         """
         stop = self.size if stop is None else stop
-        inflater = Inflater(stored)
+        inflater, crc = Inflater(stored), 0
         while (at := inflater.position) < stop:
             piece = inflater.read(min(PIECE_BYTES, stop - at))
             if not piece:
@@ -109,10 +111,19 @@ class Stream:
                     expected=f"{self.size} bytes",
                     found=describe(at),
                 )
+            if self.crc is not None:
+                crc = zlib.crc32(piece, crc)
             if inflater.position > start:
                 yield piece[max(start - at, 0) :]
         if stop == self.size:
             inflater.finish()
+            if self.crc not in (None, crc):
+                raise _damaged(
+                    "the CRC-32 differs",
+                    reason=Reason.DIGEST_MISMATCH,
+                    expected=f"{self.crc:08x}",
+                    found=f"{crc:08x}",
+                )
 
     def fill(self, stored: Stored, start: int, destination: memoryview) -> None:
         """Fill `destination` with the bytes from `start` on.

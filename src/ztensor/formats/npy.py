@@ -17,28 +17,25 @@ import re
 import struct
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
-
-from ztensor.errors import LimitError, ManifestError, Reason, UsageError, counted, describe
+from ztensor.errors import ManifestError, Reason, UsageError, counted, describe
 from ztensor.ext import (
     BY_LONG_NAME,
     LOGICAL_TYPES,
     STORAGE_TYPES,
-    Blocks,
     Component,
     Manifest,
     ObjectReader,
     Projection,
     Sink,
     Source,
-    Stored,
     TensorObject,
     element_count,
-    require_equal_length,
 )
-from ztensor.formats.base import GATHERED_BYTES, RAW, InBlocks, gather, gather_stored
+from ztensor.formats.base import RAW
+from ztensor.formats.deflate import Stream
+from ztensor.formats.gathered import Gathered, Geometry
 from ztensor.formats.parts import Part, Pouring, lose_attributes, parts_of
-from ztensor.limits import Budget, Limits
+from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -122,6 +119,21 @@ class Header(NamedTuple):
         """Return whether the elements lie in another order than ours."""
         return self.is_fortran and sum(dimension != 1 for dimension in self.shape) > 1
 
+    def geometry(self, nbytes: int, skip: int = 0, stream: Stream | None = None) -> Geometry:
+        """Return how elements of `nbytes` bytes are put into C order.
+
+        Args:
+            nbytes: bytes of the elements.
+            skip: bytes of the stream before them.
+            stream: inflates the elements; None if they are stored as they are.
+        """
+        if not self.is_transposed or self.width is None:
+            return Geometry((nbytes,), (1,), 1, nbytes, skip=skip, stream=stream, is_in_order=True)
+        strides = itertools.accumulate(self.shape[:-1], operator.mul, initial=self.width)
+        axes = [(n, step) for n, step in zip(self.shape, strides, strict=True) if n != 1]
+        size, stride = (tuple(column) for column in zip(*axes, strict=True))
+        return Geometry(size, stride, self.width, nbytes, skip=skip, stream=stream)
+
     def require_length(self, nbytes: int) -> None:
         """Raise where there are not as many bytes behind the header as the array needs."""
         if self.width is None:
@@ -151,7 +163,7 @@ def project(source: Source, budget: Budget) -> Projection:
     word, encodings = "raw", RAW
     if header.is_transposed and header.width is not None:
         word = "fortran"
-        encodings = {**RAW, word: Fortran(word, header.shape, header.width)}
+        encodings = {**RAW, word: Gathered(word, header.geometry(length))}
     component = Component(
         header.dtype,
         header.length,
@@ -271,83 +283,6 @@ def _spelling(descr: str | None) -> tuple[str, str | None, Literal["little", "bi
 def broken(message: str, **details: Any) -> ManifestError:
     """Return the error for a file that breaks a rule of the format."""
     return ManifestError(message, **{"reason": Reason.FIELD_VALUE, "section": _SECTION, **details})
-
-
-# --- Elements in another order --------------------------------------------------------------
-
-
-class Fortran(InBlocks):
-    """Elements whose first dimension varies fastest.
-
-    Args:
-        name: the word components have for it.
-        shape: the array's.
-        width: bytes of an element.
-    """
-
-    def __init__(self, name: str, shape: tuple[int, ...], width: int) -> None:
-        super().__init__(name, Blocks(shape, width, GATHERED_BYTES))
-        self._shape = shape
-        self._width = width
-
-    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse a stored length that is not the expected one."""
-        for length in (stored.length, self._blocks.nbytes):
-            require_equal_length(expected_length, length, "the stored length is not the array's")
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once."""
-        self.require_length(stored, destination.nbytes, limits)
-        self._fill(stored, tuple(slice(0, length) for length in self._shape), destination, limits)
-
-    def _fill(
-        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
-    ) -> None:
-        del limits
-        dtype = _number(self._width)
-        shape = *(part.stop - part.start for part in place), *self._shape[len(place) :]
-        strides = itertools.accumulate(self._shape[:-1], operator.mul, initial=self._width)
-        try:
-            target = np.frombuffer(destination, dtype).reshape(shape)
-        except ValueError as error:
-            raise _too_large(self._shape) from error
-        gather_stored(stored, dtype, tuple(strides)[: len(shape)], place, target)
-
-
-def _too_large(shape: tuple[int, ...]) -> LimitError:
-    return LimitError(
-        "NumPy holds no array of this shape; read its components",
-        reason=Reason.LIMIT_DECODED,
-        found=f"shape {describe(shape)}",
-    )
-
-
-def _number(width: int) -> np.dtype[Any]:
-    """Return numbers of a width: elements are moved, never computed with."""
-    return np.dtype("c16" if width == 16 else f"u{width}")
-
-
-def transpose(
-    data: memoryview, destination: memoryview, shape: tuple[int, ...], width: int
-) -> None:
-    """Copy elements whose first dimension varies fastest to where the last one does.
-
-    Args:
-        data: all of them.
-        destination: as long.
-        shape: of all.
-        width: bytes of an element.
-
-    Raises:
-        LimitError: NumPy holds no such shape.
-    """
-    dtype = _number(width)
-    try:
-        source = np.frombuffer(data, dtype).reshape(shape, order="F")
-        target = np.frombuffer(destination, dtype).reshape(shape)
-    except ValueError as error:
-        raise _too_large(shape) from error
-    gather(source, target)
 
 
 # --- Writing --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from ztensor.errors import FormatError, Reason, UnsupportedError, describe
 from ztensor.ext import Component, Encoding, Source, Stored, TensorObject, Unrepresented
 from ztensor.formats import pt, safetensors
 from ztensor.formats.base import gather_stored
-from ztensor.formats.pt.encodings import Gathered
+from ztensor.formats.gathered import Gathered
 from ztensor.formats.pt.objects import LONE_TENSOR
 from ztensor.formats.pt.values import ElementType
 from ztensor.formats.within import Within, moved

@@ -13,10 +13,7 @@ checked, when the object is asked for; a damaged one does not hide the others.
 
 from __future__ import annotations
 
-import zlib
-from typing import TYPE_CHECKING
-
-from ztensor.errors import EncodingError, Reason
+from ztensor.errors import EncodingError
 from ztensor.ext import (
     Component,
     Encoding,
@@ -28,13 +25,12 @@ from ztensor.ext import (
     Tally,
     TensorObject,
     Unrepresented,
-    empty_array,
-    require_equal_length,
 )
 from ztensor.formats import deflate, npy
 from ztensor.formats.base import RAW
 from ztensor.formats.deflate import Stream
-from ztensor.formats.npy import Fortran, Header, parse_header, transpose
+from ztensor.formats.gathered import Gathered
+from ztensor.formats.npy import parse_header
 from ztensor.formats.zip import (
     DEFLATED,
     STORED,
@@ -45,11 +41,7 @@ from ztensor.formats.zip import (
     unread_bytes,
     zip_crc32,
 )
-from ztensor.limits import Budget, Limits
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from ztensor.limits import Budget
 
 SUFFIX = ".npy"
 # What a member costs beside its entry in the archive: a name, an object, and a component; how one
@@ -119,12 +111,13 @@ def _object(
     offset, stored_nbytes = stored.offset + length, nbytes
     if entry.method == DEFLATED:
         word, offset, stored_nbytes = f"deflate:{entry.name}", stored.offset, entry.length
-        encodings[word] = Deflated(word, entry, header)
+        stream = Stream(entry.size, entry.crc)
+        encodings[word] = Gathered(word, header.geometry(nbytes, length, stream))
     else:
         digest = zip_crc32(head[:length], entry.crc)
         if header.is_transposed and header.width is not None:
             word = f"fortran:{entry.name}"
-            encodings[word] = Fortran(word, header.shape, header.width)
+            encodings[word] = Gathered(word, header.geometry(nbytes))
     if word != "raw":
         budget.charge_bytes(_ENCODING_COST + 4 * len(entry.name))
     component = Component(
@@ -154,71 +147,3 @@ def _head(stored: Stored, entry: Entry, length: int) -> bytes:
     if entry.method == STORED:
         return bytes(stored.read(0, min(entry.length, length)))
     return deflate.head(stored, min(entry.size, length))
-
-
-class Deflated(Encoding):
-    """A deflated member.
-
-    Args:
-        name: the word components have for it.
-        member: the member; its bytes, with the header of the array, are the stored ones.
-        header: that header.
-    """
-
-    has_sum = True  # the archive's CRC-32, compared whenever all is read
-
-    def __init__(self, name: str, member: Entry, header: Header) -> None:
-        self.name = name
-        self._member = member
-        self._header = header
-        self._is_transposed = header.is_transposed and header.width is not None
-
-    def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse an expected length that is not the one the archive tells."""
-        length = self._member.size - self._header.length
-        require_equal_length(expected_length, length, "the member is not as long as the array")
-        require_equal_length(self._member.length, stored.length, "the member has another length")
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` with the array's elements in our order."""
-        self.require_length(stored, len(destination), limits)
-        whole = destination
-        if self._is_transposed:
-            whole = empty_array((len(destination),)).data
-        at = 0
-        for piece in self._unpacked(stored):
-            whole[at : at + len(piece)] = piece
-            at += len(piece)
-        if self._is_transposed:
-            transpose(whole, destination, self._header.shape, self._header.width or 1)
-
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        """Yield the array's elements, without holding them all where they are in our order."""
-        if self._is_transposed or expected_length is None:
-            yield from super().decode_chunks(stored, expected_length, limits)
-            return
-        self.require_length(stored, expected_length, limits)
-        yield from self._unpacked(stored)
-
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return whether the elements need not be put in another order."""
-        del stored
-        return not self._is_transposed
-
-    def _unpacked(self, stored: Stored) -> Iterator[memoryview]:
-        """Yield the member's bytes behind the array's header; exactly as many as it has."""
-        skip, crc = self._header.length, 0
-        for piece in Stream(self._member.size).pieces(stored):
-            crc = zlib.crc32(piece, crc)
-            if skip < len(piece):
-                yield memoryview(piece)[skip:]
-            skip = max(skip - len(piece), 0)
-        if crc != self._member.crc:
-            raise EncodingError(
-                "the CRC-32 differs",
-                reason=Reason.DIGEST_MISMATCH,
-                expected=f"{self._member.crc:08x}",
-                found=f"{crc:08x}",
-            )

@@ -1,169 +1,17 @@
-"""The encodings of what is no run of the file: elements to be gathered, values of the pickle."""
+"""Numbers that are stored in the pickle itself."""
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from ztensor.errors import (
-    LimitError,
-    Reason,
-    describe,
-)
-from ztensor.ext import Blocks, Encoding, Stored, empty_array, numpy_dtype, require_equal_length
-from ztensor.formats.base import (
-    GATHERED_BYTES,
-    InBlocks,
-    gather,
-    gather_stored,
-)
-from ztensor.formats.deflate import Stream
-from ztensor.formats.pt.values import (
-    NumpyArray,
-)
+from ztensor.ext import Encoding, Stored, require_equal_length
+from ztensor.formats.pt.values import NumpyArray
 from ztensor.limits import Limits
 from ztensor.typing import Array
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-# Elements of a deflated storage are taken from memory with all between, as far as that is.
-_SPAN_BYTES, _SPAN_PART = 16 << 20, 16
-# Of Limits.decoded_bytes: what a tensor may grow to that repeats few stored bytes.
-_REPEATED_PART = 1 << 10
-
 ByteOrder = Literal["little", "big"]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Geometry:
-    """How the elements of a tensor are taken from its stored bytes.
-
-    Attributes:
-        size: the dimensions, those of one element left out.
-        stride: bytes between neighbours.
-        width: bytes of an element.
-        span: bytes from the first element to the end of the last.
-        flags: `conj` and `neg` where elements are conjugated and negated.
-        dtype: NumPy's name for the elements where there are flags.
-        order: their byte order.
-        skip: bytes before the first element, of a deflated storage.
-        stream: what inflates it, or None.
-        is_in_order: the elements are in C order without gaps, and not changed.
-    """
-
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    width: int
-    span: int
-    flags: tuple[str, ...] = ()
-    dtype: str = ""
-    order: str = "little"
-    skip: int = 0
-    stream: Stream | None = None
-    is_in_order: bool = False
-
-
-class Gathered(InBlocks):
-    """Elements that lie in their storage in another order, with gaps, more than once, deflated.
-
-    Args:
-        name: the word components have for it.
-        geometry: how they lie there.
-
-    Attributes:
-        geometry: as given.
-    """
-
-    def __init__(self, name: str, geometry: Geometry) -> None:
-        super().__init__(name, Blocks(geometry.size, geometry.width, GATHERED_BYTES))
-        self.geometry = geometry
-
-    def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse tensors that repeat few stored bytes very often, or have another length."""
-        span = self.geometry.span
-        most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
-        if expected_length > most:
-            raise LimitError(
-                "a tensor repeats few stored bytes more often than Limits.decoded_bytes allows",
-                reason=Reason.LIMIT_DECODED,
-                expected=f"at most {most} bytes of {span}",
-                found=describe(expected_length),
-            )
-        if self._run is None and self.geometry.stream is not None:
-            room = max(_SPAN_BYTES, _SPAN_PART * expected_length)
-            if span > room:
-                raise LimitError(
-                    "the elements of a tensor lie too far apart in a deflated storage; store the "
-                    "archive's members without compression",
-                    reason=Reason.LIMIT_DECODED,
-                    expected=f"within {room} bytes",
-                    found=describe(span),
-                )
-        message = "the tensor has another number of elements than its shape"
-        require_equal_length(expected_length, self._blocks.nbytes, message)
-
-    def _can_cut(self, stored: Stored) -> bool:
-        del stored
-        return self.geometry.stream is None
-
-    @property
-    def _run(self) -> Stream | None:
-        """Return what inflates the elements, where that gives them as they are needed."""
-        geometry = self.geometry
-        is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
-        return geometry.stream if is_run else None
-
-    def is_streamed(self, stored: Stored) -> bool:
-        """Return whether blocks can be read, or are inflated in their order."""
-        return self._can_cut(stored) or self._run is not None
-
-    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly; each stored byte is read once."""
-        self.require_length(stored, destination.nbytes, limits)
-        if (stream := self._run) is not None:
-            stream.fill(stored, self.geometry.skip, destination)
-            return
-        whole = tuple(slice(0, length) for length in self.geometry.size)
-        self._fill(stored, whole, destination, limits)
-
-    def decode_chunks(
-        self, stored: Stored, expected_length: int | None, limits: Limits
-    ) -> Iterator[memoryview]:
-        """Yield the elements block by block, or as they are inflated where no order is changed."""
-        if (stream := self._run) is None or expected_length is None:
-            yield from super().decode_chunks(stored, expected_length, limits)
-            return
-        self.require_length(stored, expected_length, limits)
-        skip = self.geometry.skip
-        for piece in stream.pieces(stored, skip, skip + expected_length):
-            yield memoryview(piece)
-
-    def _fill(
-        self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
-    ) -> None:
-        del limits
-        geometry = self.geometry
-        plain = f"u{geometry.width}" if geometry.width in (1, 2, 4, 8) else f"V{geometry.width}"
-        dtype = np.dtype(plain)
-        if geometry.flags:
-            order = "<" if geometry.order == "little" else ">"
-            dtype = numpy_dtype(geometry.dtype).newbyteorder(order)  # type: ignore[arg-type]
-        shape = *(part.stop - part.start for part in place), *geometry.size[len(place) :]
-        target: Array = np.frombuffer(destination, dtype).reshape(shape)
-        if geometry.stream is None:
-            gather_stored(stored, dtype, geometry.stride, place, target)
-        else:
-            data = empty_array((geometry.span,)).data
-            geometry.stream.fill(stored, geometry.skip, data)
-            gather(np.ndarray(geometry.size, dtype, data, 0, geometry.stride)[place], target)
-        if "conj" in geometry.flags:
-            np.conjugate(target, out=target)
-        if "neg" in geometry.flags:
-            np.negative(target, out=target)
 
 
 class Held(Encoding):

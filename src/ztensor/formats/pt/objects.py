@@ -31,7 +31,8 @@ from ztensor.ext import (
 )
 from ztensor.formats.base import RAW, Absent
 from ztensor.formats.deflate import Stream
-from ztensor.formats.pt.encodings import ByteOrder, Gathered, Geometry, Held
+from ztensor.formats.gathered import Gathered, Geometry
+from ztensor.formats.pt.encodings import ByteOrder, Held
 from ztensor.formats.pt.pickled import Global, Items, misfit
 from ztensor.formats.pt.values import (
     BytesStream,
