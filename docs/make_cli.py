@@ -1,12 +1,12 @@
-"""Write `docs/cli.md`: the page on the command line, out of the command's own help.
+"""Write `docs/reference/cli/`: the pages on the command line, out of the command's own help.
 
     make suite SUITE=pages
 
-`cli.md.in` is the page's frame. Of its lines, `{{ ls }}` becomes what `ztensor ls --help` says, and
-each example of that help with what it prints; `{{ about }}` is what the command is, `{{ start }}`
-its examples, `{{ overview }}` the list of verbs, `{{ exit codes }}` the table of codes, and
-`{{ other verbs }}` the sections of verbs without a line of their own. The first Python block of the
-page makes the files that the examples work on; each verb begins with these files anew.
+`index.md.in` is the frame of the first page, and after the line `{{ verbs }}` of pages of verbs that
+have more than their help. Of its lines, `{{ plot }}` becomes what `ztensor plot --help` says, and each
+example of that help with what it prints; `{{ about }}` is what the command is, `{{ start }}` its
+examples, `{{ overview }}` the list of verbs, `{{ exit codes }}` the table of codes. The first Python
+block makes the files that the examples work on; each verb begins with these files anew.
 
 Examples print as on a terminal of 80 columns. Four things are shown otherwise than
 they are printed, since they differ: seconds, as `0.00 s`, the folder, not at all, the address of a
@@ -36,8 +36,8 @@ from ztensor.cli.parsing import Command, load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-FRAME = Path(__file__).with_name("cli.md.in")
-PAGE = Path(__file__).with_name("cli.md")
+FOLDER = Path(__file__).with_name("reference") / "cli"
+FRAME = FOLDER / "index.md.in"
 
 _SLOT = re.compile(r"^\{\{ (.+) \}\}\n", re.MULTILINE)
 _SECONDS = re.compile(r"\d+\.\d\d s\b")
@@ -236,7 +236,7 @@ def overview() -> str:
     """Return the list of verbs, in the groups of the help."""
     parts = []
     for title, verbs in VERBS.items():
-        rows = [(f"[`{name}`](#ztensor-{name})", verb.summary) for name, verb in verbs.items()]
+        rows = [(f"[`{name}`]({name}.md)", verb.summary) for name, verb in verbs.items()]
         parts.append(_table((title, ""), rows))
     return "\n".join(parts)
 
@@ -246,9 +246,13 @@ def exit_codes() -> str:
     return _table(("code", "meaning"), [(str(code.value), code.meaning) for code in ExitCode])
 
 
-def page() -> str:
-    """Return the page."""
-    frame = FRAME.read_text("utf-8")
+def pages() -> dict[str, str]:
+    """Return all pages: `index`, and one for each verb."""
+    first, _, others = FRAME.read_text("utf-8").partition("{{ verbs }}\n")
+    verbs = [verb for group in VERBS.values() for verb in group]
+    frames = {verb: f"# `ztensor {verb}`\n\n{{{{ {verb} }}}}\n" for verb in verbs}
+    for text in re.split(r"^(?=# )", others, flags=re.MULTILINE)[1:]:
+        frames[text.splitlines()[0].removeprefix("# `ztensor ").rstrip("`")] = text
     with samples() as folder:
 
         def fill(slot: re.Match[str]) -> str:
@@ -264,19 +268,16 @@ def page() -> str:
                     text = exit_codes()
                 case "start":
                     text = examples(None, folder)
-                case "other verbs":
-                    return "".join(
-                        f"## `ztensor {verb}`\n\n{section(verb, folder)}\n"
-                        for verbs in VERBS.values()
-                        for verb in verbs
-                        if f"{{{{ {verb} }}}}" not in frame
-                    )
                 case verb:
                     text = section(verb, folder)
             return text.rstrip("\n") + "\n"
 
-        return _SLOT.sub(fill, frame)
+        return {
+            name: _SLOT.sub(fill, frame).rstrip("\n") + "\n"
+            for name, frame in {"index": first, **frames}.items()
+        }
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), "utf-8", newline="\n")
+    for name, text in pages().items():
+        FOLDER.joinpath(f"{name}.md").write_text(text, "utf-8", newline="\n")

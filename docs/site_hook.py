@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = "report.html"
 FOLLOWED = {"a", "area", "form"}  # addresses of other tags are loaded without a click
-# Classes that are made when they are asked for, by the class that is on the page in their place.
+# Modules, and classes that are made when they are asked for, by what is on the page in their place.
 SHOWN_AS = {
+    "ztensor.ext.cbor": "ztensor.spec.wire.cbor",
+    "ztensor.ext.locking": "ztensor.io.source.locking",
     "ztensor.lightning.CheckpointIO": "ztensor.lightning.TreeCheckpoints",
     "ztensor.trainer.CheckpointCallback": "ztensor.trainer.SavesSteps",
 }
@@ -74,9 +76,39 @@ def on_post_build(config: MkDocsConfig) -> None:
     from mkdocs.exceptions import PluginError
 
     site = Path(config.site_dir)
+    site.joinpath("llms.txt").write_text(list_for_readers(config), "utf-8")
     wrong = [*wrong_links(site), *missing_names(site)]
     if wrong:
         raise PluginError("\n".join(["the site is not right:", *wrong]))
+
+
+def list_for_readers(config: MkDocsConfig) -> str:
+    """Return `llms.txt`: each page of the navigation with its first sentence."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for section in config.nav or []:
+        for title, pages in section.items():
+            lines += [f"## {title}", ""]
+            lines += [entry(path) for path in paths_of(pages) if path.endswith(".md")]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def paths_of(pages: object) -> list[str]:
+    """Return the paths in a part of the navigation, in order."""
+    if isinstance(pages, str):
+        return [pages]
+    nested = pages.values() if isinstance(pages, dict) else pages
+    return [path for part in nested for path in paths_of(part)]  # type: ignore[attr-defined]
+
+
+def entry(path: str) -> str:
+    """Return the line of a page: its title, its address and its first sentence."""
+    text = (ROOT / "docs" / path).read_text("utf-8")
+    title, _, rest = text.partition("\n")
+    prose = [part for part in rest.split("\n\n") if re.match(r"[\w`(\"]", part.strip())]
+    sentence = re.split(r"(?<=\.)\s", " ".join(prose[0].split()))[0] if prose else ""
+    sentence = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", sentence)
+    return f"- [{title.lstrip('# ')}]({path.removesuffix('.md')}/): {sentence}".rstrip()
 
 
 class Links(HTMLParser):
@@ -142,9 +174,11 @@ def wrong_links(site: Path) -> list[str]:
 
 def missing_names(site: Path) -> list[str]:
     """Return a sentence for each public name that the built reference does not have."""
-    anchors = Links(site / "reference" / "index.html").anchors
-    page = (ROOT / "docs" / "reference.md").read_text("utf-8")
-    listed = re.findall(r"^::: (\S+)$", page, re.MULTILINE)
+    built = (site / "reference").rglob("*.html")
+    anchors = set().union(*(Links(page).anchors for page in built))
+    pages = sorted((ROOT / "docs" / "reference" / "python").glob("*.md"))
+    texts = "".join(page.read_text("utf-8") for page in pages)
+    listed = re.findall(r"^::: (\S+)$", texts, re.MULTILINE)
     missing = []
     for module in listed:
         path = ROOT.joinpath("src", *module.split("."))
@@ -159,7 +193,7 @@ def missing_names(site: Path) -> list[str]:
                 one for one in listed if one.startswith(f"{module}.") and one.endswith(f".{name}")
             )
             if not places & anchors:
-                missing.append(f"reference.md lacks {whole}")
+                missing.append(f"the reference lacks {whole}")
     return missing
 
 
@@ -169,4 +203,4 @@ def public_names(source: Path) -> list[str]:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(node.value)
             return [name for name in names if not name.startswith("__")]
-    raise ValueError(f"{source} has no __all__")
+    return []  # a module that `ztensor.ext` has as a whole

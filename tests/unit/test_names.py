@@ -180,7 +180,7 @@ def test_a_function_of_1_2_is_another_name(name: str) -> None:
 
 
 def test_the_page_on_compatibility_has_every_alias() -> None:
-    page = (ROOT / "docs" / "concepts" / "compatibility.md").read_text("utf-8")
+    page = (ROOT / "docs" / "concepts" / "versions.md").read_text("utf-8")
     methods = [
         f"{kind.__name__.removesuffix('Aliases')}.{name}"
         for kind in (ReaderAliases, WriterAliases)

@@ -358,9 +358,10 @@ def attributes_of(kind: type) -> set[str]:
 def on_the_page() -> set[type]:
     """Return the classes on the reference page, which shows what they inherit."""
     assert "inherited_members: true" in (ROOT / "mkdocs.yml").read_text("utf-8")
-    page = (ROOT / "docs" / "reference.md").read_text("utf-8")
+    pages = (ROOT / "docs" / "reference" / "python").glob("*.md")
+    texts = "".join(page.read_text("utf-8") for page in pages)
     found: set[type] = set()
-    for text in re.findall(r"^::: (\S+)$", page, re.MULTILINE):
+    for text in re.findall(r"^::: (\S+)$", texts, re.MULTILINE):
         with contextlib.suppress(ztensor.MissingDependencyError):  # a library is not installed
             try:
                 shown = importlib.import_module(text)

@@ -39,8 +39,8 @@ def samples() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
-    return (DOCS / "cli.md").read_text("utf-8")
+def pages() -> dict[str, str]:
+    return {path.stem: path.read_text("utf-8") for path in MAKE_CLI.FOLDER.glob("*.md")}
 
 
 # --- The help -------------------------------------------------------------------------------
@@ -110,31 +110,24 @@ def test_what_json_prints_is_explained(run: Run, verb: str, samples: Path) -> No
 
 @pytest.mark.parametrize("verb", [None, *SUMMARIES], ids=str)
 def test_examples_do_what_they_say_and_print_what_the_page_shows(
-    verb: str | None, samples: Path, page: str
+    verb: str | None, samples: Path, pages: dict[str, str]
 ) -> None:
     with MAKE_CLI.anew(samples):
         for command, effect in MAKE_CLI.help_of(verb).examples:
             shown, code = MAKE_CLI.run(command)
             said = re.search(r"exits with (\d+)", effect)
             assert code == (int(said[1]) if said else 0), command
-            assert f"```console\n$ {command}\n{shown}" in page
+            assert f"```console\n$ {command}\n{shown}" in pages[verb or "index"]
 
 
 @pytest.mark.slow
-def test_the_page_is_what_the_generator_writes(page: str) -> None:
-    """Where it is not, `make suite SUITE=pages` writes it anew."""
-    assert page == MAKE_CLI.page()
+def test_the_pages_are_what_the_generator_writes(pages: dict[str, str]) -> None:
+    """Where they are not, `make suite SUITE=pages` writes them anew."""
+    assert pages == MAKE_CLI.pages()
+
+
+def test_each_verb_has_a_page_and_the_first_page_leads_there(pages: dict[str, str]) -> None:
+    assert sorted(pages) == sorted(["index", *SUMMARIES])
     for verb in SUMMARIES:
-        assert len(re.findall(rf"^##+ `ztensor {verb}`$", page, re.MULTILINE)) == 1
-
-
-def test_links_to_the_page_lead_somewhere(page: str) -> None:
-    anchors = {
-        re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
-        for title in re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-    }
-    linked = set(re.findall(r"\]\(#([^)]+)\)", page))
-    for other in DOCS.glob("*.md"):
-        linked |= set(re.findall(r"\]\(cli\.md#([^)]+)\)", other.read_text("utf-8")))
-    assert linked
-    assert linked <= anchors
+        assert pages[verb].startswith(f"# `ztensor {verb}`\n")
+        assert f"]({verb}.md)" in pages["index"]

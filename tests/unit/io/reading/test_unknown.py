@@ -1,4 +1,4 @@
-"""What comes of objects that say something unknown: the table of docs/concepts/compatibility.md."""
+"""What comes of objects that say something unknown: the table of docs/concepts/versions.md."""
 
 from __future__ import annotations
 
