@@ -2,11 +2,11 @@
 
     make suite SUITE=pages
 
-`index.md.in` is the frame of the first page, and after the line `{{ verbs }}` of pages of verbs that
-have more than their help. Of its lines, `{{ plot }}` becomes what `ztensor plot --help` says, and each
-example of that help with what it prints; `{{ about }}` is what the command is, `{{ start }}` its
-examples, `{{ overview }}` the list of verbs, `{{ exit codes }}` the table of codes. The first Python
-block makes the files that the examples work on; each verb begins with these files anew.
+`index.md.in` is the frame of the first page. Behind its line `{{ verbs }}` are frames of verbs that
+have more than their help. `{{ plot }}` becomes what `ztensor plot --help` says, and each example of
+that help with what it prints; `{{ about }}` is what the command is, `{{ start }}` its examples,
+`{{ overview }}` the list of verbs, `{{ exit codes }}` the table of codes. The first Python block
+makes the files that the examples work on; each verb begins with these files anew.
 
 Examples print as on a terminal of 80 columns. Four things are shown otherwise than
 they are printed, since they differ: seconds, as `0.00 s`, the folder, not at all, the address of a
