@@ -1,24 +1,36 @@
-"""Named formats: what their projects publish, one element at a time, against what we make of it."""
+"""Named formats: what their projects publish, against `from_*` and `quantize` of `Tensor`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import ztensor
+from tests.unit.quantization.groups import Array, codes_of
 from ztensor import Tensor
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, NotRepresentableError
 from ztensor.numpy import load, save
-from ztensor.quantization.checkpoints import NF4
 
-if TYPE_CHECKING:
-    Array = NDArray[Any]
+CODES = np.arange(256, dtype=np.uint8)
+FP4 = CODES[:16].view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+E4M3 = CODES.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+E8M0 = CODES.view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
+# The quantiles that QLoRA publishes, appendix E.
+NF4 = np.array(
+    [
+        *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+        *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+        *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+        *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+    ],
+    np.float32,
+)
 
 
 def rng_of(*seed: object) -> np.random.Generator:
@@ -43,78 +55,6 @@ def by_torch(tensor: Tensor) -> Array:
 both = pytest.mark.parametrize("restore", [by_numpy, by_torch])
 
 
-# --- The formulas -------------------------------------------------------------------------------
-
-
-def field(words: Array, bits: int, index: int) -> int:
-    """Return an integer of a run of 32-bit words, lowest bits first."""
-    run = sum((int(word) & 0xFFFFFFFF) << (32 * i) for i, word in enumerate(words))
-    return run >> (bits * index) & ((1 << bits) - 1)
-
-
-def gptq_weight(
-    qweight: Array, qzeros: Array, scales: Array, g_idx: Array, bits: int, minus_one: bool
-) -> Array:
-    """Return w = scale * (q - zero); the first format stores zero - 1, and wraps around."""
-    weight = np.empty((len(g_idx), scales.shape[1]), np.float32)
-    for row, group in enumerate(g_idx):
-        for column in range(scales.shape[1]):
-            zero = field(qzeros[group], bits, column)
-            if minus_one:
-                zero = (zero + 1) & (2**bits - 1)
-            q = field(qweight[:, column], bits, row)
-            weight[row, column] = np.float32(q - zero) * np.float32(scales[group, column])
-    return weight
-
-
-def awq_weight(qweight: Array, qzeros: Array, scales: Array, group_size: int) -> Array:
-    """Return w = (q - zero) * scale; nibble i of a word is column AWQ_ORDER[i]."""
-    order = [0, 2, 4, 6, 1, 3, 5, 7]
-    weight = np.empty((len(qweight), scales.shape[1]), np.float32)
-    for row in range(len(qweight)):
-        group = row // group_size
-        for word in range(qweight.shape[1]):
-            for nibble, element in enumerate(order):
-                column = word * 8 + element
-                q = field(qweight[row, word : word + 1], 4, nibble)
-                zero = field(qzeros[group, word : word + 1], 4, nibble)
-                weight[row, column] = np.float32(q - zero) * np.float32(scales[group, column])
-    return weight
-
-
-def e2m1(code: int) -> float:
-    """Return sign, two bits of exponent (bias 1), one of mantissa."""
-    sign, exponent, mantissa = -1 if code & 8 else 1, code >> 1 & 3, code & 1
-    value = mantissa / 2 if exponent == 0 else (1 + mantissa / 2) * 2.0 ** (exponent - 1)
-    return sign * value
-
-
-def e4m3(code: int) -> float:
-    """Return sign, four bits of exponent (bias 7), three of mantissa; all ones are NaN."""
-    sign, exponent, mantissa = -1 if code & 128 else 1, code >> 3 & 15, code & 7
-    if exponent == 15 and mantissa == 7:
-        return math.nan
-    if exponent == 0:
-        return sign * mantissa / 8 * 2.0**-6
-    return sign * (1 + mantissa / 8) * 2.0 ** (exponent - 7)
-
-
-def e8m0(code: int) -> float:
-    return math.nan if code == 255 else 2.0 ** (code - 127)
-
-
-def low_first(packed: Array) -> list[int]:
-    return [code for byte in packed.reshape(-1).tolist() for code in (byte & 15, byte >> 4)]
-
-
-def test_the_decoders_are_those_of_ml_dtypes() -> None:
-    codes = np.arange(256, dtype=np.uint8)
-    for decoder, name, count in ((e2m1, "float4_e2m1fn", 16), (e4m3, "float8_e4m3fn", 256),
-                                 (e8m0, "float8_e8m0fnu", 256)):  # fmt: skip
-        known = codes[:count].view(getattr(ml_dtypes, name)).astype(np.float64)
-        np.testing.assert_array_equal([decoder(int(code)) for code in codes[:count]], known)
-
-
 # --- Checkpoints --------------------------------------------------------------------------------
 
 
@@ -136,7 +76,13 @@ def test_gptq(
     tensor = Tensor.from_gptq(
         qweight, qzeros, scales, g_idx, bits=bits, checkpoint_format=checkpoint_format
     )
-    expected = gptq_weight(qweight, qzeros, scales, g_idx, bits, checkpoint_format == "gptq")
+    dense = {2: "16_per_i32", 3: "32_per_3_i32", 4: "8_per_i32", 8: "4_per_i32"}[bits]
+    words = {"bits": bits, "packing": dense}
+    zeros = codes_of(qzeros, words, columns)
+    if checkpoint_format == "gptq":  # which stores them minus one, and wraps around
+        zeros = (zeros + 1) % 2**bits
+    codes = codes_of(qweight.T, words, rows).T
+    expected = (codes - zeros[g_idx]).astype(np.float32) * scales[g_idx].astype(np.float32)
     assert tensor.shape == (rows, columns)
     assert ("g_idx" in tensor.components) == scattered
     assert np.shares_memory(tensor.components["packed_weight"], qweight)
@@ -151,8 +97,11 @@ def test_awq(restore: Callable[[Tensor], Array], group_size: int) -> None:
     qzeros = random_words(rng, (64 // group_size, 3))
     scales = rng.standard_normal((64 // group_size, 24)).astype(np.float16)
     tensor = Tensor.from_awq(qweight, qzeros, scales)
-    assert tensor.shape == (64, 24)
-    np.testing.assert_array_equal(restore(tensor), awq_weight(qweight, qzeros, scales, group_size))
+    words = {"bits": 4, "packing": "8_per_i32", "order": "awq"}
+    codes, zeros = codes_of(qweight, words, 24), codes_of(qzeros, words, 24)
+    groups = np.arange(64) // group_size
+    expected = (codes - zeros[groups]).astype(np.float32) * scales[groups].astype(np.float32)
+    np.testing.assert_array_equal(restore(tensor), expected)
 
 
 @both
@@ -162,30 +111,33 @@ def test_int8_rows(restore: Callable[[Tensor], Array], scale_dtype: Any) -> None
     weight = rng.integers(-128, 128, (7, 24)).astype(np.int8)
     absmax = (rng.random(7) * 4).astype(scale_dtype)
     tensor = Tensor.from_int8(weight, absmax)
-    expected = [
-        [int(q) * float(largest) / 127 for q in row]
-        for row, largest in zip(weight, absmax, strict=True)
-    ]
     assert tensor.components["scales"] is absmax  # as it is in the checkpoint
+    expected = weight * absmax.astype(np.float64)[:, None] / 127
     np.testing.assert_allclose(restore(tensor), expected, rtol=2e-7)
 
 
+def low_first(packed: Array, block_size: int) -> Array:
+    """Return the blocks of 4-bit codes, two in a byte, the first in the lower half."""
+    return np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1, block_size)
+
+
 @both
-@pytest.mark.parametrize("shape", [(6, 128), (3, 2, 64), (192,), (1, 192)], ids=str)
+@pytest.mark.parametrize("shape", [(6, 128), (3, 2, 64), (192,), (1, 192), (1, 100)], ids=str)
 @pytest.mark.parametrize("codebook", [None, np.linspace(-2, 1, 16, dtype=np.float32)])
 def test_nf4(
     restore: Callable[[Tensor], Array], shape: tuple[int, ...], codebook: Array | None
 ) -> None:
+    """The last block of a single row may end early."""
     rng = rng_of("nf4", shape)
     count = math.prod(shape)
     weight = random_words(rng, (count // 2, 1), "uint8")
-    absmax = rng.random(count // 64).astype(np.float32)
+    absmax = rng.random(-(-count // 64)).astype(np.float32)
     tensor = Tensor.from_nf4(weight, absmax, shape, codebook=codebook)
-    table = NF4 if codebook is None else codebook
-    codes = [code for byte in weight[:, 0].tolist() for code in (byte >> 4, byte & 15)]
-    expected = [np.float32(table[code]) * absmax[i // 64] for i, code in enumerate(codes)]
+    codes = np.concatenate([weight >> 4, weight & 15], axis=1).reshape(shape)
+    np.testing.assert_array_equal(tensor.integers(), codes)
+    values = (NF4 if codebook is None else codebook)[codes.reshape(-1)]
+    expected = values * absmax.repeat(64)[:count]
     np.testing.assert_array_equal(restore(tensor).reshape(-1), expected)
-    assert tensor.shape == shape
 
 
 @both
@@ -196,16 +148,11 @@ def test_mxfp4(restore: Callable[[Tensor], Array], shape: tuple[int, ...], as_by
     blocks = random_words(rng, (*shape[:-1], shape[-1] // 32, 16), "uint8")
     stored = rng.integers(100, 140, blocks.shape[:-1]).astype(np.uint8)
     stored.reshape(-1)[:3] = 0, 254, 255  # a subnormal, one that overflows, NaN
-    scales = stored if as_bytes else stored.view(ml_dtypes.float8_e8m0fnu)
-    tensor = Tensor.from_mxfp4(blocks, scales)
-    values = [
-        e2m1(code) * e8m0(int(stored.reshape(-1)[i // 32]))
-        for i, code in enumerate(low_first(blocks))
-    ]
-    assert tensor.shape == shape
+    tensor = Tensor.from_mxfp4(blocks, stored if as_bytes else stored.view("float8_e8m0fnu"))
     with np.errstate(over="ignore"):
-        expected = np.array(values).astype(np.float32)
-    np.testing.assert_array_equal(restore(tensor).reshape(-1), expected)
+        expected = FP4[low_first(blocks, 32)] * E8M0[stored.reshape(-1, 1)]
+    assert tensor.shape == shape
+    np.testing.assert_array_equal(restore(tensor).reshape(-1, 32), expected)
 
 
 @both
@@ -216,12 +163,9 @@ def test_nvfp4(restore: Callable[[Tensor], Array], shape: tuple[int, ...]) -> No
     stored = random_words(rng, (*shape[:-1], shape[-1] // 16), "uint8")
     factor = np.float32(0.0123)
     tensor = Tensor.from_nvfp4(weight, stored, factor)
-    values = [
-        np.float32(e2m1(code)) * (np.float32(e4m3(int(stored.reshape(-1)[i // 16]))) * factor)
-        for i, code in enumerate(low_first(weight))
-    ]
+    expected = FP4[low_first(weight, 16)] * (E4M3[stored.reshape(-1, 1)] * factor)
     assert tensor.shape == shape
-    np.testing.assert_array_equal(restore(tensor).reshape(-1), np.array(values, np.float32))
+    np.testing.assert_array_equal(restore(tensor).reshape(-1, 16), expected)
 
 
 def test_torch_tensors_are_taken_as_they_are() -> None:
@@ -270,7 +214,7 @@ def test_quantize_int8() -> None:
 def test_quantize_mxfp4() -> None:
     array = weights()
     tensor = Tensor.quantize(array, "mxfp4")
-    fp4 = [e2m1(code) for code in range(16)]
+    fp4 = FP4.tolist()
     stored = tensor.components["scales"].view(np.uint8)
     codes = tensor.integers().reshape(-1, 32)
     for block, exponent, found in zip(array.reshape(-1, 32), stored, codes, strict=True):
@@ -285,7 +229,7 @@ def test_quantize_mxfp4() -> None:
 def test_quantize_nvfp4() -> None:
     array = weights()
     tensor = Tensor.quantize(array, "nvfp4")
-    fp4, fp8 = [e2m1(code) for code in range(16)], [e4m3(code) for code in range(127)]
+    fp4, fp8 = FP4.tolist(), E4M3[:127].tolist()
     (factor,) = tensor.components["global_scale"]
     assert factor == np.abs(array).max() / np.float32(6 * 448)
     stored = tensor.components["scales"].view(np.uint8)
@@ -376,30 +320,53 @@ def test_rows_of_a_compressed_one(recipe: str, version: str) -> None:
     np.testing.assert_array_equal(rows.dequantize(), tensor.dequantize()[2:5])
 
 
-@pytest.mark.parametrize("bits", [0, 1, 2, 4, 8, 9])
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
 def test_the_least_and_the_most_bits(bits: int) -> None:
-    rows = 32 // max(bits, 1)
-    words = np.zeros((1, 32), np.int32)
-    zeros = np.zeros((1, max(bits, 1)), np.int32)
-    if 1 <= bits <= 8:
-        tensor = Tensor.from_gptq(words, zeros, np.ones((1, 32), np.float16), bits=bits)
-        assert tensor.shape == (rows, 32)
-    else:
-        with pytest.raises(ArgumentValueError, match="bits"):
-            Tensor.from_gptq(words, zeros, np.ones((1, 32), np.float16), bits=bits)
+    words, zeros = np.zeros((1, 32), np.int32), np.zeros((1, bits), np.int32)
+    tensor = Tensor.from_gptq(words, zeros, np.ones((1, 32), np.float16), bits=bits)
+    assert tensor.shape == (32 // bits, 32)
 
 
-@pytest.mark.parametrize("group_size", [-2, -1, 0, 1, 8, 64, 65])
-def test_a_group_is_no_longer_than_the_matrix(group_size: int) -> None:
+@pytest.mark.parametrize("group_size", [-1, 1, 8, 64])
+def test_a_group_is_at_most_the_matrix(group_size: int) -> None:
     groups = 64 // group_size if group_size > 0 else 1
-    words, zeros = np.zeros((8, 8), np.int32), np.zeros((max(groups, 1), 1), np.int32)
-    scales = np.ones((len(zeros), 8), np.float16)
-    if group_size == -1 or 1 <= group_size <= 64:
-        tensor = Tensor.from_gptq(words, zeros, scales, group_size=group_size)
-        assert tensor.dequantize().shape == (64, 8)
-    else:
-        with pytest.raises(ArgumentValueError, match="group_size"):
-            Tensor.from_gptq(words, zeros, scales, group_size=group_size)
+    words, zeros = np.zeros((8, 8), np.int32), np.zeros((groups, 1), np.int32)
+    scales = np.ones((groups, 8), np.float16)
+    tensor = Tensor.from_gptq(words, zeros, scales, group_size=group_size)
+    assert tensor.dequantize().shape == (64, 8)
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"), [(0, -1), (1, -1), (2, 8), (4, 4), (16, 1), (3, None), (5, None)]
+)
+def test_the_scales_determine_the_group_size(groups: int, expected: int | None) -> None:
+    """One group is the whole axis, of any length."""
+    words = np.zeros((16 if groups else 0, 1), np.int32)
+    parts = words, np.zeros((groups, 1), np.int32), np.ones((groups, 8), np.float16)
+    if expected is None:
+        with pytest.raises(ArgumentValueError):
+            Tensor.from_awq(*parts)
+        return
+    assert Tensor.from_awq(*parts).attributes["group_size"] == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "scales"),
+    [((6,), [5.0]), ((1, 6), [5.0]), ((2, 3), [2.0, 5.0]), ((6, 1), [*range(6)])],
+)
+def test_int8_scales_rows_and_a_single_row_is_one(
+    shape: tuple[int, ...], scales: list[float]
+) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(shape)
+    tensor = Tensor.quantize(array, "int8")
+    assert tensor.components["scales"].tolist() == scales
+    assert np.abs(tensor.dequantize() - array).max() < 0.02
+
+
+def test_blocks_of_nf4_may_have_two_elements() -> None:
+    array = rng_of("pairs").standard_normal((4, 12)).astype(np.float32)
+    pairs = Tensor.quantize(array, "nf4", block_size=2)
+    assert np.array_equal(pairs.components["scales"], np.abs(array.reshape(-1, 2)).max(axis=1))
 
 
 # --- Mistakes -----------------------------------------------------------------------------------
@@ -412,9 +379,12 @@ MISTAKES: list[tuple[str, Callable[[], object]]] = [
     ("not a matrix", lambda: Tensor.from_gptq(WORDS.reshape(-1), WORDS, HALVES)),
     ("scales not a matrix", lambda: Tensor.from_awq(WORDS, WORDS, HALVES.reshape(-1))),
     ("bits", lambda: Tensor.from_gptq(WORDS, WORDS, HALVES, bits=0)),
+    ("bits 9", lambda: Tensor.from_gptq(WORDS, WORDS, HALVES, bits=9)),
     ("bits huge", lambda: Tensor.from_gptq(WORDS, WORDS, HALVES, bits=10**9)),
     ("bits text", lambda: Tensor.from_awq(WORDS, WORDS, HALVES, bits="4")),  # type: ignore[arg-type]
     ("group size 0", lambda: Tensor.from_gptq(WORDS, WORDS, HALVES, group_size=0)),
+    ("group size -2", lambda: Tensor.from_gptq(WORDS, WORDS, HALVES, group_size=-2)),
+    ("group size 65", lambda: Tensor.from_gptq(WORDS, WORDS[:1], HALVES[:1], group_size=65)),
     ("uneven groups", lambda: Tensor.from_gptq(WORDS, WORDS[:3], HALVES[:3])),
     ("qzeros", lambda: Tensor.from_gptq(WORDS, WORDS[:3], HALVES)),
     ("scales", lambda: Tensor.from_gptq(WORDS, WORDS[:4, :1], HALVES[:, :7])),
@@ -439,8 +409,8 @@ MISTAKES: list[tuple[str, Callable[[], object]]] = [
     ("recipe", lambda: Tensor.quantize(HALVES, "marlin")),
     ("option", lambda: Tensor.quantize(HALVES, "mxfp4", bits=4)),
     ("option unknown", lambda: Tensor.quantize(HALVES, colour="green")),
-    ("block size", lambda: Tensor.quantize(HALVES, "nf4", block_size=7)),
-    ("block size text", lambda: Tensor.quantize(HALVES, "nf4", block_size="8")),
+    *((f"block size {size!r}", partial(Tensor.quantize, BYTES, "nf4", block_size=size))
+      for size in (-2, 0, 1, 3, 7, True, 2.0, "8")),
 ]  # fmt: skip
 
 
