@@ -165,9 +165,9 @@ def assert_by_formula(
 ) -> None:
     """Compare the library with the formula."""
     found = restore(parts, attributes, shape)
-    assert (found.dtype, found.shape) == (np.float32, shape)
+    assert found.dtype == np.float32
     assert found.flags.c_contiguous
-    np.testing.assert_array_equal(found, expected(parts, attributes, shape))
+    np.testing.assert_array_equal(found, expected(parts, attributes, shape), strict=True)
 
 
 def assert_within_half_a_step(

@@ -11,12 +11,13 @@ import pytest
 
 import ztensor
 from tests.refusals import refused
+from tests.unit.quantization.groups import codes_of
 from ztensor.errors import LayoutError, ManifestError, Reason
-from ztensor.quantization.group_profiles import MX, QUANT_GROUP
-from ztensor.spec.layout.base import View
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.ext import LAYOUTS, Component, TensorObject, View
 from ztensor.testing.builder_2 import File2
 
+QUANT_GROUP: Any = LAYOUTS["zt.quant_group/1"]
+MX: Any = LAYOUTS["zt.mx/1"]
 SPEC = Path(__file__).parents[2] / "corpus2" / "spec"
 
 
@@ -28,17 +29,8 @@ def names_of(file: str) -> list[tuple[str, str]]:
 QUANTIZED = names_of("quant_group.zt") + names_of("mx.zt")
 
 
-def codes_of(words: np.ndarray[Any, Any], bits: int, order: str) -> list[int]:
-    codes = []
-    per_word = words.itemsize * 8 // bits
-    for word in words.view(f"u{words.itemsize}").tolist():
-        row = [word >> bits * place & (1 << bits) - 1 for place in range(per_word)]
-        codes += row if order == "lsb_first" else row[::-1]
-    return codes
-
-
 def slowly(tensor: ztensor.Tensor) -> np.ndarray[Any, Any]:
-    """Return what a tensor stands for, element by element."""
+    """Return the floats of a tensor, element by element."""
     attributes: dict[str, Any] = dict(tensor.attributes)
     parts, shape = tensor.components, tuple(tensor.shape)
     scales = parts["scales"].astype(np.float64)
@@ -52,13 +44,15 @@ def slowly(tensor: ztensor.Tensor) -> np.ndarray[Any, Any]:
         zeros = np.zeros(divided)
     else:
         packing, point = attributes["packing"], attributes["zero_point"]
-        values = codes_of(parts["data"], attributes["bits"], packing["order"])
+        order = {"lsb_first": "sequential", "msb_first": "reversed"}[packing["order"]]
+        name = f"{packing['per_word']}_per_{packing['word']}"
+        words = {"bits": attributes["bits"], "packing": name, "order": order}
+        values = codes_of(parts["data"].reshape(1, -1), words, int(np.prod(shape)))[0].tolist()
         zeros = np.full(divided, point.get("value", 0), np.float64)
         if point["form"] == "tensor" and point["packing"] == "plain":
             zeros = parts["zeros"].astype(np.float64).reshape(divided)
         elif point["form"] == "tensor":
-            some = codes_of(parts["zeros"], attributes["bits"], packing["order"])
-            zeros = np.array(some, np.float64).reshape(divided)
+            zeros = codes_of(parts["zeros"].reshape(1, -1), words, scales.size).reshape(divided)
     result = np.zeros(shape)
     for number, place in enumerate(np.ndindex(shape)):
         group = list(place)
@@ -68,7 +62,7 @@ def slowly(tensor: ztensor.Tensor) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize(("file", "name"), QUANTIZED)
-def test_it_stands_for_what_the_text_says(file: str, name: str) -> None:
+def test_dequantized_by_the_specification(file: str, name: str) -> None:
     with ztensor.open(SPEC / file) as reader:
         tensor = reader.read(name)
         expected = slowly(tensor)
@@ -152,16 +146,14 @@ def test_words_may_run_across_lines(
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_blocks_of_mx_lie_along_any_axis() -> None:
+def test_blocks_of_mx_run_along_any_axis() -> None:
     data = np.arange(-12, 12, dtype=np.int8)
-    scales = (127 + np.arange(6)).astype(np.uint8).view("float8_e8m0fnu")
-    view = View((4, 2, 3), {"data": data, "scales": scales[:6]}, {"scale_form": "e8m0_exponent"})
-    middle = View(
-        view.shape, {"data": data, "scales": np.resize(scales, 12)}, dict(view.attributes)
-    )
-    middle.attributes["block_size"], middle.attributes["axis"] = 2, 1  # type: ignore[index]
-    expected = data.reshape(4, 1, 2, 3) * np.exp2(np.resize(np.arange(6.0), 12)).reshape(4, 1, 1, 3)
-    np.testing.assert_array_equal(MX.dequantize(middle), expected.reshape(4, 2, 3))
+    exponents = np.resize(np.arange(6), 12)
+    scales = (127 + exponents).astype(np.uint8).view("float8_e8m0fnu")
+    attributes = {"scale_form": "e8m0_exponent", "block_size": 2, "axis": 1}
+    view = View((4, 2, 3), {"data": data, "scales": scales}, attributes)
+    expected = data.reshape(4, 1, 2, 3) * np.exp2(exponents).reshape(4, 1, 1, 3)
+    np.testing.assert_array_equal(MX.dequantize(view), expected.reshape(4, 2, 3))
 
 
 @pytest.mark.parametrize(
@@ -211,73 +203,64 @@ SAME = {"form": "tensor", "packing": "same_as_data"}
 EXPONENTS = np.full(4, 127, np.uint8).view("float8_e8m0fnu")
 
 
+GROUP_PARTS: list[tuple[dict[str, Any], dict[str, Any], str | None]] = [
+    ({}, {}, None),
+    ({"data": WORDS.view(np.int16)}, {}, None),
+    ({"data": WORDS[:7]}, {}, "data"),
+    ({"data": np.zeros(9, np.uint16)}, {}, "data"),
+    ({"data": WORDS.view(np.uint32)}, {}, "data"),
+    ({"scales": FACTORS[:3]}, {}, "scales"),
+    ({"scales": np.ones(5, np.float32)}, {}, "scales"),
+    ({"scales": FACTORS.astype(np.float64)}, {}, None),
+    ({"scales": FACTORS.astype(np.int32)}, {}, "scales"),
+    ({"scales": EXPONENTS}, {}, "scales"),
+    ({"scales": EXPONENTS}, {"scale_form": "e8m0_exponent"}, None),
+    ({"scales": EXPONENTS[:3]}, {"scale_form": "e8m0_exponent"}, "scales"),
+    ({}, {"scale_form": "e8m0_exponent"}, "scales"),
+    ({"zeros": FACTORS}, {}, "zeros"),
+    ({"zeros": FACTORS}, {"zero_point": PLAIN}, None),
+    ({"zeros": FACTORS[:3]}, {"zero_point": PLAIN}, "zeros"),
+    ({"zeros": np.zeros(4, np.int8)}, {"zero_point": PLAIN}, None),
+    ({"zeros": np.zeros(4, np.bool_)}, {"zero_point": PLAIN}, "zeros"),
+    ({"zeros": WORDS[:1]}, {"zero_point": SAME}, None),
+    ({"zeros": WORDS[:2]}, {"zero_point": SAME}, "zeros"),
+    ({"zeros": FACTORS}, {"zero_point": SAME}, "zeros"),
+]
+MX_PARTS: list[tuple[Any, Any, str | None]] = [
+    (np.zeros(32, np.int8), EXPONENTS, None),
+    (np.zeros(31, np.int8), EXPONENTS, "data"),
+    (np.zeros(32, np.uint8), EXPONENTS, "data"),
+    (np.zeros(32, np.int8), EXPONENTS[:3], "scales"),
+    (np.zeros(32, np.int8), FACTORS, "scales"),
+    (np.zeros(32, ml_dtypes.float4_e2m1fn), EXPONENTS, None),
+    (np.zeros(30, ml_dtypes.float4_e2m1fn), EXPONENTS, "data"),
+]
+BLOCKS = {"block_size": 8, "scale_form": "e8m0_exponent"}
+
+
 @pytest.mark.parametrize(
-    ("parts", "attributes", "wrong"),
+    ("layout", "parts", "attributes", "wrong"),
     [
-        ({}, {}, None),
-        ({"data": WORDS.view(np.int16)}, {}, None),
-        ({"data": WORDS[:7]}, {}, "data"),
-        ({"data": np.zeros(9, np.uint16)}, {}, "data"),
-        ({"data": WORDS.view(np.uint32)}, {}, "data"),
-        ({"scales": FACTORS[:3]}, {}, "scales"),
-        ({"scales": np.ones(5, np.float32)}, {}, "scales"),
-        ({"scales": FACTORS.astype(np.float64)}, {}, None),
-        ({"scales": FACTORS.astype(np.int32)}, {}, "scales"),
-        ({"scales": EXPONENTS}, {}, "scales"),
-        ({"scales": EXPONENTS}, {"scale_form": "e8m0_exponent"}, None),
-        ({"scales": EXPONENTS[:3]}, {"scale_form": "e8m0_exponent"}, "scales"),
-        ({}, {"scale_form": "e8m0_exponent"}, "scales"),
-        ({"zeros": FACTORS}, {}, "zeros"),
-        ({"zeros": FACTORS}, {"zero_point": PLAIN}, None),
-        ({"zeros": FACTORS[:3]}, {"zero_point": PLAIN}, "zeros"),
-        ({"zeros": np.zeros(4, np.int8)}, {"zero_point": PLAIN}, None),
-        ({"zeros": np.zeros(4, np.bool_)}, {"zero_point": PLAIN}, "zeros"),
-        ({"zeros": WORDS[:1]}, {"zero_point": SAME}, None),
-        ({"zeros": WORDS[:2]}, {"zero_point": SAME}, "zeros"),
-        ({"zeros": FACTORS}, {"zero_point": SAME}, "zeros"),
+        *((QUANT_GROUP, {"data": WORDS, "scales": FACTORS, **parts}, group(**changes), wrong)
+          for parts, changes, wrong in GROUP_PARTS),
+        *((MX, {"data": data, "scales": scales}, BLOCKS, wrong)
+          for data, scales, wrong in MX_PARTS),
     ],
-    ids=str,
-)
-def test_parts_are_of_the_sizes_and_types_that_attributes_say(
-    parts: dict[str, Any], attributes: dict[str, Any], wrong: str | None
+)  # fmt: skip
+def test_components_have_the_sizes_and_types_of_the_attributes(
+    layout: Any, parts: dict[str, Any], attributes: dict[str, Any], wrong: str | None
 ) -> None:
-    arrays = {"data": WORDS, "scales": FACTORS, **parts}
-    view = View((4, 8), arrays, group(**attributes))
+    view = View((4, 8), parts, attributes)
     if wrong is None:
-        QUANT_GROUP.require_valid(view)
+        layout.require_valid(view)
         return
     with refused(LayoutError, Reason.QUANTIZATION) as caught:
-        QUANT_GROUP.require_valid(view)
-    assert caught.value.component == wrong
-
-
-@pytest.mark.parametrize(
-    ("data", "scales", "wrong"),
-    [
-        (np.zeros(32, np.int8), EXPONENTS, None),
-        (np.zeros(31, np.int8), EXPONENTS, "data"),
-        (np.zeros(32, np.uint8), EXPONENTS, "data"),
-        (np.zeros(32, np.int8), EXPONENTS[:3], "scales"),
-        (np.zeros(32, np.int8), FACTORS, "scales"),
-        (np.zeros(32, ml_dtypes.float4_e2m1fn), EXPONENTS, None),
-        (np.zeros(30, ml_dtypes.float4_e2m1fn), EXPONENTS, "data"),
-    ],
-)
-def test_parts_of_mx_are_of_the_sizes_and_types_of_the_shape(
-    data: Any, scales: Any, wrong: str | None
-) -> None:
-    attributes = {"block_size": 8, "scale_form": "e8m0_exponent"}
-    view = View((4, 8), {"data": data, "scales": scales}, attributes)
-    if wrong is None:
-        MX.require_valid(view)
-        return
-    with pytest.raises(LayoutError) as caught:
-        MX.require_valid(view)
+        layout.require_valid(view)
     assert caught.value.component == wrong
 
 
 @pytest.mark.parametrize(("size", "found"), [(None, "nothing"), (1, "1"), ("2", "'2'")])
-def test_what_was_found_is_told(size: object, found: str) -> None:
+def test_the_error_names_the_value(size: object, found: str) -> None:
     attributes = {"scale_form": "e8m0_exponent"} | ({} if size is None else {"block_size": size})
     view = View((4, 8), {"data": np.zeros(32, np.int8), "scales": EXPONENTS}, attributes)
     with pytest.raises(LayoutError) as caught:
@@ -289,9 +272,7 @@ def test_what_was_found_is_told(size: object, found: str) -> None:
 @pytest.mark.parametrize(
     ("length", "scales", "count"), [(16, 16, 0), (None, None, 0), (15, None, 1), (None, 15, 1)]
 )
-def test_lengths_that_the_manifest_does_not_tell_are_no_problem(
-    length: int | None, scales: int | None, count: int
-) -> None:
+def test_unknown_lengths_are_no_problem(length: int | None, scales: int | None, count: int) -> None:
     parts = {
         "data": Component("u16", 64, 9, encoding="zstd", decoded_length=length),
         "scales": Component("f32", 64, 9, encoding="zstd", decoded_length=scales),

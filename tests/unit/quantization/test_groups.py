@@ -374,7 +374,7 @@ def test_empty_arrays(shape: tuple[int, ...], zeros: str, axis: int) -> None:
     assert tensor.dequantize().shape == tensor.integers().shape == shape
     if shape[0] and axis == 1:  # without columns there are no groups for these rows to be in
         g_idx = np.zeros(shape[0], np.int64)
-        parts = {**tensor.components, "g_idx": g_idx}
+        parts: dict[str, Any] = {**tensor.components, "g_idx": g_idx}
         assert restore(parts, tensor.attributes, shape).shape == shape
 
 
