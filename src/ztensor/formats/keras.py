@@ -14,10 +14,10 @@ from __future__ import annotations
 import dataclasses
 
 from ztensor.errors import FormatError, Reason, UnsupportedError, describe
-from ztensor.ext import Projection, Source, Tally, Unrepresented
+from ztensor.ext import Projection, Source
 from ztensor.formats import hdf5
 from ztensor.formats.within import Within, moved
-from ztensor.formats.zip import STORED, Entry, place, read_entries, unread_bytes
+from ztensor.formats.zip import STORED, Entry, account, place, read_entries
 from ztensor.limits import Budget
 
 WEIGHTS = "model.weights.h5"
@@ -58,16 +58,13 @@ def project(source: Source, budget: Budget) -> Projection:
     objects = {name: moved(value, weights.offset) for name, value in found.manifest.objects.items()}
     manifest = found.manifest._replace(objects=objects, attributes=attributes or None)
 
-    def account() -> list[Unrepresented]:
-        left = Tally()
-        left.extend(found.account())
-        for name, one in entries.items():
-            if name not in given and one.size:
-                left.add("member of the archive", name, nbytes=one.size)
-        left.extend(unread_bytes(source))
-        return left()
-
-    return dataclasses.replace(found, manifest=manifest, account=account)
+    return dataclasses.replace(
+        found,
+        manifest=manifest,
+        account=lambda: account(
+            source, entries, given, lambda _: "member of the archive", found.account()
+        ),
+    )
 
 
 def _text(source: Source, entry: Entry, budget: Budget) -> str:

@@ -14,12 +14,12 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.errors import ContainerError, DigestMismatchError, Reason, UnsupportedError, describe
-from ztensor.ext import Range, Source, Unrepresented
+from ztensor.ext import Range, Source, Tally, Unrepresented
 from ztensor.formats.deflate import MOST_RATIO, PIECE_BYTES, Stream
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 
 STORED, DEFLATED = 0, 8
@@ -53,6 +53,7 @@ class Entry(NamedTuple):
         size: how many they are unpacked.
         crc: CRC-32 of them unpacked.
         flags: the directory's.
+        comment_length: bytes of its comment in the directory.
         begin: where what stands before its data begins.
         end: where the next member, or the directory, begins.
     """
@@ -63,6 +64,7 @@ class Entry(NamedTuple):
     size: int
     crc: int
     flags: int
+    comment_length: int
     begin: int
     end: int
 
@@ -202,35 +204,45 @@ def extents(entries: Iterable[Entry]) -> tuple[list[int], list[int], list[bool]]
     )
 
 
-def unread_bytes(source: Source) -> Iterator[Unrepresented]:
-    """Yield what an archive says beside its members: comments, and bytes between members.
+def account(
+    source: Source,
+    entries: Mapping[str, Entry],
+    given: Container[str],
+    kind_of: Callable[[str], str],
+    left: Iterable[Unrepresented] = (),
+) -> list[Unrepresented]:
+    """Return the loss report of an archive: members, comments, and bytes between members.
 
-    The directory is read once more; `read_entries` has found it sound.
+    Args:
+        source: the archive.
+        entries: its members.
+        given: the names of members whose contents the manifest has.
+        kind_of: returns the kind of another member, by its name.
+        left: what the members that are given do not represent.
 
     Raises:
         ContainerError: a member is not where the directory says.
-        SourceError: it cannot be read.
+        SourceError: the archive cannot be read.
     """
-    offset, length, count = _directory(source)
-    directory = bytes(source.read(offset, length))
-    entries: list[Entry] = []
-    at = 0
-    for _ in range(count):
-        comment = int.from_bytes(directory[at + 32 : at + 34], "little")
-        entry, at = _central(directory, at)
-        entries.append(entry)
-        if comment:
-            yield Unrepresented("comment of a member", entry.name, nbytes=comment)
-    for entry in sorted(_apart(entries, offset), key=lambda one: one.begin):
-        left = entry.end - place(source, entry).offset - entry.length
-        if left and not (entry.flags & _HAS_TRAILER and left in _TRAILERS):
-            yield Unrepresented("bytes between members", nbytes=left)
+    tally = Tally()
+    tally.extend(left)
+    for name, entry in entries.items():
+        if name not in given and entry.size:
+            tally.add(kind_of(name), name, nbytes=entry.size)
+        if entry.comment_length:
+            tally.add("comment of a member", name, nbytes=entry.comment_length)
+    for entry in sorted(entries.values(), key=lambda one: one.begin):
+        gap = entry.end - place(source, entry).offset - entry.length
+        if gap and not (entry.flags & _HAS_TRAILER and gap in _TRAILERS):
+            tally.add("bytes between members", nbytes=gap)
+    offset, length, _ = _directory(source)
     end = offset + length
     tail = bytes(source.read(end, source.size - end))
     if tail.startswith(b"PK\6\6"):
         tail = tail[END64.size + LOCATOR64.size :]
     if len(tail) > END.size:
-        yield Unrepresented("comment of the archive", nbytes=len(tail) - END.size)
+        tally.add("comment of the archive", nbytes=len(tail) - END.size)
+    return tally()
 
 
 def _apart(entries: list[Entry], directory: int) -> list[Entry]:
@@ -349,7 +361,7 @@ def _central(directory: bytes, at: int) -> tuple[Entry, int]:
             found=f"{size} bytes of {length} stored",
         )
     least = offset + LOCAL.size + len(raw_name) + length
-    return Entry(name, method, length, size, crc, flags, offset, least), end
+    return Entry(name, method, length, size, crc, flags, comment_length, offset, least), end
 
 
 def _wide(extra: bytes) -> Any:

@@ -22,9 +22,7 @@ from ztensor.ext import (
     Projection,
     Source,
     Stored,
-    Tally,
     TensorObject,
-    Unrepresented,
 )
 from ztensor.formats import deflate, npy
 from ztensor.formats.base import RAW
@@ -35,10 +33,10 @@ from ztensor.formats.zip import (
     DEFLATED,
     STORED,
     Entry,
+    account,
     extents,
     place,
     read_entries,
-    unread_bytes,
     zip_crc32,
 )
 from ztensor.limits import Budget
@@ -82,15 +80,13 @@ def project(source: Source, budget: Budget) -> Projection:
         extents=lambda: extents(found.values()),
     )
 
-    def account() -> list[Unrepresented]:
-        tally = Tally()
-        for name in others:
-            tally.add("member that is no array", name, nbytes=entries[name].size)
-        tally.extend(unread_bytes(source))
-        return tally()
-
+    given = {entry.name for entry in found.values()}
     attributes = {"other_members": others} if others else None
-    return Projection(Manifest("", objects, attributes), encodings, account)
+    return Projection(
+        Manifest("", objects, attributes),
+        encodings,
+        lambda: account(source, entries, given, lambda _: "member that is no array"),
+    )
 
 
 def _object(

@@ -38,7 +38,6 @@ from ztensor.ext import (
     Source,
     Tally,
     TensorObject,
-    Unrepresented,
 )
 from ztensor.formats.deflate import Stream
 from ztensor.formats.pt.encodings import ByteOrder
@@ -51,13 +50,13 @@ from ztensor.formats.zip import (
     DEFLATED,
     LOCAL_MAGIC,
     Entry,
+    account,
     extents,
     place,
     read_entries,
     require_sum,
     sum_of,
     unpacked,
-    unread_bytes,
     zip_crc32,
 )
 from ztensor.limits import Budget
@@ -170,19 +169,17 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
     ]
     used.update(f"{folder}{name}" for name in _OWN_MEMBERS)
 
-    def account() -> list[Unrepresented]:
-        whole = Tally()
-        whole.extend(left())
-        for name, entry in entries.items():
-            if name not in used and entry.size:
-                whole.add(_kind_of_member(name.removeprefix(folder)), name, nbytes=entry.size)
-        whole.extend(unread_bytes(source))
-        return whole()
-
     manifest = found.manifest._replace(
         objects=_placed(source, found.manifest.objects, entries.values())
     )
-    return dataclasses.replace(found, manifest=manifest, sums=sums, account=account)
+    return dataclasses.replace(
+        found,
+        manifest=manifest,
+        sums=sums,
+        account=lambda: account(
+            source, entries, used, lambda name: _kind_of_member(name.removeprefix(folder)), left()
+        ),
+    )
 
 
 def _placed(
