@@ -38,7 +38,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def serious() -> Serious:
-    """Give what tells the serious faults of a page for who cannot see or point: axe's rules."""
+    """Give a function that lists the serious faults of accessibility of a page: axe's rules."""
     axe = pytest.importorskip(
         "axe_playwright_python.sync_playwright", reason=f"axe is not installed: {ADVICE}"
     )
@@ -54,11 +54,31 @@ def serious() -> Serious:
     return faults
 
 
+def watched(page: Page, allowed: tuple[str, ...]) -> list[str]:
+    """Return a list to which a page's messages, errors, dialogs and other requests are added.
+
+    Args:
+        page: the page, before it is loaded.
+        allowed: how the URLs of requests may begin.
+    """
+    wrong: list[str] = []
+    page.on("console", lambda message: wrong.append(f"console: {message.text}"))
+    page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
+
+    def requested(request: Any) -> None:
+        if not request.url.startswith(allowed):
+            wrong.append(f"request: {request.url[:200]}")
+
+    page.on("request", requested)
+    return wrong
+
+
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Opened]:
-    """Open a file as a page; at the end nothing was asked of the network, and nothing failed."""
+    """Open a file as a page; the test fails if the page uses the network or logs anything."""
     contexts: list[Any] = []
-    wrong: list[str] = []
+    faults: list[list[str]] = []
 
     def open_page(
         path: Path, *, width: int = 1440, height: int = 900, dark: bool = False, hash_: str = ""
@@ -70,17 +90,7 @@ def opened(browser: Browser) -> Iterator[Opened]:
         )
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: wrong.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: wrong.append(f"dialog: {dialog.message}"))
-        page.on(
-            "request",
-            lambda request: (
-                wrong.append(f"request: {request.url[:200]}")
-                if not request.url.startswith(("file:", "data:"))
-                else None
-            ),
-        )
+        faults.append(watched(page, ("file:", "data:")))
         page.goto(path.as_uri() + hash_)
         page.wait_for_selector("body[data-ready]")
         return page
@@ -88,4 +98,4 @@ def opened(browser: Browser) -> Iterator[Opened]:
     yield open_page
     for context in contexts:
         context.close()
-    assert wrong == []
+    assert not any(faults), faults

@@ -1,7 +1,7 @@
 """Find a browser, install one (`make suite SUITE=browser`), start it.
 
-Only Debian's own package is installed, and only by root or by who may be root without a password;
-elsewhere the command to run is printed, and nothing is changed.
+Only Debian's own package is installed, and only by root or with `sudo` that asks no password.
+For others the command to run is printed, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ADVICE = "run `make suite SUITE=browser`, or install Chromium and set ZTENSOR_BR
 
 
 def found_browser() -> str | None:
-    """Return the path of a browser: what ZTENSOR_BROWSER says, else the first that is found."""
+    """Return the path of a browser: ZTENSOR_BROWSER, else the first of `NAMES` there is."""
     stated = os.environ.get("ZTENSOR_BROWSER")
     if stated:
         return shutil.which(stated)
@@ -37,8 +37,8 @@ def launched(chromium: Any, path: str) -> Any:
     It refuses its sandbox to root and lacks one in many containers; all pages it sees are ours.
 
     Args:
-        chromium: that of Playwright.
-        path: of the browser.
+        chromium: Playwright's browser type.
+        path: the browser's executable.
     """
     arguments = ["--disable-dev-shm-usage"]
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
@@ -51,7 +51,7 @@ def launched(chromium: Any, path: str) -> Any:
 
 
 def main() -> int:
-    """Install a browser where there is none and that is allowed."""
+    """Install a browser unless one is installed already."""
     browser = found_browser()
     if browser is not None:
         print(f"browser: {browser}")
@@ -75,7 +75,7 @@ def main() -> int:
 
 
 def _rights() -> list[str] | None:
-    """Return what comes before a command of root, which asks nothing; None where it may not run."""
+    """Return the words that run a command as root without questions, or None if that is refused."""
     quiet = ["env", "DEBIAN_FRONTEND=noninteractive"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         return quiet

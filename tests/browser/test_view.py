@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.server
-import json
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.insight.page.test_report import HOSTILE, hostile_model
+from tests.browser.conftest import watched
 from ztensor.numpy import save_file
 
 if TYPE_CHECKING:
@@ -35,15 +34,7 @@ class Looked:
 
     def __init__(self, page: Page, server: ViewServer) -> None:
         self.page, self.server = page, server
-        self.wrong: list[str] = []
-        page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))
-        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
-        page.on("request", lambda request: self.asked(request.url))
-
-    def asked(self, url: str) -> None:
-        if not url.startswith((self.server.url, "data:")):
-            self.wrong.append(f"request: {url[:200]}")
+        self.wrong = watched(page, (server.url, "data:"))
 
     def text(self, selector: str) -> str:
         found: str = self.page.inner_text(selector)
@@ -103,7 +94,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other["layers.2.k.weight"] = first["layers.2.k.weight"] * np.float32(1.5)
     other["new"] = np.ones((4, 4), np.float32)
     save_file(other, found / "b.zt")
-    hostile_model(found / "hostile.zt")
     return found
 
 
@@ -280,7 +270,9 @@ def test_what_is_left_is_not_computed_on(folder: Path, view: View) -> None:
     assert ended.wait(10)
 
 
-def test_a_file_that_changed_is_said(folder: Path, view: View, tmp_path: Path) -> None:
+def test_a_file_that_changed_and_the_end_of_the_server_are_said(
+    folder: Path, view: View, tmp_path: Path
+) -> None:
     path = tmp_path / "a.zt"
     path.write_bytes((folder / "a.zt").read_bytes())
     looked = view(path)
@@ -291,31 +283,14 @@ def test_a_file_that_changed_is_said(folder: Path, view: View, tmp_path: Path) -
     looked.page.wait_for_selector("#detail .missing:has-text('is gone since it was opened')")
     assert str(tmp_path) not in looked.text("body")
     looked.wrong.clear()  # the browser's own line on a refusal
-
-
-def test_the_end_of_the_server_is_said(folder: Path, view: View) -> None:
-    looked = view(folder / "a.zt")
     looked.server.stop()
     looked.page.wait_for_selector("#problem:has-text('The server has ended')")
-
-
-def test_hostile_names_are_texts(folder: Path, view: View) -> None:
-    looked = view(folder / "hostile.zt")
-    page = looked.page
-    page.focus("#table")
-    for at in range(len(HOSTILE)):
-        page.keyboard.press("Enter")
-        page.wait_for_selector(f"body[data-shown='{at}']")
-        page.keyboard.press("ArrowDown")
-    assert page.locator("main img, main svg").count() == 0
-    assert page.evaluate("Object.prototype.hasOwnProperty('x') === false")
-    assert "\u202e" not in looked.text("body")
 
 
 @pytest.mark.parametrize(
     ("width", "dark"), [(1440, False), (1440, True), (400, False), (400, True)]
 )
-def test_nothing_serious_for_who_cannot_see_or_point(
+def test_no_serious_fault_of_accessibility(
     folder: Path, view: View, serious: Serious, width: int, dark: bool
 ) -> None:
     looked = view(folder / "a.zt", width=width, height=500, dark=dark)  # few rows, to be quick
@@ -398,44 +373,3 @@ def test_the_file_that_leads_to_the_page_works(folder: Path, view: View, tmp_pat
     page.wait_for_selector("body[data-ready]")
     page.click("#table .row >> nth=0")
     page.wait_for_selector("#detail canvas")
-
-
-def test_attributes_of_a_url_are_not_in_the_page(folder: Path, view: View) -> None:
-    """What signs a URL stays with who opened it."""
-    data = (folder / "a.zt").read_bytes()
-
-    class Files(http.server.BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.do_GET()
-
-        def do_GET(self) -> None:
-            span = self.headers.get("Range", "").removeprefix("bytes=").partition("-")
-            first = int(span[0] or 0) if span[0] or not span[2] else len(data) - int(span[2])
-            last = int(span[2]) + 1 if span[0] and span[2] else len(data)
-            part = data[first:last]
-            self.send_response(206 if "Range" in self.headers else 200)
-            self.send_header("Content-Range", f"bytes {first}-{first + len(part) - 1}/{len(data)}")
-            self.send_header("Content-Length", str(len(part)))
-            self.send_header("ETag", '"one"')
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(part)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    pytest.importorskip("obstore")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        url: Any = f"http://user:s3cret@127.0.0.1:{server.server_port}/a.zt?sig=s1gnature"
-        looked = view(url)
-        looked.page.click("#table .row >> nth=0")
-        chosen(looked, "conv.weight")
-        html = looked.page.content()
-    finally:
-        server.shutdown()
-        server.server_close()
-    assert "s3cret" not in html + json.dumps(looked.server.viewed.insight.as_json())
-    assert "s1gnature" not in html + json.dumps(looked.server.viewed.insight.as_json())
-    assert looked.text("#title") == "a.zt"

@@ -276,8 +276,9 @@ def test_a_sheet_is_made_of_any_value() -> None:
 
 
 def test_keys_are_completed(folder: Path) -> None:
-    for kind in map(vars(ztensor).get, ztensor.__all__):
-        if hasattr(kind, "keys") and hasattr(kind, "__getitem__") and not issubclass(kind, dict):
+    for name in ztensor.__all__:
+        kind: Any = getattr(ztensor, name)
+        if {"keys", "__getitem__"} <= set(dir(kind)) and dict not in getattr(kind, "__mro__", ()):
             assert hasattr(kind, "_ipython_key_completions_"), kind
     with ztensor.open(folder / "a.zt") as reader:
         assert reader._ipython_key_completions_() == ["w", "z"]
