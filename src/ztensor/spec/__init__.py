@@ -1,6 +1,6 @@
-"""What the bytes of a zTensor file mean. Nothing here opens, reads or writes a file.
+"""The zTensor format: from bytes to values and back. Nothing here opens, reads or writes a file.
 
-Read it in the order of the specifications: `model/` (what a file says, in any version), `wire/`
-(CBOR), `container/` (a manifest of each version to the model, and back), `digest.py`,
+Read it in the order of the specifications: `model/` (the content of a file, in any version),
+`wire/` (CBOR), `container/` (a manifest of each version to the model, and back), `digest.py`,
 `encoding/` (stored bytes to decoded bytes, and back) and `layout/` (decoded components to arrays).
 """

@@ -1,9 +1,9 @@
-"""Digest texts to hashers: `crc32c:0x0A1B2C3D`, `sha256:<hex>`, and xxh3 where its library is.
+"""Digest texts to hashers: `crc32c:0x0A1B2C3D`, `sha256:<hex>`, and xxh3 if its library is there.
 
-A digest covers the stored bytes (1.2 section 1, Component). Written as the released libraries
-write it: crc32c with `0x` and eight upper-case digits, sha256 in lower case. Read in every
-spelling `algorithm:hex` allows: with and without `0x`, either case. An algorithm we do not know
-cannot be checked, which is said and is no failure; a known one with broken digits is.
+A digest covers the stored bytes (1.2 section 1, Component). It is written as the released libraries
+write it: crc32c with `0x` and eight upper-case digits, sha256 in lower case. It is read in every
+spelling that `algorithm:hex` allows: with and without `0x`, either case. A digest of an unknown
+algorithm is reported as unchecked; malformed digits of a known algorithm are an error.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 
 SECTION = "1.2 section 1, Component, digest"
 
-# Compiled when the first is parsed: a plain view needs none of them.
+# Not compiled at import: a read without verification parses no digest.
 _TEXT = r"([A-Za-z0-9][A-Za-z0-9_.+-]*):(?:0[xX])?([0-9a-fA-F]+)\Z"
 _FREE_TEXT = r"([A-Za-z0-9][A-Za-z0-9_.+-]*):([!-~]+)\Z"
 _STRICT_TEXT = r"([a-z0-9]+):([0-9a-f]+)\Z"
 
 
 class Hasher(Protocol):
-    """Collects bytes and gives their digest."""
+    """A running digest, as `hashlib` has it."""
 
     def update(self, data: bytes | memoryview, /) -> object:
-        """Take more bytes."""
+        """Add more bytes."""
         ...
 
     def hexdigest(self) -> str:
-        """Return the digest of what came so far, lower-case hexadecimal."""
+        """Return the digest of all bytes so far, in lower-case hexadecimal."""
         ...
 
 
 class _Crc:
-    """A CRC of 32 bits.
+    """A running CRC of 32 bits.
 
     Args:
         function: continues the CRC over a C-contiguous buffer.
-        before: the CRC of bytes before these, eight digits; the result begins with them.
+        before: eight digits: the CRC of the preceding bytes. The result begins with them.
     """
 
     def __init__(self, function: Callable[[Buffer, int], int], before: str = "") -> None:
@@ -71,24 +71,24 @@ class _Crc:
 
 @functools.cache
 def crc32c() -> Callable[[Buffer, int], int]:
-    """Return the function that continues a CRC-32C, from 0 on, over a C-contiguous buffer."""
+    """Return the function that continues a CRC-32C (0 at first) over a C-contiguous buffer."""
     function: Callable[[Buffer, int], int]
     try:
         function = _extension("crc32c", "_crc32c").crc32c
-    except (ImportError, AttributeError):  # a release of another build
+    except (ImportError, AttributeError):  # a build without that extension module
         from crc32c import crc32c as function
     return function
 
 
 def _extension(package: str, name: str) -> Any:
-    """Load a module of a package without the package: that of crc32c imports 75 others.
+    """Load a module of a package without its `__init__`: crc32c's imports 75 modules.
 
     Raises:
         ImportError: there is no such package, or no such module in it.
     """
     find = importlib.machinery.PathFinder.find_spec
-    around = find(package)
-    spec = around and find(f"{package}.{name}", around.submodule_search_locations)
+    parent = find(package)
+    spec = parent and find(f"{package}.{name}", parent.submodule_search_locations)
     if not spec or not spec.loader:
         raise ModuleNotFoundError(f"no module {name} in a package {package}", name=package)
     module = importlib.util.module_from_spec(spec)
@@ -97,7 +97,7 @@ def _extension(package: str, name: str) -> Any:
 
 
 def _sha256() -> Hasher:
-    import hashlib  # which loads OpenSSL: as long as most of what opening a file imports
+    import hashlib  # loads OpenSSL, which takes as long as all other imports of opening a file
 
     return hashlib.sha256()
 
@@ -129,9 +129,9 @@ class Algorithm(NamedTuple):
         name: the manifest's word.
         digits: how many hexadecimal digits its digest has.
         hasher: makes a fresh hasher.
-        prefix: what released writers put before the digits.
-        upper: whether they write the digits in upper case.
-        is_written: whether it is written to files of 1.x.
+        prefix: text that released writers put before the digits.
+        upper: released writers use upper-case digits.
+        is_written: files of 1.x may be written with it.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Algorithm(NamedTuple):
         return f"{self.name}:{self.prefix}{hexdigest.upper() if self.upper else hexdigest}"
 
     def whole(self) -> Callable[[Buffer], str]:
-        """Return what makes the manifest's text for one C-contiguous buffer, cheaply."""
+        """Return a function from one C-contiguous buffer to the text of its digest."""
         if self.name == "crc32c":
             crc = crc32c()
             return lambda data: f"crc32c:0x{crc(data, 0):08X}"
@@ -166,17 +166,18 @@ class Algorithm(NamedTuple):
 ALGORITHMS: dict[str, Algorithm] = {
     "crc32c": Algorithm("crc32c", 8, lambda: _Crc(crc32c()), prefix="0x", upper=True),
     "sha256": Algorithm("sha256", 64, _sha256),
-    # That of 2.x. In 1.x it is read, but no text names it (1.2 gives sha256, the releases crc32c).
+    # The digest of 2.x. Read in 1.x too, although no text of 1.x names it (1.2 gives sha256, the
+    # releases crc32c).
     "xxh3": Algorithm("xxh3", 16, lambda: _xxhash().xxh3_64(), is_written=False),
 }
 
-# No word of a zTensor file, but of readers of zip archives: the CRC-32 of what a member has before
-# a component, and that of the whole member, eight digits each.
+# Not a word of zTensor files; the readers of zip archives use it. Sixteen digits: the CRC-32 of the
+# member's bytes before a component, then the CRC-32 of the whole member.
 _ZIP_CRC32 = "zip-crc32"
 
 
 def writable() -> list[str]:
-    """Return the digests that files of 1.x are written with, the default first."""
+    """Return the names of the digests for new files of 1.x, the default first."""
     return [name for name, algorithm in ALGORITHMS.items() if algorithm.is_written]
 
 
@@ -186,8 +187,8 @@ class Digest(NamedTuple):
     Attributes:
         algorithm: the word before the colon, lower case.
         expected: the digits, lower case, without `0x`.
-        any_width: whether other digits than the algorithm has are a digest that nothing matches,
-            as 2.x has it.
+        any_width: any number of digits is well-formed, and matches no bytes if it is not the
+            algorithm's (2.x); otherwise such a digest is of an unknown algorithm.
     """
 
     algorithm: str
@@ -196,10 +197,9 @@ class Digest(NamedTuple):
 
     @property
     def known(self) -> Algorithm | None:
-        """Return the algorithm, or None where this release cannot compute it.
+        """Return the algorithm; None if this release cannot compute it.
 
-        No text of 1.x fixes how wide an xxh3 is: other widths than ours are as unknown as other
-        names.
+        No text of 1.x fixes the width of an xxh3: one of another width is of an unknown algorithm.
         """
         if self.algorithm == _ZIP_CRC32 and len(self.expected) == 16:
             return Algorithm(_ZIP_CRC32, 16, lambda: _Crc(zlib.crc32, self.expected[:8]))
@@ -210,12 +210,12 @@ class Digest(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """A checksum of the format's own over bytes that are not one component's.
+    """A checksum of another format over a byte range that is not exactly one component.
 
     Attributes:
-        offset: first byte it covers, in the file.
-        length: how many bytes, as they are stored.
-        check: reads them and raises `DigestMismatchError` where they do not match.
+        offset: first byte of the range, in the file.
+        length: bytes of the range, as stored.
+        check: reads the range; raises `DigestMismatchError` if it does not match.
     """
 
     offset: int
@@ -224,14 +224,14 @@ class Sum(NamedTuple):
 
 
 def parse_digest(text: str, *, strict: bool = False) -> Digest:
-    """Return the digest a manifest's text means.
+    """Parse a digest text (1.2 section 1, Component; 2.1 section 3.4).
 
     Args:
-        text: what the manifest has.
-        strict: whether it is one of 2.x: lower case, and nothing but digits.
+        text: the manifest's text.
+        strict: apply the rule of 2.x: lower case, and hexadecimal digits only.
 
     Raises:
-        FormatError: the text is not `algorithm:hex`, or has not the digits its algorithm needs.
+        FormatError: the text is not `algorithm:hex`, or has the wrong number of digits.
     """
     if strict:
         match = re.match(_STRICT_TEXT, text)
@@ -260,12 +260,12 @@ def parse_digest(text: str, *, strict: bool = False) -> Digest:
 
 
 def check_digest(text: str, *path: str | int, strict: bool = False) -> list[Problem]:
-    """Return what is wrong with a manifest's digest text; nothing where it can be parsed.
+    """Return the problem of a digest text that cannot be parsed; an empty list otherwise.
 
     Args:
-        text: what the manifest has.
-        path: steps from the manifest's root to it.
-        strict: whether it is one of 2.x.
+        text: the manifest's text.
+        path: steps from the manifest's root to the text.
+        strict: apply the rule of 2.x.
     """
     try:
         parse_digest(text, strict=strict)
@@ -279,14 +279,14 @@ def require_writable(
     checksum: str | bool | None,  # noqa: FBT001  # one argument
     known: Sequence[str],
 ) -> Algorithm | None:
-    """Return the algorithm a writer was asked for; None where no digest is wanted.
+    """Return the algorithm for a caller's `checksum` option; None if no digest is wanted.
 
     Args:
-        checksum: its name; True for the first of those known.
-        known: those that the version to write has; none for those of 1.x.
+        checksum: a name; True for the version's default.
+        known: names that the written version allows, the default first; empty for 1.x.
 
     Raises:
-        ArgumentValueError: the version has none of that name.
+        ArgumentValueError: the version has no such algorithm.
     """
     if checksum is None or checksum is False or checksum == "none":
         return None
@@ -297,10 +297,10 @@ def require_writable(
 
 
 def require_match(digest: Digest, actual_hexdigest: str) -> None:
-    """Raise unless the bytes' digest is the manifest's.
+    """Check the digest of the stored bytes against the manifest's.
 
     Raises:
-        DigestMismatchError: it is not; the bytes were changed after they were written.
+        DigestMismatchError: they differ; the bytes were changed after they were written.
     """
     if actual_hexdigest.lower() != digest.expected:
         raise DigestMismatchError(

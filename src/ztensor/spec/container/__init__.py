@@ -1,12 +1,11 @@
 """Bytes to Manifest and back, without I/O: framing, then one schema file per container.
 
-Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then
-`v1.py`, the schema of 1.1 and 1.2, which no reader can tell apart by structure and which therefore
-share a file; `v0_1.py`; and `v1_0.py`, the undocumented container of releases 1.0.0 and 1.0.1,
-which is only read; and `v2/`, the schema of 2.x. Schemas import no other. `walk.py` reads a map
-of objects one by one, and `kinds.py` many of them side by side, for every version that has one;
-`entries.py` writes it. `SCHEMAS` and `EMITTERS` are the tables; a new version is one file and a
-line in each.
+Read `framing.py` first: it locates the manifest from head bytes, tail bytes and file size. Then the
+schemas, none of which imports another: `v1.py` of 1.1 and 1.2, which have the same structure and
+therefore share a file; `v0_1.py`; `v1_0.py` of the undocumented container of releases 1.0.0 and
+1.0.1, which is only read; and `v2/` of 2.x. All schemas read their map of objects by `walk.py`,
+one by one, or by `kinds.py`, many at a time, and write it by `entries.py`. `SCHEMAS` and
+`EMITTERS` are the tables; a new version is one file and a line in each.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Regis
 
 
 class Emitters(Registry[str, Callable[..., Emitter]]):
-    """The table of versions that are written, and what a caller names by their texts.
+    """The table of writable versions, by version text.
 
     Attributes:
-        latest: what is written where the caller names none.
+        latest: the version written by default.
     """
 
     latest = "1.2.0"
 
     def known(self, version: object) -> str:
-        """Return the version that a caller names, as the table has it.
+        """Return the table's key for a version as a caller writes it, such as `1.2.0` for `1.2`.
 
         Raises:
-            ArgumentValueError: there is none of that name that is written.
+            ArgumentValueError: no such version can be written.
         """
         known = _ALIASES.get(version, version) if isinstance(version, str) else ""
         if known not in self:
@@ -51,16 +50,16 @@ class Emitters(Registry[str, Callable[..., Emitter]]):
         return known
 
     def named(self, version: object) -> Emitter:
-        """Return what writes a version that a caller names.
+        """Return an emitter for a version as a caller writes it.
 
         Raises:
-            ArgumentValueError: there is none of that name that is written.
+            ArgumentValueError: no such version can be written.
         """
         return self[self.known(version)]()
 
     def older(self, version: str) -> Emitter | None:
-        """Return what writes the version of a file, None where that is the latest or none."""
-        # A later text of 1.1 than ours is 1.1 all the same: there is one container.
+        """Return an emitter for a file's version text; None if it is the latest or not writable."""
+        # Any text 1.1.x is written as 1.1.0: they share one container.
         known = "1.1.0" if version.startswith("1.1") else _ALIASES.get(version, version)
         return self[known]() if known in self.lines and known != self.latest else None
 
@@ -73,5 +72,5 @@ EMITTERS = Emitters(
         "2.1": "ztensor.spec.container.v2.emit:Emitter21",
     }
 )
-# Other words for versions. The texts 2.0 and 2.1 differ in no byte of a file.
+# Other spellings of versions. Files of 2.0 and 2.1 are identical.
 _ALIASES = {"0.1": "0.1.0", "1.1": "1.1.0", "1.2": "1.2.0", "2": "2.1", "2.0": "2.1"}

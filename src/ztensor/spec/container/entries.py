@@ -1,7 +1,7 @@
-"""What writes a manifest: a class for each version, and the map of objects that they share.
+"""The base class of emitters, which write manifests, and their common map of objects.
 
-A version says which fields an object has there. Plain objects of one kind differ in two places
-only, offset and digest: everything around those is emitted once for each kind, and copied.
+A version's emitter gives the fields of an object. Plain objects of one shape, dtype and length
+differ only in offset and digest: the bytes around those are encoded once and copied.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from ztensor.spec.wire import cbor
 from ztensor.spec.wire.deterministic import ENCODE_DEPTH, encode_text, head
 from ztensor.spec.wire.record import kind_of
 
-_MARK = 1 << 63  # an offset that no object has
+_MARK = 1 << 63  # an impossible offset, to find its place in the encoded bytes
 
 
 class Emitter:
-    """Writes manifests of one version.
+    """A writer of manifests of one version.
 
     Attributes:
         version: the version text written into files.
         magic: the first bytes of a file.
-        form: what its blobs are like.
-        place: what is before the offset of a blob.
-        levels: in how many items of the manifest an object is.
+        form: the rules for its blobs.
+        place: the encoded bytes before the offset of a blob.
+        levels: number of items of the manifest around an object.
     """
 
     version: str
@@ -40,28 +40,28 @@ class Emitter:
         self._arounds: dict[tuple[object, ...], tuple[bytes, bytes, bytes]] = {}
 
     def require_name(self, name: str) -> None:
-        """Raise `NotRepresentableError` where no object can be called so."""
+        """Raise `NotRepresentableError` for a name that the version cannot hold."""
         if not name.isascii():
             cbor.encode(name)
 
     def require_object(self, tensor_object: TensorObject) -> None:
-        """Raise `NotRepresentableError` where the version cannot say what the object is."""
+        """Raise `NotRepresentableError` for an object that the version cannot represent."""
         self._emit_object(tensor_object)
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Raise `NotRepresentableError` where the version cannot hold a file's attributes."""
+        """Raise `NotRepresentableError` for attributes that a file of the version cannot hold."""
         cbor.encode(named(attributes), ENCODE_DEPTH - 1)
 
     def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
-        """Return the fields of an object, as the version has them.
+        """Return the version's fields of an object.
 
         Raises:
-            NotRepresentableError: the version has none that say what the object is.
+            NotRepresentableError: the version cannot represent the object.
         """
         raise NotImplementedError
 
     def object_of(self, entry: Mapping[str, Any]) -> TensorObject:
-        """Return the object that fields are read as: the reverse of `entry`, which 2.x has.
+        """Return the object of the version's fields: the inverse of `entry`. Only in 2.x.
 
         Raises:
             NotRepresentableError: readers of the version would refuse it.
@@ -69,19 +69,19 @@ class Emitter:
         raise NotImplementedError
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
-        """Return everything that follows the last blob: the same manifest gives the same bytes.
+        """Return all bytes behind the last blob, deterministically.
 
         Args:
-            manifest: what to write.
-            manifest_offset: where the result will lie in the file.
-            prev: length of the file before this state, 0 for a new one.
+            manifest: the content of the file.
+            manifest_offset: the file offset of the result.
+            prev: length of the file before this state; 0 for a new file.
         """
         raise NotImplementedError
 
     def _emit_objects(
         self, objects: Mapping[str, TensorObject], names: Sequence[str]
     ) -> cbor.Encoded:
-        """Return a map of names and objects; a plain one takes 1 us instead of 15."""
+        """Encode the map of objects; a plain object takes 1 us instead of 15."""
         entries: Mapping[str, Entry] = objects
         kinds: list[tuple[bytes, bytes, bytes]] = []
         if isinstance(objects, WrittenObjects):
@@ -106,7 +106,7 @@ class Emitter:
         return cbor.encode(self.entry(tensor_object), ENCODE_DEPTH - self.levels)
 
     def _around(self, plain: TensorObject) -> tuple[bytes, bytes, bytes]:
-        """Return what is before a plain object's offset, from there to its digest, and behind."""
+        """Return a plain object's bytes before the offset, up to the digest, and behind it."""
         component = plain.components["data"]
         digest = (component.digest or "").encode()
         key = (plain.shape, component.dtype, component.type, component.length, len(digest))
@@ -121,39 +121,39 @@ class Emitter:
 
 
 def named(attributes: Mapping[str, object] | None) -> dict[str, object] | None:
-    """Return attributes whose names are all text: a reader would lose the others.
+    """Return attributes as a dict, after a check that all names are text.
 
     Raises:
-        NotRepresentableError: one has another name.
+        NotRepresentableError: a name is not text: readers would drop the attribute.
     """
     for key in attributes or ():
         if not isinstance(key, str):
-            raise NotRepresentableError("the name of an attribute is text", found=kind_of(key))
+            raise NotRepresentableError("an attribute's name must be text", found=kind_of(key))
     return None if attributes is None else dict(attributes)
 
 
 def with_unknown(
     known: Mapping[str, object], extra: Mapping[str, object] | None
 ) -> dict[str, object]:
-    """Return the fields that are there, and those that no version names in order behind them.
+    """Return the fields to write: the present known ones, then the unknown ones, sorted.
 
     Args:
-        known: all fields of the version, None for those that are absent.
-        extra: fields that another writer put there.
+        known: all fields of the version; None for an absent one.
+        extra: unknown fields from another writer; None if there are none.
 
     Raises:
-        NotRepresentableError: one of those would get a meaning.
+        NotRepresentableError: an unknown field has the name of a known one of this version.
     """
     fields = {key: value for key, value in known.items() if value is not None}
     for key, value in sorted(extra.items()) if extra else ():
         if key in known:
             raise NotRepresentableError(
-                "the version has a field of its own of that name", found=describe(key)
+                "the unknown field has the name of a field of this version", found=describe(key)
             )
         fields[key] = value
     return fields
 
 
 def refused(version: str, message: str, found: str, section: str) -> NotRepresentableError:
-    """Return the error for what a version cannot say."""
+    """Return the error for content that a version cannot represent."""
     return NotRepresentableError(f"version {version} {message}", found=found, section=section)

@@ -7,16 +7,16 @@
 | of releases 1.0.0, 1.0.1 (no text) | `ZTEN1000` | manifest size, u64 |
 | 2.x (sections 2.1 to 2.3) | `89 5A 54 32 0D 0A 1A 0A` | footer of 40 bytes, below |
 
-| footer of 2.x at | bytes | field |
+| footer of 2.x: offset | bytes | field |
 | --- | --- | --- |
 | 0 | 8 | manifest offset, a multiple of 4096 |
 | 8 | 8 | manifest length; 0 in a data shard, which has no manifest |
 | 16 | 8 | XXH3-64 of the manifest |
 | 24 | 4 | version, 2 |
-| 28 | 4 | nothing |
+| 28 | 4 | reserved |
 | 32 | 8 | the header magic again |
 
-All numbers are little-endian. What the blobs between header and manifest are like is `Form`.
+All numbers are little-endian. `Form` describes the blobs between header and manifest.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ MAGIC_2 = bytes.fromhex("895A54320D0A1A0A")
 _MAGICS = MAGIC_1, MAGIC_0_1, MAGIC_2
 
 HEAD_BYTES = 8
-TAIL_BYTES = 16  # of 1.x, the longest but for 2.x
+TAIL_BYTES = 16  # of 1.1 and 1.2
 FOOTER_2 = struct.Struct("<QQQII8s")
 FOOTER_2_BYTES = FOOTER_2.size
-LOOK_BYTES = FOOTER_2_BYTES  # so much of a file's end tells where its manifest is, in any version
+LOOK_BYTES = FOOTER_2_BYTES  # the longest tail: enough to locate the manifest of any version
 
-PAGE_2 = 4096  # in 2.x everything begins at a multiple of it
+PAGE_2 = 4096  # the alignment of blobs and manifests in 2.x
 MANIFEST_2_MOST = 1 << 30
 
 _SECTION_2 = "2.1 section 2.3"
 
 
 class Container(enum.Enum):
-    """The framings a reader can meet."""
+    """The framings that exist."""
 
     V0_1 = "0.1"
     V1_0 = "1.0"
@@ -66,14 +66,14 @@ class Container(enum.Enum):
 
 
 class Frame(NamedTuple):
-    """Where the manifest lies. Blobs lie in `[8, manifest_offset)`; in 2.x anywhere.
+    """The extent of the manifest. Blobs are in `[8, manifest_offset)`; in 2.x behind it, too.
 
     Attributes:
-        container: which framing this is.
+        container: the framing.
         manifest_offset: first byte of the manifest.
-        manifest_length: bytes of the manifest; 0 only where there is none: in a data shard of 2.x.
+        manifest_length: bytes of the manifest; 0 in a data shard of 2.x, which has no manifest.
         file_size: bytes of the file.
-        manifest_hash: XXH3-64 of the manifest where the frame tells it, as in 2.x; else None.
+        manifest_hash: XXH3-64 of the manifest in 2.x; None before.
     """
 
     container: Container
@@ -84,17 +84,17 @@ class Frame(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What the blobs of a container are like: all that writing them turns on.
+    """The rules of a container for the blobs that are written to it.
 
     Attributes:
-        alignment: blobs begin at multiples of it, where the caller names no other.
-        alignments: those a caller may name.
-        checksums: the digests it is written with, the default first; none for those of 1.x, of
-            which there may be more than ours.
-        encodings: what an encoding is called here that another container calls otherwise.
-        indices: types of indices; of several all components of an object have one.
-        is_exact: as in 2.x: digests cover decoded bytes, bools are 0 or 1, sparse entries are
-            there once, blobs are equal or disjoint, and encoded frames are of one size.
+        alignment: default alignment of blobs.
+        alignments: alignments that a caller may choose.
+        checksums: names of the digests that may be written, the default first; empty for 1.x,
+            which allows every registered one.
+        encodings: words of other containers to this container's words for the same encoding.
+        indices: allowed dtypes of indices; all index components of an object have the same.
+        is_exact: the rules of 2.x apply: digests cover decoded bytes, bools are 0 or 1, sparse
+            entries are distinct, blobs equal or disjoint, and encoded frames of one size.
     """
 
     alignment: int = ALIGNMENT
@@ -109,17 +109,17 @@ FORM_1 = Form()
 
 
 def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LIMITS) -> Frame:
-    """Return where the manifest lies.
+    """Locate the manifest.
 
     Args:
-        head: the first 8 bytes, or all where there are fewer.
-        tail: the last 40 bytes, or all where there are fewer; of 1.x 16 are enough.
+        head: the first 8 bytes, or the whole file if it is shorter.
+        tail: the last 40 bytes, or the whole file if it is shorter; 16 are enough for 1.x.
         file_size: bytes of the whole file.
-        limits: `manifest_bytes` is used.
+        limits: only `manifest_bytes` is used.
 
     Raises:
         NotZTensorError: the first bytes are not those of a zTensor file.
-        ContainerError: the file is cut, or its size field cannot be true.
+        ContainerError: the file is cut, or its size field is impossible.
         LimitError: the manifest is larger than the cap.
         UnsupportedVersionError: the container is of a version this release does not read.
     """
@@ -139,17 +139,17 @@ def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LI
     raise _broken(message, reason, expected, describe(head), section, NotZTensorError)
 
 
-_SECTOR_BYTES = 512  # what a disk writes as a whole
+_SECTOR_BYTES = 512  # written atomically by a disk
 
 
 def may_be_damaged(head: bytes, tail: bytes) -> bool:
-    """Return whether bytes that do not parse may be a file of ours, damaged or cut.
+    """Return whether bytes that do not parse may be a damaged or cut zTensor file.
 
-    Then one end is like a magic, in at least half of its bytes. Or the first sector is zeros, as
-    file systems leave what did not reach the disk.
+    That is so if one end equals a magic in at least half of its bytes, or if the first sector is
+    zeros, which file systems leave for data that did not reach the disk.
 
     Args:
-        head: the first bytes, a sector or more.
+        head: the first bytes, at least a sector.
         tail: the last bytes.
     """
     ends = (head[: len(MAGIC_1)], tail[-len(MAGIC_1) :])
@@ -159,25 +159,25 @@ def may_be_damaged(head: bytes, tail: bytes) -> bool:
 
 
 def _locate_1(head: bytes, tail: bytes, file_size: int, limits: Limits) -> Frame:
-    """Return where the manifest of 1.x, or of 0.1, is: its size is near the file's end."""
+    """Locate the manifest of 0.1 or 1.x by the size field near the end of the file."""
     is_0_1 = head == MAGIC_0_1
     section, after = ("0.1 section 3.3.2", 8) if is_0_1 else ("1.2 section 5", TAIL_BYTES)
     _require_size(file_size, HEAD_BYTES + after, section)
     container = Container.V0_1 if is_0_1 else Container.V1
     length = int.from_bytes(tail[-after:][:8], "little")
     if not is_0_1 and tail[-len(MAGIC_1) :] != MAGIC_1:
-        # Releases 1.0.0 and 1.0.1 end with the size alone. A torn file's last bytes seldom give a
-        # size that fits, and the schema then finds no manifest there.
+        # Releases 1.0.0 and 1.0.1 end with the size alone. The last bytes of a cut file rarely form
+        # a size that fits; if they do, the schema finds no manifest there.
         container, after = Container.V1_0, 8
         length = int.from_bytes(tail[-8:], "little")
         if not 0 < length <= min(file_size - HEAD_BYTES - after, limits.manifest_bytes):
             raise footer_missing(tail[-len(MAGIC_1) :])
-    # The released 0.1 library reads a file whose index has no bytes at all, where the text wants
-    # the one byte of an empty array (0.1 section 7). No release writes that, and a file cut down
-    # to its first padding looks so: it must not pass for an empty one.
+    # The released 0.1 library accepts an index of no bytes, where the text asks for the one byte of
+    # an empty array (0.1 section 7). No release writes it, and a file cut within its first padding
+    # looks the same: it must not be read as an empty file.
     least, most = int(is_0_1), file_size - HEAD_BYTES - after
     if not least <= length <= most:
-        message = "the manifest's size field does not fit the file; the file is cut or damaged"
+        message = "the manifest's size does not fit the file; the file is cut or damaged"
         expected = f"{least} to {most} bytes"
         raise _broken(message, Reason.MANIFEST_SIZE, expected, f"{length}", section)
     _require_cap(length, limits.manifest_bytes, section)
@@ -195,13 +195,13 @@ def _locate_2(tail: bytes, file_size: int, limits: Limits) -> Frame:
         raise UnsupportedVersionError(message, expected="2", found=found, section=_SECTION_2)
     expected = ""
     if not length and (offset or digest):
-        expected = "zeros for offset and hash where there is no manifest"
+        expected = "offset and hash 0 without a manifest"
     elif length and (offset % PAGE_2 or offset < PAGE_2):
         expected = f"a multiple of {PAGE_2}, at least {PAGE_2}"
     elif length and offset + length > file_size - FOOTER_2_BYTES:
         expected = "the manifest to end before the footer"
     if expected:
-        message = "the footer does not say where the manifest is; the file is damaged"
+        message = "the manifest's extent in the footer is impossible; the file is damaged"
         found = f"offset {offset}, length {length}"
         raise _broken(message, Reason.MANIFEST_SIZE, expected, found, _SECTION_2)
     _require_cap(length, min(limits.manifest_bytes, MANIFEST_2_MOST), _SECTION_2)
@@ -225,7 +225,7 @@ def _require_size(file_size: int, least: int, section: str) -> None:
 
 def _require_cap(length: int, most: int, section: str) -> None:
     if length > most:
-        message = "the manifest is larger than Limits.manifest_bytes, or than its version allows"
+        message = "the manifest is larger than Limits.manifest_bytes or its version allow"
         expected, found = f"at most {most} bytes", f"{length}"
         raise _broken(message, Reason.LIMIT_MANIFEST, expected, found, section, LimitError)
 

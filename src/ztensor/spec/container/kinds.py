@@ -1,17 +1,18 @@
-"""Many objects of a manifest at once: those that differ in name, place and digits of a digest only.
+"""Bulk parsing of a manifest's objects that differ only in name, extent and digest digits.
 
-Objects that have the same bytes but for these are of one *kind*. The general reader reads the
-first of each kind, with all rules of the version; the bytes of the others are compared with it, all
-of them side by side, and what may differ is checked for all together. So nothing here knows a rule
-of a schema, and what is read is what the general reader would give:
+Objects whose encoded bytes are equal except for these are of one *kind*. The general parser
+(`walk.py`) parses the first object of each kind, with all rules of the version: the template. The
+bytes of the others are compared with their template by array operations, and the bytes that may
+differ are checked for all objects together. So this file contains no rule of a schema, and gives
+the result of the general parser:
 
-- Where objects begin is guessed by their first bytes, and proved by the names: the first name
-  follows the head of the map, each begins where an object ends, and ends where an object begins.
-- Which objects are of one kind is guessed by some of their bytes, and proved by all.
-- The few objects of no kind are read by the general reader, where they are.
+- Starts of objects are guessed from their first bytes, and proved by the names: the first name
+  follows the head of the map, and every name lies exactly between two objects.
+- Objects are grouped by a hash of some of their bytes, and every group is proved by all bytes.
+- The few objects of no kind are parsed one by one, between the others.
 
-Where a manifest has mostly other objects, or anything is wrong with one, `Kinds.read`
-returns None, and the general reader reads all and says what is wrong.
+If most objects are of no kind, or any object is invalid, `Kinds.read` returns None: the general
+parser then parses everything and reports the problems.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from ztensor.spec.wire.record import Form
 
 ReadObject: TypeAlias = Callable[[object, int], tuple[TensorObject | None, int]]
 
-_FEW = 16  # kinds, or objects of no kind: so many, and one of every so many objects, may be
-_MANY_KINDS = 4  # objects to a kind at least, beyond the first few kinds
-_ROUNDS = 4  # how often objects are grouped that a guess put with others
-_LONGEST = 1024  # bytes before a blob's offset, or behind its length: longer objects are of no kind
-_STRIDE = 1 << 18  # bytes searched at a time: what is compared stays in cache
-_SAMPLE = 4096  # bytes that tell how often one is there
-_PAD = 16  # bytes behind the manifest, so that a word may begin at each of its bytes
-_ROW_COST = 400  # bytes of memory: columns of an object, its name, and the index of names
-_MOST_BYTES = 1 << 50  # of an object: no column of numbers overflows
+_FEW = 16  # allowed kinds and objects of no kind: so many, plus one per so many objects
+_MANY_KINDS = 4  # least average objects per kind, beyond the first few kinds
+_ROUNDS = 4  # rounds of grouping, for objects that the hash put into a wrong group
+_LONGEST = 1024  # longest run before a blob's offset or behind its length, in bytes
+_STRIDE = 1 << 18  # bytes searched at a time, which stay in the CPU cache
+_SAMPLE = 4096  # bytes that are counted to find the rarest byte of a text
+_PAD = 16  # zero bytes behind the manifest, so that a word can be read at each of its bytes
+_ROW_COST = 400  # bytes of memory of an object: its columns, its name, and the index of names
+_MOST_BYTES = 1 << 50  # of an object, so that no int64 column overflows
 _SHAPE = cbor.encode("shape")
-_ANY_NAME = "name"  # of the first of a kind, whose own name is read later
-_FAR = np.uint64(1 << 62)  # no file is so long
+_ANY_NAME = "name"  # stands for the name of a template, which is read later
+_FAR = np.uint64(1 << 62)  # larger than any offset
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _MASKS = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
-# By the five low bits of a head: how long the number behind it is, and the least that needs it.
+# By the five low bits of a head: the bytes of its argument, and the smallest one that needs them.
 _WIDTHS = np.array([0] * 24 + [1, 2, 4, 8] + [0] * 4)
 _LEAST = np.array([0] * 24 + [24, 1 << 8, 1 << 16, 1 << 32] + [0] * 4, np.uint64)
 _DIGITS = b"0123456789ABCDEFabcdef"
@@ -54,7 +55,7 @@ _IS_DIGIT, _IS_LOWER_DIGIT = (
 
 
 class _OtherwiseError(Exception):
-    """The general reader reads all."""
+    """The general parser is needed."""
 
 
 def _require(condition: bool) -> None:  # noqa: FBT001  # as `assert` has it
@@ -63,15 +64,15 @@ def _require(condition: bool) -> None:  # noqa: FBT001  # as `assert` has it
 
 
 class _Kind(NamedTuple):
-    """The first of a kind, and how long parts of its kind are.
+    """A template, and the lengths of its encoded runs in bytes.
 
     Attributes:
-        first: the object.
-        middle: bytes from behind the blob's length to the digits.
-        digits: digits of the digest.
-        behind: bytes behind the digits.
-        fixed: length of the digest's text before the digits.
-        length: of each blob; -1 where they differ, as encoded ones do.
+        first: the template, parsed.
+        middle: the run between the blob's length and the digest's digits.
+        digits: the digits.
+        behind: the run behind the digits.
+        fixed: the digest's text before the digits.
+        length: the blob's length; -1 if it varies within the kind, as for encoded blobs.
     """
 
     first: TensorObject
@@ -83,14 +84,14 @@ class _Kind(NamedTuple):
 
 
 class Kinds:
-    """Reads one map of objects.
+    """A bulk parser of one map of objects.
 
     Args:
-        decoder: of the manifest.
-        form: how plain objects of the version are written.
-        count: how many objects the map has.
-        read_object: `(name, start) -> (object or None, end)`, the general reader.
-        level: in how many items the map is.
+        decoder: a decoder of the manifest's bytes.
+        form: the encoded form of the version's plain objects.
+        count: number of objects in the map.
+        read_object: `(name, start) -> (object or None, end)`, the general parser.
+        level: number of items around the map.
     """
 
     def __init__(
@@ -101,30 +102,30 @@ class Kinds:
         self._few = _FEW + count // _FEW
 
     def read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int] | None:
-        """Return the objects and where they end, or None where the general reader is needed.
+        """Return the objects and their end; None if the general parser is needed.
 
         Args:
-            pos: where the first name begins.
-            blobs_end: where in the file no blob goes on.
+            pos: offset of the first name.
+            blobs_end: the file offset that no blob exceeds.
 
         Raises:
-            LimitError: so many objects cost too much.
+            LimitError: the objects cost too much.
         """
         budget, length = self._decoder.budget, len(self._data)
         before = budget.bytes_left
-        # Not in the guard below: the general reader charges a plain object more, and takes longer.
+        # Outside `try`: the general parser charges more per object and would fail later.
         budget.charge_bytes(length + self._count * _ROW_COST)
         padded = self._data + bytes(_PAD)
         self._octets = np.frombuffer(padded, np.uint8)
-        # The eight bytes at each place, as a number.
+        # At each offset, the following eight bytes as a number.
         self._words: Uints = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
         try:
-            found = self._read(pos, blobs_end)
+            objects, end = self._read(pos, blobs_end)
         except (_OtherwiseError, ManifestError, LimitError, UnicodeDecodeError):
             budget.release_to(before)
             return None
         budget.release_bytes(length)
-        return found
+        return objects, end
 
     def _read(self, pos: int, blobs_end: int) -> tuple[TableObjects, int]:
         form = self._form
@@ -164,27 +165,27 @@ class Kinds:
     # --- Bytes ------------------------------------------------------------------------------
 
     def _find(self, text: bytes, pos: int, most: int) -> Ints:
-        """Return where a text of at most eight bytes is, which is in at most so many places."""
-        found, stop = [], len(self._data)
+        """Return the offsets of a text of at most eight bytes; there may be `most` of them."""
+        places, stop = [], len(self._data)
         mask, word = _MASKS[len(text)], np.uint64(int.from_bytes(text, "little"))
-        # Of the text's bytes the one that is seldom is looked for: letters are everywhere.
+        # Search for the text's rarest byte first: letters are everywhere.
         sample = self._data[pos : pos + _SAMPLE]
-        seldom = min(range(len(text)), key=lambda place: sample.count(text[place]))
-        for low in range(pos + seldom, stop, _STRIDE):
-            part = self._octets[low : min(low + _STRIDE, stop)]
-            at = np.flatnonzero(part == text[seldom]) + (low - seldom)
-            found.append(at[self._words[at] & mask == word])
-            most -= len(found[-1])
+        rarest = min(range(len(text)), key=lambda index: sample.count(text[index]))
+        for low in range(pos + rarest, stop, _STRIDE):
+            stride = self._octets[low : min(low + _STRIDE, stop)]
+            at = np.flatnonzero(stride == text[rarest]) + (low - rarest)
+            places.append(at[self._words[at] & mask == word])
+            most -= len(places[-1])
             _require(most >= 0)
-        return np.concatenate(found) if found else np.zeros(0, np.int64)
+        return np.concatenate(places) if places else np.zeros(0, np.int64)
 
     def _next(self, text: bytes, pos: int, starts: Ints) -> Ints:
-        """Return where a text is first behind each start, the data's end if nowhere."""
+        """Return the first offset of a text at or after each start; the data's end if none."""
         places = np.append(self._find(text, pos, 4 * self._count), len(self._data))
         return places[np.searchsorted(places, starts)]
 
     def _same(self, here: Ints, there: Ints, lengths: Ints) -> Bools:
-        """Return whether so many bytes at a place are those at another."""
+        """Return a mask: the `lengths` bytes at `here` equal those at `there`; all (rows,)."""
         same = np.ones(len(here), np.bool_)
         last, least = len(self._data), int(lengths.min(initial=_LONGEST))
         for step in range(0, int(lengths.max(initial=0)), 8):
@@ -196,7 +197,7 @@ class Kinds:
         return same
 
     def _number(self, at: Ints) -> tuple[Ints, Ints, Bools]:
-        """Return the unsigned integers at places, where they end, and whether they are some."""
+        """Decode unsigned integers: values, ends, and a mask of the valid ones; all (rows,)."""
         at = np.minimum(at, len(self._data))
         heads = self._octets[at]
         info = heads & 0x1F
@@ -210,7 +211,7 @@ class Kinds:
         return numbers.astype(np.int64), at + 1 + widths, is_number
 
     def _are_digits(self, at: Ints, counts: Ints) -> Bools:
-        """Return whether so many bytes at each place are hexadecimal digits."""
+        """Return a mask: the `counts` bytes at each offset are hexadecimal digits."""
         are_digits = np.ones(len(at), np.bool_)
         table = _IS_LOWER_DIGIT if self._decoder.strict else _IS_DIGIT
         for count in set(counts.tolist()) - {0}:
@@ -224,7 +225,13 @@ class Kinds:
     # --- Kinds ------------------------------------------------------------------------------
 
     def _kinds(self, starts: Ints, places: Ints, after: Ints) -> tuple[list[_Kind], Ints]:
-        """Return the kinds, and which each object is of, -1 for those that are of none."""
+        """Return the kinds, and the index of each object's kind, -1 for none.
+
+        Args:
+            starts: (objects,) offsets of the objects.
+            places: (objects,) offsets of the bytes before the blob's offset.
+            after: (objects,) offsets behind the blob's length.
+        """
         guesses = self._guesses(starts, places, after)
         prefixes = places - starts
         kinds: list[_Kind] = []
@@ -242,23 +249,23 @@ class Kinds:
                 if kind is not None:
                     codes[group] = len(kinds)
                     kinds.append(kind)
-            found = codes[groups]
-            plain = np.flatnonzero(found >= 0)
+            candidates = codes[groups]
+            plain = np.flatnonzero(candidates >= 0)
             here, there = rows[plain], firsts[groups[plain]]
             sizes = np.array([kind[1:4] for kind in kinds], np.int64).reshape(-1, 3)
-            middle, digits, behind = sizes[found[plain]].T
+            middle, digits, behind = sizes[candidates[plain]].T
             past = middle + digits
             same = prefixes[here] == prefixes[there]
             same &= self._same(starts[here], starts[there], prefixes[there])
             same &= self._same(after[here], after[there], middle)
             same &= self._same(after[here] + past, after[there] + past, behind)
-            kind_of[here[same]] = found[plain[same]]
-            # What was grouped with an object of another kind is grouped again, without that.
+            kind_of[here[same]] = candidates[plain[same]]
+            # Objects unlike the first of their group are grouped again, without it.
             rows = rows[(kind_of[rows] < 0) & (rows != firsts[groups])]
         return kinds, kind_of
 
     def _guesses(self, starts: Ints, places: Ints, after: Ints) -> Uints:
-        """Return a number for each object that is the same for objects of one kind."""
+        """Return a hash per object, equal for all objects of a kind."""
         tail = self._form.has_tail
         shapes = self._next(_SHAPE, int(starts[0]), starts) if tail else starts + 1
         shapes = shapes + len(_SHAPE)
@@ -270,9 +277,9 @@ class Kinds:
         return guesses
 
     def _kind(self, start: int, after: int) -> _Kind | None:
-        """Return what the general reader makes of the first of a kind; None if it is not plain.
+        """Parse the first object of a kind; None if it is not plain.
 
-        Of what is plain nothing is left to check but its bytes.
+        Nothing remains to be checked of a plain object except its stored bytes.
         """
         made, end = self._read_object(_ANY_NAME, start)
         if made is None:
@@ -299,7 +306,13 @@ class Kinds:
     def _names(
         self, pos: int, starts: Ints, ends: Ints
     ) -> tuple[list[str], list[str], dict[str, TensorObject], int]:
-        """Return the names of the rows, those of all objects, the other objects, and their end."""
+        """Return names of the rows, names of all objects, the other objects, and the map's end.
+
+        Args:
+            pos: offset of the first name.
+            starts: (rows,) offsets of the plain objects.
+            ends: (rows,) offsets behind them.
+        """
         begins = np.append(pos, ends[:-1])
         heads = self._octets[np.minimum(begins, len(self._data))]
         is_long = heads == 0x78
@@ -312,7 +325,7 @@ class Kinds:
         order: list[str] = []
         others: dict[str, TensorObject] = {}
         done = 0
-        for row in [*np.flatnonzero(~is_name).tolist(), len(names)]:  # others are before these
+        for row in [*np.flatnonzero(~is_name).tolist(), len(names)]:  # other objects precede these
             order += names[done:row]
             done, at = row, int(begins[row]) if row < len(names) else int(ends[-1])
             while row < len(names) or len(order) < self._count:
@@ -332,9 +345,9 @@ class Kinds:
         return names, order, others, at
 
     def _texts(self, starts: Ints, stops: Ints) -> list[str]:
-        """Return the texts between these places."""
+        """Decode the texts `[start, stop)`."""
         budget = self._decoder.budget
-        cost = 4 * int((stops - starts).sum())  # of characters that are wide
+        cost = 4 * int((stops - starts).sum())  # if all characters are wide
         budget.charge_bytes(cost)
         places = zip(starts.tolist(), stops.tolist(), strict=True)
         texts = [self._data[start:stop].decode() for start, stop in places]

@@ -7,7 +7,7 @@
 | `dtype`, `encoding` | text | yes |
 | `shape` | array of uint64 | yes |
 | `layout` | text, default `dense` (the README of 0.1.0; the released library demands it) | no |
-| `data_endianness` | `little` or `big`, of raw elements wider than a byte | no |
+| `data_endianness` | `little` or `big`, for raw elements wider than a byte | no |
 | `checksum` | text | no |
 
 Every other field is the user's own and becomes an attribute.
@@ -43,12 +43,12 @@ ENTRY = Record(
 
 
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
-    """Return what the index says.
+    """Parse the index.
 
     Args:
         data: the index's bytes.
-        frame: where they lay.
-        budget: what the file may cost; of its limits, `depth` is used.
+        frame: their extent in the file.
+        budget: the file's budget; of its limits, `depth` is used.
 
     Raises:
         ManifestError: it is not one well-formed CBOR array of maps, or breaks rules.
@@ -66,7 +66,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
             name = entry.get("name") if isinstance(entry, dict) else None
             made = _parse_entry(entry, index, frame.manifest_offset, problems)
             if isinstance(name, str) and name in objects:
-                message = f"expected a name of its own, found {describe(name)} for the second time"
+                message = f"expected distinct names, found {describe(name)} a second time"
                 path = (index, "name")
                 problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
             return made
@@ -100,7 +100,7 @@ def _parse_entry(
         path = (index, "data_endianness")
         problems.append(Problem(Reason.FIELD_VALUE, message, path, SECTION))
     storage = BY_LONG_NAME.get(word)
-    # The order is defined for raw elements wider than a byte; elsewhere the field says nothing.
+    # The byte order is defined for raw elements wider than a byte only; elsewhere it is ignored.
     is_swapped = encoding == "raw" and storage is not None and storage.width > 1
     component = Component(
         storage.name if storage is not None else word,
@@ -112,35 +112,36 @@ def _parse_entry(
         nonzero_is_true=True,
     )
     problems += check_blob(component, blobs_end, (index,), "checksum")
-    # Any other layout is unknown (0.1 defines none), also where the word is one of a later version.
+    # 0.1 defines no other layout: every other word is unknown, even one that a later version has.
     is_opaque = layout not in (None, "dense")
     word = f"{layout} of 0.1" if is_opaque else "dense"
     return TensorObject(shape, word, {"data": component}, custom, is_opaque=is_opaque)
 
 
 class Emitter01(Emitter):
-    """Writes 0.1.0: entries in the order of the objects, fields as released writers order them."""
+    """Writer of 0.1.0: entries in the order of the objects, fields in the released writers'."""
 
     version = VERSION
     magic = MAGIC_0_1
     levels = 1
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Raise where the file has attributes of its own, which 0.1.0 has no place for."""
+        """Raise if there are any: files of 0.1.0 have no attributes (0.1 section 3.3)."""
         if attributes:
             message = "has no attributes of the whole file; write version 1.2.0"
             found = ", ".join(map(describe, list(attributes)[:5]))
             raise refused(VERSION, message, found, "0.1 section 3.3")
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
-        """Return index and size field; 0.1 tells neither where they lie nor what was before."""
+        """Return index and size field (0.1 section 3.3), which do not depend on their offset."""
         del manifest_offset, prev
-        entries = [self.entry(one, name) for name, one in manifest.objects.items()]
+        objects = manifest.objects.items()
+        entries = [self.entry(tensor_object, name) for name, tensor_object in objects]
         data = cbor.encode(entries)
         return data + len(data).to_bytes(8, "little")
 
     def entry(self, tensor_object: TensorObject, name: str = "") -> Mapping[str, Any]:
-        """Return the fields of a tensor, its name among them."""
+        """Return the fields of a tensor, with its name."""
         component = tensor_object.components.get("data")
         if tensor_object.format != "dense" or len(tensor_object.components) != 1 or not component:
             roles = ", ".join(map(describe, tensor_object.components))
@@ -161,7 +162,7 @@ class Emitter01(Emitter):
             "offset": component.offset,
             "size": component.length,
             "dtype": storage.long_name,
-            "layout": "dense",  # the released 0.1 library asks for it
+            "layout": "dense",  # the released 0.1 library requires it
             "shape": tensor_object.shape,
             "encoding": component.encoding,
             "data_endianness": component.byte_order if has_order else None,

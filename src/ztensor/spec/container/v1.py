@@ -1,9 +1,9 @@
 """The manifest of 1.1 and 1.2: one container, one schema (1.2 section 1, 1.1 part II).
 
 1.2 added optional fields and logical types to 1.1 and changed the spelling of fp8 and complex.
-Appending libraries keep an old version text and add new fields, so a reader takes both spellings
-in every file and looks at the version text for its major number only. What is written differs,
-and that is the two emitters at the end.
+Libraries that append keep the old version text and add new fields, so a reader accepts both
+spellings in every file, and only the major number of the version text matters. Files are written
+as one or the other, by the two emitters at the end.
 
 | root | 1.1 | 1.2 |
 | --- | --- | --- |
@@ -13,7 +13,7 @@ and that is the two emitters at the end.
 | component | 1.1 | 1.2 |
 | --- | --- | --- |
 | `dtype`, `offset`, `length`, `encoding`, `digest` | yes | yes |
-| `type`, `uncompressed_length` | dtype words `f8_e4m3` ... instead; none | yes |
+| `type`, `uncompressed_length` | no; dtype words `f8_e4m3`, ... | yes |
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ OBJECT = Record(
     {"shape": list, "format": str, "components": dict, "attributes": ATTRIBUTES},
     optional=("attributes",),
 )
-# The text gives null as the default of most optional fields; of `encoding` it can mean nothing
-# else than `raw`.
+# The text gives null as the default of most optional fields; for `encoding` it must mean `raw`.
 COMPONENT = Record(
     "a map describing one blob",
     "1.2 section 1, Component",
@@ -70,7 +69,7 @@ COMPONENT = Record(
     },
     optional=("type", "encoding", "digest", "uncompressed_length"),
 )  # fmt: skip
-# 1.1 part II, section 4 names these among the dtypes; 1.2 spells them storage plus logical type.
+# 1.1 part II, section 4 lists these as dtypes; 1.2 has a storage and a logical type for each.
 WORDS_OF_1_1 = {
     "f8_e4m3": ("u8", "f8_e4m3fn"),
     "f8_e5m2": ("u8", "f8_e5m2"),
@@ -83,8 +82,8 @@ _MAJOR = re.compile(r"(\d+)(?:\.|\Z)")
 
 
 def _are_unique(names: list[str]) -> bool:
-    """Return whether each name is there once."""
-    # Writers sort names: to see that is four times faster than to hash them.
+    """Return whether no name is repeated."""
+    # Writers sort names: comparing neighbours is four times faster than hashing.
     is_sorted = all(map(operator.lt, names, islice(names, 1, None)))
     return is_sorted or len(set(names)) == len(names)
 
@@ -100,12 +99,12 @@ FORM = Form(
 
 
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
-    """Return what the manifest says.
+    """Parse the manifest.
 
     Args:
         data: the manifest's bytes.
-        frame: where they were in the file.
-        budget: what the file may cost; of its limits, `depth` is used.
+        frame: their extent in the file.
+        budget: the file's budget; of its limits, `depth` is used.
 
     Raises:
         ManifestError: it is not one well-formed CBOR map, or breaks rules (all are listed).
@@ -128,7 +127,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     if is_1_1 is not guess:
         root = read(is_1_1=is_1_1)
     commit = parse_commit(root.fields.get("commit"), data)
-    major = _MAJOR.match(version) if isinstance(version, str) else None  # it may be damaged
+    major = _MAJOR.match(version) if isinstance(version, str) else None
     if major is not None and major[1].lstrip("0") != "1":
         raise UnsupportedVersionError(
             "the manifest is of another major version; a newer reader is needed",
@@ -143,7 +142,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
 
 def _parse_object(
     blobs_end: int,
-    is_1_1: bool,  # noqa: FBT001  # the version's, given once for all objects
+    is_1_1: bool,  # noqa: FBT001  # bound once by functools.partial
     fields: list[Any],
     path: Path,
     problems: list[Problem],
@@ -156,8 +155,8 @@ def _parse_object(
             dtype, logical = WORDS_OF_1_1.get(dtype, (dtype, None))
         elif logical == dtype:  # "When absent, the logical type equals dtype."
             logical = None
-        said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
-        component = Component(*said, digest_may_cover_decoded=is_1_1, extra=extra)
+        known = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
+        component = Component(*known, digest_may_cover_decoded=is_1_1, extra=extra)
         problems += check_blob(component, blobs_end, path)
         return component
 
@@ -167,12 +166,12 @@ def _parse_object(
 
 # --- The commit record -------------------------------------------------------------------------
 
-# 1.x has no digest of the manifest. Ours is the root field `commit`, which readers ignore: its
-# digest is the crc32c of the manifest with the digest's own hexadecimal digits zeroed. It is
-# written last, so those eight digits are the manifest's last eight bytes.
+# 1.x has no digest of the manifest. We add the root field `commit`, which other readers ignore. Its
+# digest is the crc32c of the manifest in which the digest's own eight digits are zeros. The field
+# is written last, so those digits are the last eight bytes of the manifest.
 _CHECK = ALGORITHMS["crc32c"]
 _NO_DIGITS = b"0" * _CHECK.digits
-# Its fixed bytes; a number between them, and what may be there in place of one.
+# The fixed bytes of the record; patterns of a number between them, and of a damaged one.
 _PREV, _END = cbor.encode("prev"), cbor.encode("end")
 _DIGEST = cbor.encode("digest") + cbor.encode(_CHECK.spell("0" * 8))[:-8]
 _UINT = rb"(?:[\0-\x17]|\x18.|\x19.{2}|\x1a.{4}|\x1b.{8})"
@@ -180,14 +179,14 @@ _ANY = rb"(?:.|..|.{3}|.{5}|.{9})"
 
 
 def parse_commit(value: object, data: bytes) -> Commit | None:
-    """Return our record, None where the manifest has none, or one of another writer.
+    """Return our commit record; None if the manifest has none, or one of another writer.
 
     Args:
-        value: the field `commit`, None where there is none.
+        value: the field `commit`; None if it is absent.
         data: the manifest's bytes.
 
     Raises:
-        DigestMismatchError: the manifest is not what its digest says.
+        DigestMismatchError: the manifest does not match the record's digest.
     """
     fields = value if isinstance(value, dict) else {}
     prev, end, text = fields.get("prev"), fields.get("end"), fields.get("digest")
@@ -196,14 +195,14 @@ def parse_commit(value: object, data: bytes) -> Commit | None:
     )
     is_whole = is_ours and type(prev) is int and type(end) is int
     if not is_whole and not _is_nearly_ours(data):
-        # Not ours to refuse: another writer may use the word for something else, or have kept the
-        # field and rewritten the manifest around it.
+        # Another writer may use the name for something else, or have rewritten the manifest and
+        # kept the field: that is not damage.
         return None
     expected = _CHECK.of((memoryview(data)[: -_CHECK.digits], _NO_DIGITS))
     if is_whole and text == expected:
-        return Commit(prev, end)  # type: ignore[arg-type]  # both are integers: it is whole
+        return Commit(prev, end)  # type: ignore[arg-type]  # `is_whole`: both are integers
     raise DigestMismatchError(
-        "the manifest does not match the digest its writer put into it; it is damaged",
+        "the manifest does not match the digest in its commit record; it is damaged",
         reason=Reason.MANIFEST_DIGEST,
         algorithm=_CHECK.name,
         expected=describe(text),
@@ -213,11 +212,11 @@ def parse_commit(value: object, data: bytes) -> Commit | None:
 
 
 def _is_nearly_ours(data: bytes) -> bool:
-    """Return whether a manifest ends with our record but for one of its parts.
+    """Return whether a manifest ends with our record, with at most one of its parts damaged.
 
-    Damage to the record itself would otherwise switch off the check of everything else.
+    Otherwise damage to the record itself would disable the check of the whole manifest.
     """
-    tail = data[-60:]  # the longest record
+    tail = data[-60:]  # the longest record has fewer bytes
     if _PREV not in tail and _END not in tail:
         return False
     marks = (cbor.encode("commit") + b"\xa3", _PREV, _END, _DIGEST)
@@ -234,8 +233,8 @@ def with_commit(fields: dict[str, object], manifest_offset: int, prev: int) -> b
     """Return the manifest with its commit record, the size field and the footer magic."""
     start = cbor.encode(cbor.Fields({**fields, "commit": cbor.Encoded()}))
     record = cbor.Fields(prev=prev, end=0, digest=_CHECK.spell("0" * _CHECK.digits))
-    # The length depends on `end`, whose head depends on the length: it only ever grows, so a few
-    # rounds settle it.
+    # `end` depends on the record's length, and that on the head of `end`. Both only grow, so a few
+    # rounds reach the fixed point.
     for _ in range(5):
         commit = cbor.encode(record)
         record["end"] = manifest_offset + len(start) + len(commit) + TAIL_BYTES
@@ -248,7 +247,7 @@ def with_commit(fields: dict[str, object], manifest_offset: int, prev: int) -> b
 
 
 class Emitter12(Emitter):
-    """Writes 1.2.0: objects and roles by their names, fields as released writers order them."""
+    """Writer of 1.2.0: objects and roles are sorted, fields are in the released writers' order."""
 
     version = "1.2.0"
     magic = MAGIC_1
@@ -290,7 +289,7 @@ class Emitter12(Emitter):
 
 
 class Emitter11(Emitter12):
-    """Writes 1.1.0: its own words for fp8 and complex, no `type`, no `uncompressed_length`."""
+    """Writer of 1.1.0: dtype words for fp8 and complex, no `type`, no `uncompressed_length`."""
 
     version = "1.1.0"
 
@@ -298,15 +297,15 @@ class Emitter11(Emitter12):
         dtype, logical = component.dtype, component.type
         word = dtype if logical is None else _SPELLED_IN_1_1.get((dtype, logical))
         if word is None:
-            message = "has no such logical type; write version 1.2.0, or pass what it is stored as"
+            message = "has no such logical type; write version 1.2.0, or pass the storage elements"
             raise refused(self.version, message, describe(logical), "1.1 part II, section 4")
         return super()._component(component._replace(dtype=word, type=None, decoded_length=None))
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Raise where an attribute is not text: release 1.1.1 then opens no tensor of the file."""
+        """Raise if a value is not text: release 1.1.1 would open no tensor of the file."""
         for key, value in attributes.items():
             if not isinstance(value, str):
-                message = "has attributes that are text: its release reads none else; write 1.2.0"
+                message = "has text attributes only: its release reads no others; write 1.2.0"
                 found = f"{kind_of(value)} as {describe(key)}"
                 raise refused(self.version, message, found, "1.1 part II, section 1")
         super().require_attributes(attributes)

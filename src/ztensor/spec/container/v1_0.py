@@ -1,7 +1,7 @@
-"""The container releases 1.0.0 and 1.0.1 wrote and no text describes; it is only read.
+"""The container of releases 1.0.0 and 1.0.1, which no text describes; it is only read.
 
-Facts are from files those releases wrote: header `ZTEN1000`, no footer magic, the manifest's
-size as the last 8 bytes, and a root map with
+The facts are from files that those releases wrote: header `ZTEN1000`, no footer magic, the
+manifest's size as the last 8 bytes, and a root map with
 
 | field | kind |
 | --- | --- |
@@ -11,7 +11,7 @@ size as the last 8 bytes, and a root map with
 | `tensors` | name to tensor |
 
 A tensor has `dtype` (the words of 0.1), `shape`, `format`, `components`; a component has
-`offset`, `length` and perhaps `encoding` and `digest`. Index components are u64.
+`offset`, `length` and optionally `encoding` and `digest`. Index components are u64.
 """
 
 from __future__ import annotations
@@ -49,20 +49,21 @@ COMPONENT = Record(
 )
 _INDEX_ROLES = frozenset({"indices", "indptr", "coords"})
 
-# Unknown fields are kept when a file is rewritten as 1.2. These would get a meaning there.
+# Unknown fields are kept when a file is rewritten as 1.2, except these: 1.2 gives them a meaning.
 _ROOT_LATER = ("objects", "commit")
 _COMPONENT_LATER = ("dtype", "type", "uncompressed_length")
 
 
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
-    """Return what the manifest says.
+    """Parse the manifest.
 
-    The framing recognises this container by what is missing, so a torn 1.1 or 1.2 file can look
-    like it. Where no such manifest is found, the error is that of the torn file.
+    The framing recognises this container by the missing footer magic, so a cut file of 1.1 or 1.2
+    can look like it. If the bytes are not a manifest of this kind, the error is for the cut file.
 
     Raises:
-        ContainerError: there is no manifest of this kind: the footer of a 1.1 or 1.2 file is gone.
-        ManifestError: there is one, and it breaks rules.
+        ContainerError: the bytes are not such a manifest: a file of 1.1 or 1.2 lost its footer.
+        ManifestError: the manifest breaks rules.
+        LimitError: it costs too much.
     """
     missing = footer_missing(frame.manifest_length.to_bytes(8, "little"))
     blobs_end = frame.manifest_offset

@@ -1,7 +1,7 @@
-"""What manifests have in common: a root read pair by pair, a map of objects in it, and rules.
+"""The common parts of the schemas: the root, its map of objects, and the rules for blobs.
 
-What an object was decoded to is let go before the next one is decoded: of a manifest of many
-objects that is half of the memory.
+The root is decoded pair by pair, and the decoded map of an object is freed before the next object:
+that halves the memory for a manifest of many objects.
 """
 
 from __future__ import annotations
@@ -23,40 +23,39 @@ from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import Form, Record, read_fields
 
 Path: TypeAlias = tuple[str | int, ...]
-# `(fields, path, problems) -> object`; None, or an object that is not whole, beside new problems.
+# `(fields, path, problems) -> object`; with new problems, None or an incomplete object.
 ParseObject: TypeAlias = Callable[[list[Any], Path, list[Problem]], TensorObject | None]
-# `(role, fields, path, problems) -> component`; None beside new problems.
+# `(role, fields, path, problems) -> component`; with new problems, None.
 ParseComponent: TypeAlias = Callable[[str, list[Any], Path, list[Problem]], Component | None]
 
-# From so many objects on, reading them side by side takes less time than reading each.
+# Threshold of `kinds.py`: with fewer objects, reading them one by one is faster.
 LEAST_OBJECTS = 25
 
-_SELF_DESCRIBED = b"\xd9\xd9\xf7"  # RFC 7049 2.4.5: says "this is CBOR" and means nothing else
-# Bytes of memory that a dimension takes, and each byte of texts that are not ASCII. An object of so
-# many bytes has long ones.
+_SELF_DESCRIBED = b"\xd9\xd9\xf7"  # RFC 7049 section 2.4.5: a tag that only marks CBOR
+# Bytes of memory per dimension; per encoded byte of an object with long texts, which may be wide;
+# and the encoded length from which an object has such texts.
 _DIMENSION_COST, _LONG_FACTOR, _LONG = 40, 4, 1024
-_FIELD_COST = 240  # of a field of the root, which two maps have
+_FIELD_COST = 240  # of a field of the root, which is in two maps
 
 
 class Root:
-    """The root of a manifest, read.
+    """The decoded root of a manifest, with its objects.
 
     Args:
-        decoder: of the manifest.
-        form: how the version writes it.
-        begin: takes the fields before the objects, and problems to add to; it returns what parses
-            the objects.
-        blobs_end: where in the file no blob goes on.
+        decoder: a decoder of the manifest's bytes.
+        form: the version's schemas and encoded forms.
+        begin: `(fields, problems) -> ParseObject`, called with the fields before the objects.
+        blobs_end: the file offset that no blob exceeds.
 
     Attributes:
-        fields: those beside the objects, by name.
-        values: the fields as the schema has them; nothing where something is wrong with them.
-        objects: by name; None for those that were refused.
-        problems: what is wrong; objects behind `MOST_PROBLEMS` are not parsed.
+        fields: name to value, without the objects.
+        values: the values in the order of the schema; empty if the root breaks it.
+        objects: name to object; None for an object with problems.
+        problems: all problems; after `MOST_PROBLEMS` no further object is parsed.
 
     Raises:
-        ManifestError: it is not one well-formed map, or has a key twice, or one that is not text.
-        LimitError: it nests too deep, or costs too much.
+        ManifestError: the bytes are not one well-formed map, or a key is repeated or not text.
+        LimitError: they nest too deep, or cost too much.
     """
 
     def __init__(
@@ -95,12 +94,12 @@ class Root:
         count, first = decoder.enter(start, level)
         known = len(self.problems)
         if count >= LEAST_OBJECTS and form.start:
-            from ztensor.spec.container.kinds import Kinds  # small files need none of it
+            from ztensor.spec.container.kinds import Kinds  # not needed for small files
 
             kinds = Kinds(decoder, form, count, self._read_object, level)
-            found = kinds.read(first, self._blobs_end)
-            if found is not None:
-                self.objects, end = found
+            table = kinds.read(first, self._blobs_end)
+            if table is not None:
+                self.objects, end = table
                 return {}, end
             del self.problems[known:]
         objects, end = decoder.visit(start, level, self._read_object)
@@ -134,14 +133,14 @@ def read_object(
     parse: Callable[[object, list[Problem]], TensorObject | None],
     problems: list[Problem],
 ) -> tuple[TensorObject | None, int]:
-    """Return an object, None where it breaks rules, and where it ends.
+    """Decode and parse one object. Return it, or None if it breaks rules, and its end.
 
     Args:
-        decoder: of the manifest.
-        start: where the object begins.
-        level: in how many items it is.
-        parse: `(entry, problems) -> object` takes what was decoded.
-        problems: takes what is wrong; nothing is parsed behind `MOST_PROBLEMS`.
+        decoder: a decoder of the manifest's bytes.
+        start: offset of the object.
+        level: number of items around it.
+        parse: `(entry, problems) -> object` parses the decoded value.
+        problems: receives the problems; after `MOST_PROBLEMS` objects are decoded, not parsed.
 
     Raises:
         ManifestError: it is not well-formed.
@@ -157,7 +156,7 @@ def read_object(
         return None, end
     parts = made.components.values()
     if made.attributes is made.extra is None and all(part.extra is None for part in parts):
-        budget.release_to(left)  # of what was decoded nothing is kept
+        budget.release_to(left)  # the decoded map is freed
         cost = OBJECT_COST + COMPONENT_COST * len(parts) + _DIMENSION_COST * len(made.shape)
         budget.charge_bytes(cost + (_LONG_FACTOR * (end - start) if end - start > _LONG else 0))
     return made, end
@@ -170,14 +169,14 @@ def parse_components(
     problems: list[Problem],
     parse: ParseComponent,
 ) -> dict[str, Component]:
-    """Return the components of an object by their roles, without those that break rules.
+    """Return role to component, without the components that break rules.
 
     Args:
-        entries: what was decoded.
-        record: the schema of one.
+        entries: role to decoded map.
+        record: the schema of a component.
         path: steps from the manifest's root to the entries.
-        problems: takes what is wrong; nothing is parsed behind `MOST_PROBLEMS`.
-        parse: parses one.
+        problems: receives the problems; after `MOST_PROBLEMS` no component is parsed.
+        parse: parses the fields of a component.
     """
     components: dict[str, Component] = {}
     for role, entry in entries.items():
@@ -189,24 +188,23 @@ def parse_components(
         if component is not None:
             components[role] = component
         if len(problems) > start:
-            problems[start:] = [found._replace(component=role) for found in problems[start:]]
+            problems[start:] = [problem._replace(component=role) for problem in problems[start:]]
     return components
 
 
 def check_blob(
     component: Component, blobs_end: int, path: Path, digest: str = "digest"
 ) -> list[Problem]:
-    """Return what is wrong with place and digest of a component of 1.x or 0.1.
+    """Return problems with extent and digest of a component of 0.1 or 1.x (1.2 section 4).
 
-    A blob is behind the header and ends before the manifest. The texts say only `offset + length <=
-    file size`; their diagrams place every blob between header and manifest, and a blob over either
-    would alias structure.
+    A blob must be between header and manifest. The texts say only `offset + length <= file size`,
+    but their diagrams show it so, and a blob over either would alias structure.
 
     Args:
-        component: what was parsed.
+        component: the parsed component.
         blobs_end: offset of the manifest.
         path: steps from the manifest's root to the component.
-        digest: what the field of the digest is called.
+        digest: name of the field of the digest.
     """
     place, path_of_place = (component.offset, component.length), (*path, "offset")
     problems = check_place(place, blobs_end, ALIGNMENT, path_of_place, "1.2 section 4")
@@ -218,14 +216,14 @@ def check_blob(
 def check_place(
     place: tuple[int, int], end: int, alignment: int, path: Path, section: str
 ) -> list[Problem]:
-    """Return what is wrong with where a blob is.
+    """Return problems with the extent of a blob.
 
     Args:
-        place: its offset and its length, neither negative.
-        end: no blob goes on behind it.
-        alignment: blobs begin at multiples of it, and not at 0, where the header is.
-        path: steps from the manifest's root to the place.
-        section: of the specification.
+        place: offset and length, not negative.
+        end: the offset that no blob exceeds.
+        alignment: of the offset, which also must not be 0: the header is there.
+        path: steps from the manifest's root to the field.
+        section: the specification's section.
     """
     offset, length = place
     problems = []
@@ -239,21 +237,21 @@ def check_place(
 
 
 def require_none(problems: Sequence[Problem]) -> None:
-    """Raise where there are problems.
+    """Raise one error for all problems.
 
     Raises:
-        ManifestError: it carries all of them, and its place is the first one's.
+        ManifestError: there are problems; its object and component are those of the first.
     """
     if not problems:
         return
-    first, told = problems[0], problems[:MOST_PROBLEMS]
-    more = f"; and {counted(len(told) - 1, 'more problem')}" if len(told) > 1 else ""
-    if len(told) == MOST_PROBLEMS:
-        more += ", or others behind them"
+    first, kept = problems[0], problems[:MOST_PROBLEMS]
+    more = f"; and {counted(len(kept) - 1, 'more problem')}" if len(kept) > 1 else ""
+    if len(kept) == MOST_PROBLEMS:
+        more += "; later ones were not looked for"
     raise ManifestError(
         f"the manifest breaks a rule: {first}{more}",
         reason=first.reason,
         object_name=first.object_name,
         component=first.component,
-        problems=told,
+        problems=kept,
     )

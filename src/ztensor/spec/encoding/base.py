@@ -14,34 +14,30 @@ from ztensor.errors import EncodingError, LimitError, Reason, UsageError, descri
 from ztensor.limits import Limits
 from ztensor.spec.model.manifest import Component
 
-_PIECE_BYTES = 8 << 20  # of what is decoded as a whole
-RUN_BYTES = 4 << 10  # runs that decode to less are entered together
+_PIECE_BYTES = 8 << 20  # yielded at a time by encodings that decode a component in one step
+RUN_BYTES = 4 << 10  # shorter runs (decoded) are merged with their successors
 
 FRAME_FIELD = "frames"
-# Below it a component is read at once: one request, and no field.
+# A shorter component is fetched in one request and needs no field.
 LEAST_LISTED_BYTES = 1 << 20
-_LEAST_FRAME_BYTES = 1 << 10  # on average: the field takes 0.4 % at most
+_LEAST_FRAME_BYTES = 1 << 10  # on average: the field then adds 0.4 % at most
 
 
 class Stored(Protocol):
-    """Random access to the stored bytes of one component, without holding them all.
-
-    Attributes:
-        length: how many bytes are stored.
-    """
+    """Random access to the stored bytes of one component."""
 
     @property
     def length(self) -> int:
-        """Return how many bytes are stored."""
+        """Return the number of stored bytes."""
         ...
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return exactly `length` bytes from `offset`; a view where they are in memory."""
+        """Return exactly `length` bytes from `offset`; a view if they are in memory."""
         ...
 
 
 class Held:
-    """Stored bytes that are in memory as one buffer: the bytes from `start` on."""
+    """Stored bytes in memory, in one buffer that begins at offset `start`."""
 
     __slots__ = ("length", "start", "view")
 
@@ -56,14 +52,13 @@ class Held:
 
 
 class Runs(NamedTuple):
-    """Where stored bytes may be entered: runs that decode without those before them.
+    """The offset table of a component: runs of stored bytes that decode independently.
 
-    The stored bytes from `stored[i]` to `stored[i + 1]` decode to those from `decoded[i]` to
-    `decoded[i + 1]`; both rise from 0 to the whole length.
+    The stored bytes `[stored[i], stored[i + 1])` decode to `[decoded[i], decoded[i + 1])`.
 
     Attributes:
-        stored: offsets in the stored bytes.
-        decoded: offsets in the decoded bytes.
+        stored: (runs + 1,) offsets in the stored bytes, ascending from 0 to the length.
+        decoded: (runs + 1,) offsets in the decoded bytes, likewise.
     """
 
     stored: array[int]
@@ -71,12 +66,12 @@ class Runs(NamedTuple):
 
     @classmethod
     def none(cls) -> Runs:
-        """Return a table without a run, to add to."""
+        """Return an empty table, to add to."""
         return cls(array("Q", [0]), array("Q", [0]))
 
     @classmethod
     def joined(cls, ends: Iterable[tuple[int, int]]) -> Runs:
-        """Return runs of pieces that follow one another: where each ends, stored and decoded."""
+        """Return the table of frames from their ends (stored, decoded); short ones are merged."""
         runs, end = cls.none(), (0, 0)
         for end in ends:
             runs.add(*end)
@@ -85,26 +80,26 @@ class Runs(NamedTuple):
         return runs
 
     def add(self, stored: int, decoded: int, *, is_last: bool = False) -> None:
-        """Add a piece that ends there; runs are some KiB long, so that they stay few."""
+        """Add a frame by its end; it is merged with the next one while the run is short."""
         if is_last or decoded - self.decoded[-1] >= RUN_BYTES:
             self.stored.append(stored)
             self.decoded.append(decoded)
 
 
 class Encoding(abc.ABC):
-    """How stored bytes become decoded bytes and back.
+    """A way to store bytes: decoding and encoding (1.2 section 1, `encoding`; 2.1 section 5.3).
 
-    A subclass says how to fill a destination; what else it can do better than by that, it says,
-    too. Beside what its methods say, each may raise `UnsupportedError` for stored bytes that need
-    what files do not carry, and `MissingDependencyError` where it needs a library.
+    A subclass implements `decode_into`; the other methods have defaults that use it. In addition to
+    the errors listed, each method may raise `UnsupportedError` for stored bytes that need data from
+    outside the file, and `MissingDependencyError` if a library is not installed.
 
     Attributes:
         name: the manifest's word for it.
-        is_written: whether a writer may be asked for it by this name.
-        must_shrink: whether what it makes no smaller is stored raw.
-        has_sum: whether decoding all of a component compares a checksum that its format has.
-        is_absent: whether it refuses all: what has it is listed only.
-        has_table: whether its stored bytes end with a table of their runs: see `end`.
+        is_written: callers may choose it by this name.
+        must_shrink: a component that it does not shrink is stored raw.
+        has_sum: decoding a whole component verifies a checksum of the encoding itself.
+        is_absent: it cannot decode: such components are only listed.
+        has_table: the stored bytes end with an offset table: see `end`.
     """
 
     name: str
@@ -115,17 +110,17 @@ class Encoding(abc.ABC):
     has_table = False
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Refuse stored bytes that cannot decode to `expected_length` bytes; decode nothing.
+        """Check, without decoding, that the stored bytes can decode to `expected_length` bytes.
 
-        Cheap, and meant for the moment before the destination is allocated: a shape that claims
-        terabytes over a few stored bytes fails here. Passing is no promise: decoding still checks.
+        Cheap. It is called before the destination is allocated: a shape of terabytes over a few
+        stored bytes fails here. Decoding checks the length again.
 
         Returns:
-            The runs of the stored bytes, each of which `decode_run` decodes by itself. None where
-            only the whole can be decoded, or nothing but decoding tells.
+            The offset table for `decode_run`. None if the component decodes only as a whole, or if
+            only decoding gives the offsets.
 
         Raises:
-            EncodingError: the stored bytes are damaged, or cannot give that length.
+            EncodingError: the stored bytes are damaged, or cannot decode to that length.
             LimitError: a safety cap is exceeded.
         """
         del stored, expected_length, limits
@@ -133,7 +128,9 @@ class Encoding(abc.ABC):
 
     @abc.abstractmethod
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly; safe without `require_length`.
+        """Decode into `destination` (flat, bytes, writable), which must be filled exactly.
+
+        It does not rely on an earlier `require_length`.
 
         Raises:
             EncodingError: the stored bytes are damaged, or decode to another length.
@@ -143,12 +140,12 @@ class Encoding(abc.ABC):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, in pieces of bounded size that stay as they are.
+        """Yield the decoded bytes in order, in chunks of bounded size that are not reused.
 
         Args:
             stored: the component's bytes.
-            expected_length: the exact decoded length, or None where nothing but the bytes tell;
-                then `limits.decoded_bytes` is the cap.
+            expected_length: the exact decoded length; None if it is unknown, and then
+                `limits.decoded_bytes` is the cap.
             limits: the caps in force.
 
         Raises:
@@ -169,15 +166,15 @@ class Encoding(abc.ABC):
             yield whole[start : start + _PIECE_BYTES]
 
     def is_streamed(self, stored: Stored) -> bool:
-        """Return whether `decode_chunks` holds little more than the piece it gives.
+        """Return whether `decode_chunks` takes memory for little more than one chunk.
 
-        By default, whether the encoding has a `decode_chunks` of its own.
+        By default, whether the subclass overrides `decode_chunks`.
         """
         del stored
         return type(self).decode_chunks is not Encoding.decode_chunks
 
     def window_bytes(self, stored: Stored, limits: Limits) -> int:
-        """Return the bytes that decoding piece by piece keeps, 0 where that is little.
+        """Return the memory of a decoder's window, in bytes; 0 if it is small.
 
         Raises:
             EncodingError: the stored bytes are damaged.
@@ -187,7 +184,7 @@ class Encoding(abc.ABC):
         return 0
 
     def is_summed(self, component: Component) -> bool:
-        """Return whether decoding all of this component compares a checksum."""
+        """Return whether decoding this whole component verifies a checksum of the encoding."""
         del component
         return self.has_sum
 
@@ -196,31 +193,31 @@ class Encoding(abc.ABC):
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` (flat, bytes, writable) with what one run decodes to, exactly.
+        """Decode one run into `destination` (flat, bytes, writable), which must be filled exactly.
 
         Args:
             stored: the component's bytes.
-            start: where the run begins in them.
-            stop: where it ends.
-            destination: as long as `Runs.decoded` says.
+            start: offset of the run's first stored byte, from `Runs.stored`.
+            stop: offset behind its last.
+            destination: memory of the run's decoded length, from `Runs.decoded`.
             limits: the caps in force.
 
         Raises:
             EncodingError: the stored bytes are damaged, or decode to another length.
             LimitError: a safety cap is exceeded.
         """
-        raise NotImplementedError  # there are no runs
+        raise NotImplementedError  # `require_length` returns no runs
 
     def read_box(
         self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Any
     ) -> bool:
-        """Fill an array with a box of the component, where that needs not the rest; say whether.
+        """Read a box of the component without the rest. Return False if the encoding cannot.
 
         Args:
             stored: the component's bytes.
-            offsets: where the box begins along each axis; it lies in the array.
-            sizes: how long it is.
-            target: (sizes) array of the component's elements, of any strides.
+            offsets: per axis the first index of the box, which is inside the array.
+            sizes: per axis its length.
+            target: array of shape `sizes` and the component's dtype, of any strides.
 
         Raises:
             EncodingError: the stored bytes are damaged.
@@ -234,30 +231,30 @@ class Encoding(abc.ABC):
     def encode(
         self, data: memoryview, *, level: int, frame_bytes: int | None = None
     ) -> Iterator[bytes | memoryview]:
-        """Yield the stored form of `data` (flat, bytes) in pieces; same bytes, same result.
+        """Yield the stored form of `data` (flat, bytes) in pieces; deterministic.
 
         Args:
             data: decoded bytes.
-            level: how hard to try, where that means something.
-            frame_bytes: how many bytes of `data` can be decoded without those before them, where
-                that means something; None for the encoding's own measure.
+            level: compression level, if the encoding has levels.
+            frame_bytes: decoded bytes per independent frame, if the encoding has frames; None for
+                its default.
         """
         raise UsageError("this encoding is only read", found=describe(self.name))
 
     def end(self, frames: Iterable[tuple[int, int]]) -> bytes:
-        """Return the table behind the pieces that `encode` gave, where there is one.
+        """Return the offset table that follows the pieces of `encode`, if `has_table`.
 
         Args:
-            frames: of each piece, its stored and its decoded length.
+            frames: stored and decoded length of each piece.
         """
-        raise NotImplementedError  # it has none
+        raise NotImplementedError  # only if `has_table`
 
 
 def require_equal_length(expected: int, found: int, message: str) -> None:
-    """Raise where something is not as long as it has to be.
+    """Check a length.
 
     Raises:
-        EncodingError: it is not.
+        EncodingError: it is not the expected one.
     """
     if found != expected:
         raise EncodingError(
@@ -266,10 +263,10 @@ def require_equal_length(expected: int, found: int, message: str) -> None:
 
 
 def require_decodable(length: int, limits: Limits) -> None:
-    """Raise where a component decodes to more than `Limits.decoded_bytes`.
+    """Check a decoded length against `Limits.decoded_bytes`.
 
     Raises:
-        LimitError: it does.
+        LimitError: it is larger.
     """
     if length > limits.decoded_bytes:
         raise LimitError(
@@ -281,7 +278,7 @@ def require_decodable(length: int, limits: Limits) -> None:
 
 
 def damaged(message: str, expected: str, found: str, section: str | None = None) -> EncodingError:
-    """Return the error for encoded data that is malformed."""
+    """Return the error for malformed encoded data."""
     return EncodingError(
         message,
         reason=Reason.ENCODING_MALFORMED,
@@ -292,7 +289,7 @@ def damaged(message: str, expected: str, found: str, section: str | None = None)
 
 
 def wrong_length(expected: int, found: str, *, is_long: bool = False) -> EncodingError:
-    """Return the error for encoded data of another decoded length."""
+    """Return the error for encoded data whose decoded length is not the expected one."""
     return EncodingError(
         f"encoded data decodes to too {'many' if is_long else 'few'} bytes",
         reason=Reason.DECODED_LONG if is_long else Reason.DECODED_SHORT,
@@ -303,22 +300,22 @@ def wrong_length(expected: int, found: str, *, is_long: bool = False) -> Encodin
 
 # --- The field `frames` of a component -------------------------------------------------------
 #
-# It says where the frames are, so that no reader has to look for them. Readers ignore fields they
-# do not know. Over a network the walk from header to header would cost a request for each frame,
-# and a few numbers in the manifest save it. The field is `[period, piece, lengths]`: frames hold
-# `piece` decoded bytes each, and anew behind each `period` of them; `lengths` are the stored bytes
-# of each frame, little-endian numbers of four bytes.
+# The offset table of a component's frames, as an additional field that other readers ignore.
+# Without it a reader on a network would need one request per frame to walk from header to header.
+# The field is `[period, piece, lengths]`: each frame holds `piece` decoded bytes, the last frame of
+# each `period` decoded bytes the remainder; `lengths` are the stored lengths of all frames, u32
+# little-endian.
 
 
 def listed_frames(period: int, piece: int, lengths: Sequence[int]) -> dict[str, object] | None:
-    """Return the component's field for frames that were written; None where it is of no use.
+    """Return the field `frames` of a written component; None if it would not pay.
 
-    So it is of few bytes, of one frame, and of frames so short that the field would be long.
+    It does not for a short component, a single frame, or frames so short that the field is long.
 
     Args:
-        period: decoded bytes after which frames begin anew.
-        piece: decoded bytes of a frame.
-        lengths: stored bytes of each frame, in order.
+        period: decoded bytes between two forced frame boundaries.
+        piece: decoded bytes per frame.
+        lengths: stored length of each frame, in order.
     """
     total, count = sum(lengths), len(lengths)
     if total < LEAST_LISTED_BYTES or count < 2 or total < count * _LEAST_FRAME_BYTES:
@@ -327,21 +324,21 @@ def listed_frames(period: int, piece: int, lengths: Sequence[int]) -> dict[str, 
 
 
 def runs_of_field(field: object, stored_length: int, decoded_length: int) -> Runs | None:
-    """Return the runs a field tells; None where it is none, or cannot be true.
+    """Return the offset table of a field `frames`; None if it is absent, malformed or impossible.
 
-    Whether it is true is seen when a frame is decoded, and by `verify`.
+    A possible but wrong table is detected when a frame is decoded, and by `verify`.
 
     Args:
-        field: what the manifest has.
-        stored_length: bytes of all frames.
-        decoded_length: bytes they decode to.
+        field: the value in the manifest.
+        stored_length: stored bytes of the component.
+        decoded_length: its decoded bytes.
     """
     match field:
         case [int(period), int(piece), bytes(lengths)] if 0 < piece <= period and lengths:
             pass
         case _:
             return None
-    # Counted before anything is made: a short field may claim any numbers.
+    # Compared before any allocation: a short field may claim any period and piece.
     whole, rest = divmod(decoded_length, period)
     per_period = -(-period // piece)
     if len(lengths) != 4 * (whole * per_period + -(-rest // piece)):

@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from ztensor.limits import Limits
 from ztensor.spec.encoding.base import Encoding, Stored, require_equal_length
 
-PIECE_BYTES = 1 << 20  # one read: it stays in the cache until the caller has looked at it
+PIECE_BYTES = 1 << 20  # one read: it stays in the CPU cache until the caller has used it
 
 
 class Raw(Encoding):
-    """Stored as it is; no cap applies, since every byte is in the file."""
+    """The identity; `Limits.decoded_bytes` does not apply, since every byte is in the file."""
 
     name = "raw"
     is_written = True
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse a stored length that is not the expected one."""
+        """Check that the stored length is the expected one."""
         message = "the stored length of a raw component is not its size"
         require_equal_length(expected_length, stored.length, message)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Copy the stored bytes to `destination`, which they fill exactly."""
+        """Copy the stored bytes to `destination`, which must be filled exactly."""
         self.require_length(stored, len(destination), limits)
         start = 0
         for piece in _pieces(stored):
@@ -40,7 +40,7 @@ class Raw(Encoding):
     def encode(
         self, data: memoryview, *, level: int, frame_bytes: int | None = None
     ) -> Iterator[memoryview]:
-        """Yield `data` itself; `level` and `frame_bytes` have no meaning here."""
+        """Yield `data` itself; `level` and `frame_bytes` are ignored."""
         yield data
 
 

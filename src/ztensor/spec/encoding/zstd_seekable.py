@@ -1,14 +1,13 @@
-"""`zt.zstd-seekable/1`: zstd frames of one decoded size, then a table that says where each lies.
+"""`zt.zstd-seekable/1`: zstd frames of equal decoded size, then their offset table (2.x).
 
 | at the end of the stored bytes | |
 | --- | --- |
-| `5E 2A 4D 18`, u32 | a skippable frame, and the length of what follows |
-| u32, u32 [, u32] for each entry | stored size, decoded size, perhaps part of a checksum |
-| u32, u8, `B1 EA 92 8F` | number of entries, descriptor, magic |
+| `5E 2A 4D 18`, u32 | a skippable frame, and the length of the rest |
+| u32, u32 [, u32] per frame | stored size, decoded size, optionally part of a checksum |
+| u32, u8, `B1 EA 92 8F` | number of frames, descriptor, magic |
 
-The table alone tells which frames some bytes are in, so that no others are read. It is believed as
-far as the bytes bear it out: sizes have to add up before anything is allocated, and each entry has
-to decode to exactly what it says.
+With the table a reader fetches only the frames of a slice. The table is not trusted: its sizes must
+add up before anything is allocated, and each frame must decode to exactly its entry's size.
 """
 
 from __future__ import annotations
@@ -38,27 +37,27 @@ FRAME_MOST = 16 << 20
 
 _HEAD, _ENTRY, _FOOT = struct.Struct("<4sI"), struct.Struct("<II"), struct.Struct("<IB4s")
 _SKIPPABLE, _MAGIC = bytes.fromhex("5E2A4D18"), bytes.fromhex("B1EA928F")
-_END_OF_ONE = _HEAD.size + _ENTRY.size + _FOOT.size  # the table of one frame
-_USUAL_RATIO = 64  # decoded to stored bytes; more is believed after a look at the frames
+_END_OF_ONE = _HEAD.size + _ENTRY.size + _FOOT.size  # bytes of the table of one frame
+_USUAL_RATIO = 64  # decoded to stored bytes; above it the frame headers are checked too
 
 
 class ZstdSeekable(Encoding):
     """Seekable zstd frames; thread-safe.
 
     Args:
-        zstd: what decodes frames.
+        zstd: the codec of the frames.
     """
 
     name = "zt.zstd-seekable/1"
-    is_written = False  # by this name: who asks for zstd gets it in files of 2.x
-    must_shrink = True  # what it makes no smaller is stored raw
+    is_written = False  # not by this name: the option `zstd` selects it in files of 2.x
+    must_shrink = True
     has_table = True
 
     def __init__(self, zstd: Zstd) -> None:
         self._zstd = zstd
 
     def table(self, stored: Stored, limits: Limits, expected_length: int | None = None) -> Runs:
-        """Return where each frame lies, checked as far as it can be without the frames.
+        """Parse the table, and check it as far as possible without the frames.
 
         Raises:
             EncodingError: there is no table, or it does not fit the stored bytes or the length.
@@ -90,21 +89,20 @@ class ZstdSeekable(Encoding):
                 "the table right behind the frames it lists",
                 f"{table.stored[-1]} bytes of frames, the table at {start}",
             )
-        # Frames of one size, all but the last; those without data are in nobody's way.
+        # All frames but the last have one decoded size; empty frames are allowed anywhere.
         if count > 1 and ((sizes[:-1] != sizes[np.argmax(sizes > 0)]) & (sizes[:-1] > 0)).any():
-            raise _broken("frames of one decoded size but for the last", "several sizes")
+            raise _broken("frames of one decoded size, except the last", "several sizes")
         total = table.decoded[-1]
         require_decodable(total, limits)
         if expected_length is not None and total != expected_length:
             is_long = total > expected_length
-            raise wrong_length(expected_length, f"{total} by the table", is_long=is_long)
+            raise wrong_length(expected_length, f"{total} in the table", is_long=is_long)
         return table
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs:
-        """Return which frames decode to which bytes.
+        """Return the offset table. Reads the table only, and frame headers above a high ratio.
 
-        Only the table is read. The frames are looked at where so many bytes would be much memory
-        for a lie.
+        A false table could otherwise make a reader allocate far more than the file contains.
         """
         table = self.table(stored, limits, expected_length)
         if expected_length > _USUAL_RATIO * stored.length:
@@ -117,11 +115,11 @@ class ZstdSeekable(Encoding):
         return Runs.joined(zip(table.stored[1:], table.decoded[1:], strict=True))
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly, frame after frame."""
+        """Decode into `destination` (flat, bytes, writable), frame by frame; fill it exactly."""
         length, total = stored.length - _END_OF_ONE, len(destination)
-        if length >= 0 and total <= FRAME_MOST:  # most have one frame
-            one = self.end([(length, total)])
-            if stored.read(length, len(one)) == one:
+        if length >= 0 and total <= FRAME_MOST:  # most components have one frame
+            table_of_one = self.end([(length, total)])
+            if stored.read(length, len(table_of_one)) == table_of_one:
                 self.decode_run(stored, 0, length, destination, limits)
                 return
         for _ in self._decode(stored, total, limits, lambda start, stop: destination[start:stop]):
@@ -130,10 +128,10 @@ class ZstdSeekable(Encoding):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, a frame at a time, new memory each."""
+        """Yield the decoded bytes in order, one frame at a time, each in new memory."""
 
         def new(start: int, stop: int) -> memoryview:
-            # Bounded beside what is decoded: an entry may claim 16 MiB over a few bytes.
+            # At most 16 MiB, even if an entry claims more than its frame holds.
             return memoryview(bytearray(stop - start))
 
         yield from filter(len, self._decode(stored, expected_length, limits, new))
@@ -145,7 +143,7 @@ class ZstdSeekable(Encoding):
         limits: Limits,
         target: Callable[[int, int], memoryview],
     ) -> Iterator[memoryview]:
-        """Decode entries one by one: each has to give exactly what the table says of it."""
+        """Decode frame by frame into `target(start, stop)`; each must have its entry's size."""
         table = self.table(stored, limits, expected_length)
         stored = hold(stored, 0, table.stored[-1])
         for (start, begin), (stop, end) in itertools.pairwise(zip(*table, strict=True)):
@@ -159,20 +157,20 @@ class ZstdSeekable(Encoding):
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` exactly with what the frames from `start` to `stop` decode to."""
+        """Decode the frames in `[start, stop)` into `destination`; fill it exactly."""
         try:
             self._zstd.decode_run(stored, start, stop, destination, limits)
         except EncodingError as error:
-            if error.reason is Reason.ENCODING_TRUNCATED:  # not the end of what is stored
+            if error.reason is Reason.ENCODING_TRUNCATED:  # the table follows: nothing is cut off
                 error.reason = Reason.ENCODING_MALFORMED
             raise
 
     def encode(
         self, data: memoryview, *, level: int, frame_bytes: int | None = None
     ) -> Iterator[bytes | memoryview]:
-        """Yield `data` (flat, bytes) as frames with a checksum each; no data, no frame.
+        """Yield `data` (flat, bytes) as frames with a checksum each; no frame for no data.
 
-        The table follows when all are made: see `end`.
+        The table is not included: see `end`.
         """
         if len(data):
             yield from self._zstd.encode(
@@ -180,14 +178,14 @@ class ZstdSeekable(Encoding):
             )
 
     def end(self, frames: Iterable[tuple[int, int]]) -> bytes:
-        """Return the table behind frames: the stored and the decoded length of each."""
+        """Return the table of frames, given as pairs of stored and decoded length."""
         entries = b"".join(_ENTRY.pack(*frame) for frame in frames)
         foot = _FOOT.pack(len(entries) // _ENTRY.size, 0, _MAGIC)
         return _HEAD.pack(_SKIPPABLE, len(entries) + len(foot)) + entries + foot
 
 
 def _sums(sizes: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> array[int]:
-    """Return where frames of these sizes begin, and where the last ends."""
+    """Return the offsets of frames from their sizes: 0, then the end of each."""
     return array(
         "Q", np.cumsum(np.append(np.zeros(1, np.uint64), sizes), dtype=np.uint64).tobytes()
     )

@@ -1,12 +1,12 @@
 """Components to arrays: the size equations and the rules of each layout; one file per layout.
 
 Read `base.py` (the contract), `elements.py` (stored bytes to typed arrays and back), `dense.py`,
-`sparse.py` (what both sparse ones share, and what 2.x asks of them), `sparse_csr.py`,
-`sparse_coo.py` and `quantized_group.py`. What is known of components before they are read is here.
-`LAYOUTS` is the table, with the layouts of other packages: those of 2.x for quantized tensors
-and those of GGUF and SciPy. A format that is not in it is listed and its components read, but it
-has no dense value. Nothing here reads files; what comes in are objects of the manifest and decoded
-arrays.
+`sparse.py` (rules of both sparse layouts, in 1.x and in 2.x), `sparse_csr.py`, `sparse_coo.py` and
+`quantized_group.py`. The functions of this file derive decoded lengths before any byte is read.
+`LAYOUTS` is the table, with the layouts of other packages: the quantized layouts of 2.x, and the
+layouts of GGUF and SciPy. An object of a layout that is not in it is listed and its components can
+be read, but it has no dense value. Nothing here reads files: the inputs are objects of the
+manifest and decoded arrays.
 """
 
 from __future__ import annotations
@@ -33,24 +33,27 @@ LAYOUTS: Registry[str, Layout] = Registry(
 
 
 def roles_in_order(tensor_object: TensorObject) -> list[str]:
-    """Return an object's roles, those first that tell how long others are."""
+    """Return an object's roles in reading order: a role that gives others' lengths comes first."""
     layout = LAYOUTS.get(tensor_object.format)
     first = layout.read_order if layout is not None else ()
     return [*first, *(role for role in tensor_object.components if role not in first)]
 
 
 def known_entries(tensor_object: TensorObject) -> int | None:
-    """Return how many values an object has where they share bytes, and only coordinates tell."""
+    """Return the number of values of a `sparse_coo` object if they share bytes; None otherwise.
+
+    Packed values leave the count open by a padded element; the coordinates give it exactly.
+    """
     values = tensor_object.components.get("values")
     if tensor_object.format != "sparse_coo" or values is None or not tensor_object.shape:
         return None
     if values.logical is None or values.logical.elements_per_storage == 1:
-        return None  # they tell it themselves
+        return None  # the length of the values gives their number
     return tensor_object.components["coords"].known_count(len(tensor_object.shape))
 
 
 def known_length(tensor_object: TensorObject, role: str) -> int | None:
-    """Return the decoded length of a component as far as the manifest and the layout tell it."""
+    """Return the decoded length of a component; None if neither manifest nor layout give it."""
     known = tensor_object.components[role].known_decoded_length
     layout = LAYOUTS.get(tensor_object.format)
     if known is None and layout is not None:

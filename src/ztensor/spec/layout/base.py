@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Indices = range | np.ndarray[Any, np.dtype[np.intp]]
-# Component by role, shape (None for a flat one of unknown size) and entries, as
-# `Layout.expected_length` takes them.
+# `(role, shape, entries) -> component`: a shape of None is flat and of unknown size; `entries` as
+# in `Layout.expected_length`.
 Part = Callable[..., "LazyArray"]
 
 _MOST_NAMED = 8  # roles that a message names
@@ -31,8 +31,8 @@ class View(NamedTuple):
 
     Attributes:
         shape: the logical shape.
-        arrays: role to typed array; flat, except that the components of objects a caller made
-            may have any shape.
+        arrays: role to typed array; flat if decoded from a file, of any shape in objects that a
+            caller built.
         attributes: the object's attributes.
     """
 
@@ -42,10 +42,10 @@ class View(NamedTuple):
 
 
 class Watch(Protocol):
-    """Checks one component as its elements go by, so that nothing has to be held."""
+    """A streaming check of one component, block by block, in constant memory."""
 
     def feed(self, block: Array) -> None:
-        """Take the next elements.
+        """Check the next elements.
 
         Raises:
             LayoutError: they break a rule.
@@ -53,38 +53,38 @@ class Watch(Protocol):
         ...
 
     def finish(self, counts: Mapping[str, int]) -> None:
-        """Check what only the end shows.
+        """Check the rules that need the whole component.
 
         Args:
-            counts: how many elements every component turned out to have.
+            counts: role to number of elements.
 
         Raises:
-            LayoutError: they break a rule.
+            LayoutError: the component breaks a rule.
         """
         ...
 
 
 class LazyArray(Protocol):
-    """A component that is read only where it is indexed."""
+    """A component whose elements are read when they are indexed."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
     def __getitem__(self, key: Any) -> Any:
-        """Return the part that NumPy returns for this index; a view where it can be one."""
+        """Return the elements that NumPy returns for this index; a view if possible."""
         ...
 
     def owned(self, key: Any) -> Any:
-        """Return the same part, as memory of its own."""
+        """Return the same elements as a copy."""
         ...
 
 
 class Rows(abc.ABC):
-    """Cuts rows out of one object, of whose components it reads only what they need.
+    """Row selection on one object: reads only the needed elements of each component.
 
     Args:
-        tensor_object: the object, which `check_object` found no fault with.
-        part: gives a component of it: `part(role, shape, entries)`; reads nothing yet.
+        tensor_object: an object that passed `check_object`.
+        part: `part(role, shape, entries)` returns a component as a `LazyArray`.
     """
 
     def __init__(self, tensor_object: TensorObject, part: Part) -> None:
@@ -92,29 +92,32 @@ class Rows(abc.ABC):
 
     @property
     def unit(self) -> int:
-        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        """Return the granularity: selections begin and end at multiples of so many rows."""
         return 1
 
     @abc.abstractmethod
     def cut(self, rows: Indices) -> dict[str, Array]:
-        """Return the components of an object of some rows: indices along the first axis.
+        """Return role to array for the object of the selected rows.
+
+        Args:
+            rows: indices along the first axis.
 
         Raises:
-            ArgumentValueError: such rows cannot be cut out.
+            ArgumentValueError: the rows cannot be selected.
             LayoutError: a structural rule is broken.
         """
 
 
 class Layout(abc.ABC):
-    """What one `format` means.
+    """The meaning of one `format` (1.2 section 3): its roles, size rules and dense value.
 
     Attributes:
         name: the manifest's word.
-        section: where the layout is specified, for messages.
-        main_role: the role whose elements are the object's own: it carries the logical type.
-        read_order: the required roles, those first whose content tells how long others are.
-        index_roles: the roles that hold indices: integers, written as u64.
-        has_row_bytes: the bytes of `data` are those of the rows, one row after the other.
+        section: the specification's section, for messages.
+        main_role: the role of the object's own elements, which have its logical type.
+        read_order: the required roles; a role whose content gives others' lengths comes first.
+        index_roles: the roles of indices: integers, written as u64.
+        has_row_bytes: the bytes of `data` are the bytes of the rows, in order.
     """
 
     name: str
@@ -125,9 +128,9 @@ class Layout(abc.ABC):
     has_row_bytes: bool = False
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
-        """Return what the manifest alone shows to be wrong; paths start at the object."""
+        """Return the problems that the manifest alone shows; paths start at the object."""
         problems = check_components(tensor_object, self.read_order, self.section)
-        for role in self.index_roles:  # 1.2 orders u64, 1.1 allows any integer: any is read
+        for role in self.index_roles:  # 1.2 asks for u64, 1.1 for any integer: any is accepted
             component = tensor_object.components.get(role)
             storage = None if component is None else component.storage
             if component is not None and (
@@ -142,45 +145,45 @@ class Layout(abc.ABC):
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
-        """Return how many bytes a component must decode to; None where nothing tells.
+        """Return the number of bytes that a component must decode to; None if it is unknown.
 
         Args:
-            tensor_object: an object `check_object` found no fault with.
+            tensor_object: an object that passed `check_object`.
             role: one of its components.
-            entries: what `entries_told` gave for a component before it in `read_order`.
+            entries: the result of `entries_told` for an earlier role of `read_order`.
         """
         del entries
         return tensor_object.components[role].known_decoded_length
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
-        """Return the entry count that this component reveals for the later ones, or None.
+        """Return the entry count of the later roles, if this component gives it; else None.
 
         Args:
             role: the component that was decoded.
-            count: how many elements it has.
-            last: its last element, 0 where it has none.
+            count: its number of elements.
+            last: its last element; 0 if it is empty.
         """
         del role, count, last
         return None
 
     def watch(self, of: TensorObject | View, role: str, entries: int | None) -> Watch | None:
-        """Return a check over a component's elements; None where any values are good.
+        """Return a check of a component's elements; None if all values are valid.
 
         Args:
-            of: what has the shape and the attributes.
+            of: shape and attributes.
             role: the component.
-            entries: as `expected_length` takes them.
+            entries: as in `expected_length`.
         """
         del of, role, entries
         return None
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows | None:
-        """Return what cuts rows out of an object; None where the layout cannot."""
+        """Return the row selection of an object; None if the layout has none."""
         del tensor_object, part
         return None
 
     def require_valid(self, view: View) -> None:
-        """Raise where the arrays do not make what the layout promises.
+        """Check the structural rules of the layout.
 
         Raises:
             LayoutError: a structural rule is broken.
@@ -207,28 +210,28 @@ class Layout(abc.ABC):
 
 
 class Quantized(Layout):
-    """A layout whose dense value is computed of codes."""
+    """A layout whose dense value is computed from quantized codes."""
 
     @abc.abstractmethod
     def dequantize(
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
-        """Return the floats that an object stands for; a new array of its shape.
+        """Return the dequantized floats; a new array of the object's shape.
 
         Args:
             view: shape, components and attributes.
             dtype: `float16`, `bfloat16`, `float32` or `float64`.
-            threads: how many to use; by default as `ztensor.threads` says.
+            threads: number of threads; by default the setting of `ztensor.threads`.
 
         Raises:
             LayoutError: attributes or sizes break a rule of the layout.
-            UnsupportedError: this release does not know the scheme, or the type of blocks.
+            UnsupportedError: this release does not know the scheme, or the block type.
             LimitError: the result does not fit into memory.
             ArgumentValueError: another `dtype`.
         """
 
     def float_attributes(self, attributes: Mapping[str, object]) -> dict[str, object]:
-        """Return the attributes that the dequantized object keeps: all that say nothing of codes.
+        """Return the attributes of the dequantized object: all except those of the scheme.
 
         Raises:
             UnsupportedError: this release cannot dequantize the object.
@@ -236,17 +239,17 @@ class Quantized(Layout):
         return dict(attributes)
 
     def integers(self, view: View) -> Array:
-        """Return the codes of an object, one byte each; a new array.
+        """Return the codes, uint8 or int8, one per element; a new array.
 
         Raises:
-            UsageError: they are not integers in groups.
+            UsageError: the codes are not integers in groups.
             LayoutError: attributes or sizes break a rule of the layout.
             UnsupportedError: this release does not know the scheme.
             LimitError: the result does not fit into memory.
         """
         del view
         raise UsageError(
-            "this is for quantized_group tensors; those of gguf have dequantize()",
+            "only quantized_group tensors have integer codes; call dequantize()",
             found=f"format {describe(self.name)}",
         )
 
@@ -258,7 +261,7 @@ class Quantized(Layout):
 def broken(
     reason: Reason, message: str, expected: str, found: object, section: str, role: str = ""
 ) -> LayoutError:
-    """Return the error for components that do not make what their layout promises."""
+    """Return the error for components that break a rule of their layout."""
     about = {"expected": expected, "found": str(found), "section": section}
     return LayoutError(message, reason=reason, component=role or None, **about)
 
@@ -277,7 +280,7 @@ def _named(roles: Iterable[str]) -> str:
 def check_components(
     tensor_object: TensorObject, required: Iterable[str], section: str
 ) -> list[Problem]:
-    """Return problems of missing roles, and of byte lengths that are no whole elements."""
+    """Return problems of missing roles, and of byte lengths that end inside an element."""
     components = tensor_object.components
     found = _named(components)
     problems = [
@@ -300,7 +303,7 @@ def check_components(
 
 
 def check_decoded_length(role: str, component: Component) -> list[Problem]:
-    """Return a problem where a raw component's `uncompressed_length` differs from its length."""
+    """Return a problem if a raw component's `uncompressed_length` is not its length."""
     declared = component.decoded_length
     if component.encoding != "raw" or declared is None or declared == component.length:
         return []
@@ -312,7 +315,7 @@ def check_decoded_length(role: str, component: Component) -> list[Problem]:
 def check_length(
     role: str, component: Component, expected: int, why: str, section: str
 ) -> list[Problem]:
-    """Return a problem where the manifest gives another decoded length than the layout needs."""
+    """Return a problem if the manifest's decoded length is not the one the layout needs."""
     length = component.known_decoded_length
     if length is None or length == expected:
         return []
@@ -321,7 +324,7 @@ def check_length(
 
 
 def row_count(rows: Indices) -> int:
-    """Return how many rows an index selects."""
-    if isinstance(rows, range):  # it may be longer than len() can say
+    """Return the number of rows that an index selects."""
+    if isinstance(rows, range):  # len() raises OverflowError above 2^63 - 1
         return (rows[-1] - rows[0]) // rows.step + 1 if rows else 0
     return rows.size

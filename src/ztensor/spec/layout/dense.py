@@ -13,7 +13,7 @@ MAX_RANK = 64  # NumPy's own
 
 
 class Dense(Layout):
-    """The layout `dense`; further components beside `data` are kept and listed."""
+    """The layout `dense` (1.2 section 3); components other than `data` are kept and listed."""
 
     name = "dense"
     section = "1.2 section 3, dense"
@@ -22,7 +22,7 @@ class Dense(Layout):
     has_row_bytes = True
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
-        """Return problems with the roles and with the size equation."""
+        """Return problems with the roles and with the size equation (1.2 section 2)."""
         if problems := super().check_object(tensor_object):
             return problems
         component = tensor_object.components["data"]
@@ -35,7 +35,7 @@ class Dense(Layout):
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None = None
     ) -> int | None:
-        """Return `product(shape) * ratio * width` for `data`, where the types are known."""
+        """Return `product(shape) * ratio * width` for `data`, if its types are known."""
         del entries
         component = tensor_object.components[role]
         size = None
@@ -48,7 +48,7 @@ class Dense(Layout):
         flat, data = self.flat(view), view.arrays["data"]
         if len(view.shape) > MAX_RANK:
             raise LimitError(
-                "NumPy holds no array of so many dimensions; read the flat component 'data'",
+                "too many dimensions for a NumPy array; read the flat component 'data'",
                 reason=Reason.LIMIT_RANK,
                 expected=f"at most {MAX_RANK}",
                 found=str(len(view.shape)),
@@ -57,14 +57,14 @@ class Dense(Layout):
             return data
         try:
             return flat.reshape(view.shape)
-        except ValueError as error:  # a zero-size shape whose other dimensions NumPy cannot hold
+        except ValueError as error:  # an empty shape with a dimension of 2^63 or more
             raise too_large(view.shape, data.dtype) from error
 
     def flat(self, view: View) -> Array:
-        """Return the elements of `data` in a row, as many as the shape has; a view.
+        """Return the elements of `data` without padding, (count,); a view.
 
         Raises:
-            LayoutError: there are more or fewer.
+            LayoutError: their number is not the shape's.
         """
         self.require_valid(view)
         flat, count = view.arrays["data"].reshape(-1), element_count(view.shape)
@@ -72,8 +72,8 @@ class Dense(Layout):
             flat = flat[:count]  # the last byte's upper half is padding
         if flat.size != count:
             message = (
-                "the data has another number of elements than the shape; "
-                "its flat elements are in the component 'data'"
+                "the number of elements is not the shape's; "
+                "the flat elements are in the component 'data'"
             )
             expected = f"{describe(count)} for shape {describe(view.shape)}"
             raise broken(Reason.SIZE_MISMATCH, message, expected, flat.size, SECTION)

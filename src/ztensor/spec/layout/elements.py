@@ -1,6 +1,6 @@
-"""Decoded bytes to typed arrays and back: the one place that knows element types in NumPy.
+"""Decoded bytes to typed arrays and back: the only file that maps element types to NumPy dtypes.
 
-bfloat16, fp8 and fp4 are the types of ml_dtypes, which is imported when the first of them is met.
+bfloat16, fp8 and fp4 are the types of ml_dtypes, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES,
 from ztensor.spec.model.manifest import Component
 
 HOST_ORDER = sys.byteorder
-# Arrays that must be rearranged are stored in blocks about this long, so that no second array of
-# their size is needed.
+# An array that needs a copy (of its order or byte order) is stored block by block, so that no
+# second array of its size is needed.
 BLOCK_BYTES = 8 << 20
 
 _SECTION = "1.2 section 2"
@@ -38,25 +38,25 @@ _SPELLED: dict[np.dtype[Any], tuple[str, str | None]] = {}
 
 @functools.cache
 def numpy_dtype(long_name: str) -> np.dtype[Any]:
-    """Return the NumPy type of an element type's long name, in native byte order."""
+    """Return the NumPy dtype of a long name (`float32`, `bfloat16`), in native byte order."""
     try:
         return np.dtype(long_name)
     except (TypeError, ValueError):  # a surrogate in a name is a UnicodeEncodeError
         import ml_dtypes
 
-        found = getattr(ml_dtypes, long_name, None)
-        if found is None:
+        scalar_type = getattr(ml_dtypes, long_name, None)
+        if scalar_type is None:
             raise UnsupportedError(
                 "neither NumPy nor ml_dtypes has the element type",
                 reason=Reason.UNKNOWN_TYPE,
                 found=describe(long_name),
             ) from None
-        dtype: np.dtype[Any] = np.dtype(found)
+        dtype: np.dtype[Any] = np.dtype(scalar_type)
         return dtype
 
 
 def storage_dtype(component: Component) -> np.dtype[Any]:
-    """Return the NumPy type of a component's storage elements, in native byte order.
+    """Return the NumPy dtype of a component's storage elements, in native byte order.
 
     Raises:
         UnsupportedError: the storage type is unknown.
@@ -74,21 +74,21 @@ def storage_dtype(component: Component) -> np.dtype[Any]:
 
 
 def require_known(component: Component) -> None:
-    """Raise where the component's elements cannot be given a type.
+    """Check that the component's elements have a NumPy dtype.
 
     Raises:
-        UnsupportedError: the storage type is unknown, or the type is and may not be read as that.
+        UnsupportedError: the storage type is unknown; or, in 2.x, the logical type is.
         LayoutError: the logical type is defined on another storage type.
     """
     storage_dtype(component)
     logical = component.logical
     if logical is None and component.type is not None:
         try:
-            LOGICAL_TYPES[component.type]  # says what is wrong with a plugin
+            LOGICAL_TYPES[component.type]  # a plugin that fails to load raises here
         except KeyError:
             if component.is_exact:
                 raise UnsupportedError(
-                    "the type is unknown, and its elements may be anything",
+                    "the logical type is unknown",
                     reason=Reason.UNKNOWN_TYPE,
                     expected=f"one of {', '.join(LOGICAL_TYPES)}",
                     found=describe(component.type),
@@ -101,7 +101,7 @@ def require_known(component: Component) -> None:
 
 
 def result_dtype(component: Component) -> np.dtype[Any]:
-    """Return the NumPy type `typed_array` gives: the logical one where it is known.
+    """Return the dtype of `typed_array`: the logical type's if it is known, else the storage's.
 
     Raises:
         UnsupportedError: the storage type is unknown.
@@ -113,14 +113,13 @@ def result_dtype(component: Component) -> np.dtype[Any]:
 
 
 def typed_array(component: Component, data: memoryview | Array) -> Array:
-    """Return decoded bytes as a flat array of the component's elements.
+    """Return decoded bytes as a flat array of the component's elements, (count,).
 
-    Known logical types give their own elements, unknown ones the storage elements. A view where
-    nothing has to change; a copy where bytes are swapped, 4-bit values unpacked, or the true
-    bytes of 0.1 normalised.
+    The dtype is `result_dtype`. A view; or a copy, if bytes are swapped, 4-bit values unpacked, or
+    the true bytes of 0.1 normalised.
 
     Args:
-        component: what the bytes are.
+        component: types and byte order.
         data: the decoded bytes.
 
     Raises:
@@ -150,19 +149,19 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
 
 
 def is_copy(array: Array, data: memoryview) -> bool:
-    """Return whether elements that `typed_array` made are no view of the bytes."""
+    """Return whether a result of `typed_array` does not share memory with the bytes."""
     return not np.may_share_memory(array, np.asarray(data))
 
 
 def require_bools(stored: Array, position: int = 0) -> None:
-    """Raise where a byte is neither 0 nor 1.
+    """Check that every byte is 0 or 1 (1.2 section 2, Storage types).
 
     Args:
-        stored: the bytes.
-        position: where in the component they begin, for the message.
+        stored: the bytes, uint8.
+        position: offset of the first byte in the component, for the message.
 
     Raises:
-        FormatError: one is.
+        FormatError: a byte is neither.
     """
     if not stored.size or stored.max() <= 1:
         return
@@ -176,7 +175,7 @@ def require_bools(stored: Array, position: int = 0) -> None:
 
 
 def checked_bools(chunks: Iterable[memoryview]) -> Iterator[memoryview]:
-    """Yield the decoded bytes of bools, for a file in which they are 0 or 1.
+    """Yield decoded chunks of bools unchanged, each after its check.
 
     Raises:
         FormatError: a byte is neither.
@@ -189,13 +188,13 @@ def checked_bools(chunks: Iterable[memoryview]) -> Iterator[memoryview]:
 
 
 def whole_elements(component: Component, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
-    """Yield decoded bytes that come in any pieces in pieces of whole elements, none of them empty.
+    """Yield the same bytes in chunks that hold whole elements and are not empty.
 
     Raises:
         UnsupportedError: the storage type is unknown.
         LayoutError: the bytes end inside an element.
     """
-    width = component.width or storage_dtype(component).itemsize  # which says what is unknown
+    width = component.width or storage_dtype(component).itemsize  # raises for an unknown type
     rest = b""
     for chunk in chunks:
         data = memoryview(rest + bytes(chunk)) if rest else chunk
@@ -235,14 +234,14 @@ def _pack(values: Array, per_byte: int) -> Array:
 
 
 def spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
-    """Return storage type and logical type that hold a NumPy type.
+    """Return the names of storage type and logical type (None if equal) for a NumPy dtype.
 
     Raises:
-        NotRepresentableError: no zTensor type holds it; the message says what would.
+        NotRepresentableError: no zTensor type holds it; the message names a conversion.
     """
     spelled = _SPELLED.get(dtype)
     if spelled is None:
-        spelled = _SPELLED[dtype] = _spell(dtype)  # looking up a type's name takes NumPy 3 us
+        spelled = _SPELLED[dtype] = _spell(dtype)  # `dtype.name` takes 3 us
     return spelled
 
 
@@ -251,19 +250,19 @@ def _spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
     storage = BY_LONG_NAME.get(name)
     if storage is not None:
         return storage.name, None
-    for logical in LOGICAL_TYPES.values():  # open: more may be registered at any time
+    for logical in LOGICAL_TYPES.values():  # an open registry: no reverse table is kept
         if logical.long_name == name:
             return logical.dtype, logical.name
     known = [*BY_LONG_NAME, *(logical.long_name for logical in LOGICAL_TYPES.values())]
     raise NotRepresentableError(
-        "no zTensor type holds elements of this NumPy type; " + _advice(dtype),
+        "no zTensor type holds elements of this NumPy dtype; " + _advice(dtype),
         expected=f"one of {', '.join(known)}",
         found=describe(str(dtype)),
         section=_SECTION,
     )
 
 
-_ADVICE = {  # by the kinds that NumPy's types have
+_ADVICE = {  # by `dtype.kind`
     "mM": "store array.view('int64') and the unit as an attribute",
     "SUT": "store the text as an attribute, or its bytes as uint8",
     "O": "objects are never stored; give the array a numeric type with astype",
@@ -280,9 +279,9 @@ def _advice(dtype: np.dtype[Any]) -> str:
     return "convert it with astype, or store its bytes with view('uint8')"
 
 
-@functools.cache  # of element types there are few, and each tensor asks for its own
+@functools.cache  # there are few dtypes, and every tensor asks
 def is_stored_as_is(dtype: np.dtype[Any]) -> bool:
-    """Return whether the elements lie in memory as they lie in a file: whole, little-endian.
+    """Return whether the bytes in memory are the stored bytes: unpacked and little-endian.
 
     Raises:
         NotRepresentableError: no zTensor type holds the elements.
@@ -294,7 +293,7 @@ def is_stored_as_is(dtype: np.dtype[Any]) -> bool:
 
 
 def stored_form(array: Array) -> Array:
-    """Return the flat little-endian storage elements of an array; a copy only where it must be.
+    """Return the little-endian storage elements of an array, flat; a view if possible.
 
     Raises:
         NotRepresentableError: no zTensor type holds the elements.
@@ -310,9 +309,9 @@ def stored_form(array: Array) -> Array:
 
 
 def _swapped(flat: Array) -> Array:
-    """Return a flat array with the bytes of every number reversed, of a complex one in halves.
+    """Return a flat array with the bytes of every number (real or imaginary part) reversed.
 
-    As integers: old releases of ml_dtypes leave the bytes of bfloat16 as they are.
+    Swapped as integers: old releases of ml_dtypes do not swap bfloat16.
     """
     width = flat.itemsize // 2 if flat.dtype.kind == "c" else flat.itemsize
     swapped: Array = flat.view(f"u{width}").byteswap().view(flat.dtype)
@@ -320,16 +319,16 @@ def _swapped(flat: Array) -> Array:
 
 
 class Blocks:
-    """An array cut into blocks that lie one behind the other in C's order.
+    """A partition of an array into blocks that are contiguous in C order.
 
-    A block is some neighbours along one axis, whole in the axes behind it and single in those
-    before: the first axis, or the first whose rows are not too long.
+    A block is a range of one axis, full along later axes and of length 1 along earlier ones. That
+    axis is the first one, or the first whose rows fit into a block.
 
     Args:
-        shape: the array's.
+        shape: the array's shape.
         width: bytes of an element.
         most: bytes of a block.
-        steps: what no block cuts, along each axis, even where it becomes longer then; () for 1.
+        steps: granularity of the cuts along each axis, which overrules `most`; () for 1.
     """
 
     def __init__(
@@ -347,7 +346,7 @@ class Blocks:
         self._block = max(step, most // max(row, 1) // step * step) * row
 
     def ends(self) -> numbers[int]:
-        """Return where the blocks end, 0 before them: as many numbers as there are blocks."""
+        """Return the offsets of the blocks in bytes: 0, then the end of each block."""
         ends, slab, block = numbers("Q", [0]), self._slab, self._block
         for start in range(0, self.nbytes, slab or 1):
             ends.extend(start + min(end, slab) for end in range(block, slab + block, block))
@@ -358,7 +357,7 @@ class Blocks:
         return self._row * self.shape[self._axis] if self.shape else self.nbytes
 
     def place(self, start: int, stop: int) -> tuple[slice, ...]:
-        """Return where in the array the block is whose bytes these are."""
+        """Return the index of the block that consists of these bytes."""
         if not self.shape:
             return ()
         lead, within = divmod(start, self._slab)
@@ -371,7 +370,7 @@ class Blocks:
 
     @staticmethod
     def whole(array: Array) -> Array:
-        """Return the flat little-endian storage elements of an array; a copy where it must be."""
+        """Return the little-endian storage elements of an array, flat; a view if possible."""
         return stored_form(array)
 
     @classmethod
@@ -382,12 +381,12 @@ class Blocks:
         if array.flags.c_contiguous and is_stored_as_is(array.dtype):
             yield array.reshape(-1).view(np.uint8).data
             return
-        array = array.squeeze()  # an axis of one element is no place to cut
+        array = array.squeeze()  # an axis of length 1 cannot be cut
         logical = spell(array.dtype)[1]
         per_byte = 1 if logical is None else LOGICAL_TYPES[logical].elements_per_storage
-        # Elements that share a byte are never cut apart.
+        # Elements that share a byte stay in one block.
         rows = [element_count(array.shape[axis + 1 :]) for axis in range(array.ndim)]
         steps = [1 if row % per_byte == 0 else per_byte for row in rows]
-        cut = cls(array.shape, array.itemsize, BLOCK_BYTES, steps)
-        for start, stop in itertools.pairwise(cut.ends()):
-            yield stored_form(array[cut.place(start, stop)]).view(np.uint8).data
+        blocks = cls(array.shape, array.itemsize, BLOCK_BYTES, steps)
+        for start, stop in itertools.pairwise(blocks.ends()):
+            yield stored_form(array[blocks.place(start, stop)]).view(np.uint8).data

@@ -2,13 +2,13 @@
 
 | role | elements |
 | --- | --- |
-| `packed_weight` | quantized values, several to an element |
-| `scales` | a factor for each group |
-| `zeros` | a zero-point for each group, or one for all |
-| `g_idx`, `codebook`, `global_scale` | where the attributes ask for them |
+| `packed_weight` | quantized values, several per element |
+| `scales` | a factor per group |
+| `zeros` | a zero-point per group, or a single one |
+| `g_idx`, `codebook`, `global_scale` | if the attributes ask for them |
 
-How values are packed and grouped stands in the object's attributes; the arithmetic is found by the
-layout's name.
+The object's attributes give packing and grouping. The arithmetic is in another package, which the
+table below names.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ DEQUANTIZERS: Registry[str, Any] = Registry(
 
 
 class QuantizedGroup(Quantized):
-    """The layout `quantized_group`; further components are kept, and listed where unknown.
+    """The layout `quantized_group` (1.2 section 3); other components are kept and listed.
 
-    No equation ties the parts to the shape. Attributes are open, and checked when they are used.
+    No equation relates the components to the shape. Attributes are open and checked on use.
     """
 
     name = "quantized_group"
@@ -47,12 +47,12 @@ class QuantizedGroup(Quantized):
     def dequantize(
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
-        """Return the floats that the codes stand for; a new array. See `Quantized`."""
+        """Return the dequantized floats; a new array. See `Quantized`."""
         floats: Array = DEQUANTIZERS[self.name].dequantize(view, dtype=dtype, threads=threads)
         return floats
 
     def float_attributes(self, attributes: Mapping[str, object]) -> dict[str, object]:
-        """Return all attributes but those of the scheme. See `Quantized`."""
+        """Return the attributes except those of the scheme. See `Quantized`."""
         own: dict[str, object] = DEQUANTIZERS[self.name].float_attributes(attributes)
         return own
 
@@ -62,7 +62,7 @@ class QuantizedGroup(Quantized):
         return codes
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
-        """Return what cuts rows out where words and groups of all components end."""
+        """Return the row selection, at multiples of the packed words and groups."""
         rows: Rows = DEQUANTIZERS[self.name].rows(tensor_object, part)
         return rows
 

@@ -1,4 +1,4 @@
-"""What both sparse layouts share: index rules, counts, values put into zeros, the rules of 2.x."""
+"""The rules of both sparse layouts: index ranges, counts, scatter to dense, 2.x's order."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ztensor.spec.model.manifest import Component, TensorObject
 CSR_SECTION, COO_SECTION = "1.2 section 3, sparse_csr", "1.2 section 3, sparse_coo"
 _SECTIONS = {"indptr": CSR_SECTION, "indices": CSR_SECTION, "coords": COO_SECTION}
 _BLOCK = 1 << 20
-ANY_NUMBER = 1 << 63  # of indices of one axis: the values tell how many there are
+ANY_NUMBER = 1 << 63  # of indices per axis: `finish` compares it with the number of values
 
 
 class IndexWatch:
-    """Indices of one axis after another, `entries` of each, all inside the shape.
+    """A streaming range check of indices: `entries` for the first axis, then for the next.
 
     Args:
-        role: their component.
-        shape: the dimensions they count along.
-        entries: how many there are along each.
+        role: the component of the indices.
+        shape: the upper bound of the indices of each axis.
+        entries: number of indices per axis.
     """
 
     def __init__(self, role: str, shape: tuple[int, ...], entries: int) -> None:
@@ -33,24 +33,24 @@ class IndexWatch:
         self._position = 0
 
     def feed(self, block: Array) -> None:
-        """Check the next indices, which may run from one axis into the next."""
+        """Check the next indices; a block may span several axes."""
         while block.size and self._entries:
             axis, within = divmod(self._position, self._entries)
             if axis >= len(self._shape):
-                return  # too many: finish() says so
+                return  # too many indices: `finish` raises
             part = block[: self._entries - within]
             require_in_range(part, self._shape[axis], self._role, self._position)
             self._position += part.size
             block = block[part.size :]
 
     def finish(self, counts: Mapping[str, int]) -> None:
-        """Check that every value has an index along each axis."""
+        """Check that there is one index per value and axis."""
         expected = len(self._shape) * counts["values"]
         require_count(self._role, counts[self._role], expected)
 
 
 class PointerWatch:
-    """Row pointers: one more than rows, from 0, never falling, up to the number of values."""
+    """A streaming check of row pointers: rows + 1, ascending from 0 to the number of values."""
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -75,15 +75,15 @@ class PointerWatch:
 
 
 def require_rising(pointers: Array, least: int, position: int = 0) -> None:
-    """Raise where a row pointer is less than the one before it.
+    """Check that row pointers do not descend.
 
     Args:
-        pointers: some of them, one at least.
-        least: what is before them.
-        position: where in the component they begin, for the message.
+        pointers: consecutive pointers, at least one.
+        least: the pointer before them.
+        position: index of the first in the component, for the message.
 
     Raises:
-        LayoutError: one is.
+        LayoutError: a pointer is less than the one before it.
     """
     falls = np.flatnonzero(pointers[1:] < pointers[:-1]) + 1
     at = 0 if pointers[0] < least else int(falls[0]) if falls.size else None
@@ -93,16 +93,16 @@ def require_rising(pointers: Array, least: int, position: int = 0) -> None:
 
 
 def broken_pointers(expected: str, found: object) -> LayoutError:
-    """Return the error for row pointers that cannot be true."""
-    message = "the row pointers are broken"
+    """Return the error for invalid row pointers."""
+    message = "the row pointers are invalid"
     return broken(Reason.INDEX_POINTERS, message, expected, found, CSR_SECTION, "indptr")
 
 
 def require_count(role: str, count: int, expected: int) -> None:
-    """Raise unless a component has the number of elements the others ask for.
+    """Check a component's number of elements against the other components.
 
     Raises:
-        LayoutError: it has not.
+        LayoutError: it is not `expected`.
     """
     if count != expected:
         message = "the components disagree about the number of entries"
@@ -111,21 +111,21 @@ def require_count(role: str, count: int, expected: int) -> None:
 
 
 def require_in_range(indices: Array, bound: int, role: str, position: int = 0) -> None:
-    """Raise unless every index lies in `[0, bound)`.
+    """Check that every index is in `[0, bound)`.
 
     Args:
-        indices: the indices, of any integer type.
-        bound: the first value that is too large.
-        role: the component they belong to.
-        position: where in the component they begin, for the message.
+        indices: indices of any integer dtype.
+        bound: the exclusive upper bound; it may be beyond the dtype.
+        role: the component of the indices, for the message.
+        position: index of the first in the component, for the message.
 
     Raises:
-        LayoutError: one does not; the message gives the first.
+        LayoutError: an index is not; the message gives the first.
     """
     if indices.size == 0 or (indices.min() >= 0 and int(indices.max()) < bound):
         return
     wrong = indices < 0
-    if bound <= np.iinfo(indices.dtype).max:  # else only negative ones are wrong
+    if bound <= np.iinfo(indices.dtype).max:  # otherwise only negative indices are wrong
         wrong |= indices >= bound
     at = int(np.argmax(wrong))
     message, expected = "an index points outside the shape", f"0 <= index < {bound}"
@@ -134,32 +134,34 @@ def require_in_range(indices: Array, bound: int, role: str, position: int = 0) -
 
 
 class Sparse(Layout):
-    """A layout whose components agree about one number of entries."""
+    """A layout of values and their indices: both have the same number of entries."""
 
     main_role = "values"
 
     def check_counts(
         self, tensor_object: TensorObject, role: str, count: int | None
     ) -> list[Problem]:
-        """Return a problem where the values are not as many as the indices of a role.
+        """Return a problem if the manifest gives different entry counts for values and indices.
 
         Args:
             tensor_object: the object.
-            role: the indices.
-            count: how many entries they are of, as far as the manifest tells.
+            role: the component of the indices.
+            count: entries of that component; None if unknown.
         """
         values = tensor_object.components["values"]
         held, logical = values.known_count(), values.logical
         if held is None or count is None or held == count:
             return []
-        # Where several values share bytes, the indices tell how many of those in the last count.
+        # Of packed values the last byte may be padded: the indices give the exact count.
         if logical is not None and held - logical.elements_per_storage < count < held:
             return []
-        message = f"expected one number of entries, found {held} by 'values', {count} by {role!r}"
+        message = (
+            f"expected equal numbers of entries, found {held} in 'values', {count} in {role!r}"
+        )
         return [Problem(Reason.LAYOUT_COUNT, message, ("components",), self.section)]
 
     def length_of(self, component: Component, count: int | None, per_entry: int = 1) -> int | None:
-        """Return the decoded length of so many entries; without a count, what the manifest has."""
+        """Return the decoded length of `count` entries; without a count, the manifest's length."""
         storage, logical = component.storage, component.logical
         if count is None or storage is None or count < 0:
             return component.known_decoded_length
@@ -168,9 +170,14 @@ class Sparse(Layout):
 
 
 def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> Array:
-    """Return zeros of `shape` with the values put in; equal positions are added up.
+    """Return a new array of `shape`, zero except for the values; repeated positions are added up.
 
-    No text gives repeated positions a meaning; adding is what SciPy and PyTorch do.
+    No text gives repeated positions a meaning; SciPy and PyTorch add them up.
+
+    Args:
+        shape: the dense shape.
+        axes: per axis the indices, (count,) integers.
+        values: (count,) values.
 
     Raises:
         LimitError: the array does not fit into memory.
@@ -190,7 +197,7 @@ def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> A
     if first.size == flat.size:
         return result
     repeated, again = np.delete(flat, first), np.delete(values, first)
-    with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaNs are values like others
+    with np.errstate(over="ignore", invalid="ignore"):  # sums may overflow to infinity or NaN
         if target.dtype.kind in "biufc":
             (np.logical_or if target.dtype.kind == "b" else np.add).at(target, repeated, again)
             return result
@@ -203,16 +210,16 @@ def scatter(shape: tuple[int, ...], axes: tuple[Array, ...], values: Array) -> A
 
 
 def require_entries_once(layout: str, view: View) -> None:
-    """Raise unless each position of a sparse object is there once, and in order in `sparse_csr`.
+    """Check that positions are distinct and, in `sparse_csr`, that columns of a row ascend (2.x).
 
-    Memory: of `sparse_coo`, 24 bytes for each entry.
+    Memory: 24 bytes per entry of `sparse_coo`.
 
     Args:
         layout: `sparse_csr` or `sparse_coo`.
-        view: an object whose indices are checked as 1.x asks.
+        view: an object that passed `require_valid`.
 
     Raises:
-        LayoutError: a position comes twice, or the columns of a row do not rise.
+        LayoutError: a position is repeated, or the columns of a row do not ascend.
     """
     if layout == "sparse_csr":
         _require_rising(view.arrays["indices"].reshape(-1), view.arrays["indptr"].reshape(-1))
@@ -226,12 +233,12 @@ def _require_rising(indices: Array, pointers: Array) -> None:
         falls = np.flatnonzero(block[1:] <= block[:-1]) + (start + 1)
         if not falls.size:
             continue
-        # Where a row begins the columns begin anew.
+        # The first column of a row may be anything.
         places = np.searchsorted(pointers, falls.astype(pointers.dtype))
         wrong = falls[pointers[np.minimum(places, pointers.size - 1)] != falls]
         if wrong.size:
             at = int(wrong[0])
-            message, section = "the columns of a row do not rise", "the layout zt.sparse_csr/1"
+            message, section = "the columns of a row do not ascend", "the layout zt.sparse_csr/1"
             expected, reason = f"more than {indices[at - 1]} at position {at}", Reason.INDEX_ORDER
             raise broken(reason, message, expected, indices[at], section, "indices")
 
@@ -243,6 +250,6 @@ def _require_distinct(coords: Array) -> None:
         ordered = axis[order]
         is_same &= ordered[1:] == ordered[:-1]
     if is_same.any():
-        message, section = "a position comes twice", "the layout zt.sparse_coo/1"
-        expected, found = "each position once", "one a second time"
+        message, section = "a position is repeated", "the layout zt.sparse_coo/1"
+        expected, found = "distinct positions", "a position twice"
         raise broken(Reason.INDEX_ORDER, message, expected, found, section, "coords")

@@ -34,7 +34,7 @@ from ztensor.spec.model.manifest import TensorObject
 
 
 class SparseCoo(Sparse):
-    """The layout `sparse_coo`."""
+    """The layout `sparse_coo` (1.2 section 3)."""
 
     name = "sparse_coo"
     section = COO_SECTION
@@ -57,7 +57,7 @@ class SparseCoo(Sparse):
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
-        """Return the length from the other component's count, where one of them is known."""
+        """Return the length from the other component's count, if either is known."""
         rank = len(tensor_object.shape)
         if role not in self.read_order:
             return super().expected_length(tensor_object, role, entries)
@@ -69,29 +69,29 @@ class SparseCoo(Sparse):
         return self.length_of(component, entries, rank if role == "coords" else 1)
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
-        """Return the number of values once they are known."""
+        """Return the number of values, which `coords` has per axis."""
         del last
         return count if role == "values" else None
 
     def watch(self, of: TensorObject | View, role: str, entries: int | None) -> Watch | None:
-        """Return the range check of coordinates, axis after axis."""
+        """Return the range check of the coordinates, axis by axis."""
         if role != "coords" or entries is None:
             return None
         return IndexWatch("coords", of.shape, entries)
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
-        """Return what cuts rows out of an object."""
+        """Return the row selection of an object."""
         return CooRows(tensor_object, part)
 
     def to_dense(self, view: View) -> Array:
-        """Return the array with zeros filled in; values at one position are added up."""
+        """Return the dense array; values at the same position are added up."""
         self.require_valid(view)
         values, coords = (view.arrays[role].reshape(-1) for role in self.read_order)
         return scatter(view.shape, tuple(coords.reshape(len(view.shape), values.size)), values)
 
 
 class CooRows(Rows):
-    """Rows of `sparse_coo`: all coordinates of the first axis are read, of the rest what is in it.
+    """Row selection on `sparse_coo`: reads all coordinates of axis 0, and the selected entries.
 
     Entries keep their order.
     """
@@ -103,15 +103,15 @@ class CooRows(Rows):
         if count is None:
             count = self.object.components["values"].known_count()
         values = self.part("values", None if count is None else (count,), count)
-        (count,) = values.shape  # compressed, nothing but decoding tells
+        (count,) = values.shape  # both compressed: known after decoding only
         return self.part("coords", (rank, count), count), values
 
     def cut(self, rows: Indices) -> dict[str, Array]:
-        """Return coordinates and values of some rows."""
+        """Return coordinates and values of the selected rows."""
         coords, values = self._parts
         along = coords.owned(0)
         require_in_range(along, self.shape[0], "coords")
-        place, new = _found(along, rows)
+        place, new = _selected(along, rows)
         where: slice | Array = place
         if place.size and (np.diff(place) == 1).all():
             where = slice(int(place[0]), int(place[-1]) + 1)
@@ -123,8 +123,16 @@ class CooRows(Rows):
         return {"coords": all_axes, "values": values[where]}
 
 
-def _found(along: Array, rows: Indices) -> tuple[Array, Array]:
-    """Return which entries lie in some rows, and in which of these each lies."""
+def _selected(along: Array, rows: Indices) -> tuple[Array, Array]:
+    """Return the entries in the selected rows, and the new row of each.
+
+    Args:
+        along: (entries,) row of each entry.
+        rows: the selection; a row that is selected twice repeats its entries.
+
+    Returns:
+        Indices of entries, ascending, and indices into `rows`, uint64: both (selected,).
+    """
     if isinstance(rows, range):  # an axis may be longer than int64
         low, high = sorted((rows[0], rows[-1])) if rows else (1, 0)
         place = np.flatnonzero((along >= low) & (along <= high))
@@ -135,7 +143,7 @@ def _found(along: Array, rows: Indices) -> tuple[Array, Array]:
     along = along.astype(np.intp)
     order = np.argsort(rows, kind="stable")
     first, last = (np.searchsorted(rows[order], along, side) for side in ("left", "right"))
-    counts = last - first  # a row may be asked for more than once
+    counts = last - first  # a row may be selected more than once
     place = np.repeat(np.arange(along.size), counts)
     within = np.arange(place.size) - np.repeat(np.cumsum(counts) - counts, counts)
     return place, order[np.repeat(first, counts) + within].astype(np.uint64)

@@ -3,7 +3,7 @@
 | role | elements |
 | --- | --- |
 | `indptr` | rows + 1 row pointers |
-| `indices` | a column for each value |
+| `indices` | the column of each value |
 | `values` | the values, row by row |
 """
 
@@ -39,7 +39,7 @@ from ztensor.spec.model.manifest import TensorObject
 
 
 class SparseCsr(Sparse):
-    """The layout `sparse_csr`."""
+    """The layout `sparse_csr` (1.2 section 3)."""
 
     name = "sparse_csr"
     section = CSR_SECTION
@@ -57,7 +57,7 @@ class SparseCsr(Sparse):
         components, rows = tensor_object.components, tensor_object.shape[0]
         width = components["indptr"].width
         if width is not None:
-            expected, why = (rows + 1) * width, f"{describe(rows)} rows and one more"
+            expected, why = (rows + 1) * width, f"the pointers of {describe(rows)} rows"
             problems = check_length("indptr", components["indptr"], expected, why, self.section)
         count = components["indices"].known_count()
         return problems + self.check_counts(tensor_object, "indices", count)
@@ -65,7 +65,7 @@ class SparseCsr(Sparse):
     def expected_length(
         self, tensor_object: TensorObject, role: str, entries: int | None
     ) -> int | None:
-        """Return the row pointers' length from the shape, the others' from the last pointer."""
+        """Return the length of `indptr` from the shape, of the others from the last pointer."""
         component = tensor_object.components[role]
         width = component.width
         if role == "indptr" and width is not None:
@@ -73,7 +73,7 @@ class SparseCsr(Sparse):
         return self.length_of(component, entries if role in self.read_order else None)
 
     def entries_told(self, role: str, count: int, last: int) -> int | None:
-        """Return the last row pointer, which is the number of values."""
+        """Return the last row pointer: the number of values."""
         del count
         return last if role == "indptr" else None
 
@@ -87,18 +87,18 @@ class SparseCsr(Sparse):
         return None
 
     def rows(self, tensor_object: TensorObject, part: Part) -> Rows:
-        """Return what cuts rows out of a matrix."""
+        """Return the row selection of a matrix."""
         return CsrRows(tensor_object, part)
 
     def require_valid(self, view: View) -> None:
-        """Raise unless pointers, columns and values make a matrix of the shape."""
+        """Check rank, pointers, columns and counts."""
         if len(view.shape) != 2:
-            message, found = "compressed sparse rows make a matrix", len(view.shape)
+            message, found = "a sparse_csr tensor is not a matrix", len(view.shape)
             raise broken(Reason.LAYOUT_RANK, message, "2 dimensions", found, self.section)
         super().require_valid(view)
 
     def to_dense(self, view: View) -> Array:
-        """Return the matrix with zeros filled in; values at one position are added up."""
+        """Return the dense matrix; values at the same position are added up."""
         self.require_valid(view)
         pointers, indices, values = (view.arrays[role].reshape(-1) for role in self.read_order)
         pointers = pointers.astype(np.int64)
@@ -107,7 +107,7 @@ class SparseCsr(Sparse):
 
 
 class CsrRows(Rows):
-    """Rows of `sparse_csr`: of the row pointers, columns and values those of the rows are read."""
+    """Row selection on `sparse_csr`: reads pointers, columns and values of the rows only."""
 
     @cached_property
     def _pointers(self) -> LazyArray:
@@ -118,7 +118,7 @@ class CsrRows(Rows):
         count = self.object.components["indices"].known_count()
         if count is None:
             count = self.object.components["values"].known_count()
-        if count is None:  # compressed, and nothing but the last pointer tells
+        if count is None:  # both compressed: the last pointer gives the count
             count = int(self._pointers.owned(self.shape[0]))
             if count < 0:
                 raise broken_pointers("0 or more as the last", count)
@@ -130,7 +130,7 @@ class CsrRows(Rows):
         return {role: self.part(role, (count,), count) for role in ("indices", "values")}
 
     def cut(self, rows: Indices) -> dict[str, Array]:
-        """Return columns and values of some rows, and their row pointers from zero on."""
+        """Return columns and values of the selected rows, and new row pointers from 0."""
         place: slice | Array
         if isinstance(rows, range) and (rows.step == 1 or len(rows) < 2):
             stop = rows.start + len(rows)
@@ -153,7 +153,7 @@ class CsrRows(Rows):
         return {"indices": indices, "indptr": indptr, "values": self._parts["values"][place]}
 
     def _require_pointers(self, pointers: Array, start: int, stop: int) -> None:
-        """Raise unless the pointers of some of the rows from `start` to `stop` can be true."""
+        """Check pointers of rows within `[start, stop)` against each other and the value count."""
         require_rising(pointers, 0, start)
         last, count = int(pointers[-1]), self._entries
         if start == 0 and pointers[0] != 0:

@@ -1,8 +1,8 @@
 """Storage types, logical types and their sizes; names only, no array library.
 
-A storage type (`dtype`) says how wide an element is; a logical type (`type`) says what the
-elements mean (1.2 section 2). Storage types are a closed set of thirteen; logical types are an
-open registry: `register_logical_type` adds one.
+A storage type (`dtype`) fixes the width of an element; a logical type (`type`) gives the elements
+a meaning (1.2 section 2). Storage types are a closed set of thirteen; logical types are an open
+registry: `register_logical_type` adds one.
 """
 
 from __future__ import annotations
@@ -50,23 +50,22 @@ STORAGE_TYPES: dict[str, StorageType] = {
     )
 }
 
-_BEYOND = 1 << 80  # elements; offsets and lengths in a file have 64 bits
-
-
 BY_LONG_NAME = {storage.long_name: storage for storage in STORAGE_TYPES.values()}
+
+_MOST_ELEMENTS = 1 << 80  # more than any file holds: its offsets and lengths have 64 bits
 
 
 class LogicalType(NamedTuple):
-    """What storage elements mean.
+    """A meaning of storage elements (1.2 section 2, Logical types).
 
     One logical element takes `storage_per_element / elements_per_storage` storage elements:
     1/1 for fp8, 2/1 for complex numbers, 1/2 for two 4-bit values in a byte.
 
     Attributes:
         name: the specification's word, such as `f8_e4m3fn`.
-        dtype: name of the storage type it is defined on.
+        dtype: name of the storage type that the logical type is defined on.
         long_name: the word array libraries use, such as `float8_e4m3fn`.
-        storage_per_element: storage elements one logical element takes.
+        storage_per_element: storage elements per logical element.
         elements_per_storage: logical elements packed into one storage element, the first in the
             lowest bits.
     """
@@ -78,7 +77,7 @@ class LogicalType(NamedTuple):
     elements_per_storage: int = 1
 
     def storage_count(self, count: int) -> int:
-        """Return how many storage elements hold `count` logical ones (the last may be padded)."""
+        """Return the number of storage elements for `count` logical ones; the last is padded."""
         return -(-count * self.storage_per_element // self.elements_per_storage)
 
 
@@ -125,23 +124,24 @@ def register_logical_type(logical: LogicalType) -> None:
 def element_count(shape: Sequence[int]) -> int:
     """Return the product of the dimensions; 1 for the scalar shape `()`.
 
-    Beyond any size a file can have the product is cut short: it is then some number that is too
-    large. A shape of many huge dimensions would otherwise take quadratic time to multiply.
+    Multiplication stops at a product beyond the size of any file: the result is then too large,
+    but not exact. A shape of many huge dimensions would otherwise take quadratic time.
     """
     if 0 in shape:
         return 0
     count = 1
     for dimension in shape:
         count *= dimension
-        if count > _BEYOND:
+        if count > _MOST_ELEMENTS:
             break
     return count
 
 
 def decoded_size(dtype: str, logical: str | None, shape: Sequence[int]) -> int | None:
-    """Return how many bytes dense elements take; None where the types do not tell.
+    """Return the size in bytes of dense elements (1.2 section 2, Computing data size).
 
-    An unknown logical type may have any ratio: what the bytes are is decided when they are read.
+    None for an unknown storage type, and for an unknown logical type, which may pack its elements
+    in any ratio.
     """
     storage = STORAGE_TYPES.get(dtype)
     if storage is None:

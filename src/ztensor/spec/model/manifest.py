@@ -1,7 +1,7 @@
 """The version-neutral manifest: component, object, file.
 
-Where versions differ in meaning, the model has a field (byte order, what a digest covers, what a
-true byte is), so that nothing behind the container package asks for the version.
+Where versions differ in meaning, the model has a field (byte order, bytes that a digest covers,
+bytes that mean true), so that no code behind the container package asks for the version.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES, LogicalType, StorageType
 
 ALIGNMENT = 64
-# Bytes of memory that an object takes at most with its place in a `dict`, and each component:
-# without names, and without texts longer than those of real files.
+# Upper bounds of the memory of an object with its entry in a `dict`, and of each component, in
+# bytes; names and unusually long texts are charged separately.
 OBJECT_COST, COMPONENT_COST = 400, 280
 
 
 class Shape(tuple[int, ...]):
-    """A shape as users get it: a tuple that also equals the list of it, which the 1.2 API gave."""
+    """A shape as users get it: a tuple that also equals a list, since the 1.2 API gave lists."""
 
     __slots__ = ()
 
@@ -36,14 +36,14 @@ class Shape(tuple[int, ...]):
 
 
 class Shard(NamedTuple):
-    """Another file that parts of objects lie in, as a file of 2.x names it (2.1 section 7).
+    """A further file that holds components of this file's objects, in 2.x (2.1 section 7).
 
     Attributes:
-        name: its name in the file's table; no path.
-        size: its length in bytes.
-        digest: `algorithm:hex` over all of it.
-        start: its first byte where all files are laid behind one another, or None where no
-            object needs it.
+        name: the shard's name in the file's table; not a path.
+        size: length in bytes.
+        digest: `algorithm:hex` over the whole shard.
+        start: offset of the shard in the concatenation of all files of the set; None if no
+            component is in it.
     """
 
     name: str
@@ -58,20 +58,20 @@ class Component(NamedTuple):
     Attributes:
         dtype: storage type's name; an unknown word is kept as written.
         offset: first byte in the file.
-        length: bytes on disk, compressed where the encoding compresses.
-        type: logical type's name, or None where it equals the storage type.
+        length: bytes on disk, compressed if the encoding compresses.
+        type: logical type's name; None if it equals the storage type.
         encoding: `raw`, `zstd`, or an unknown word as written.
-        digest: `algorithm:hex` over the stored bytes, as written, or None.
-        decoded_length: bytes after decoding as the manifest gives them, or None.
+        digest: `algorithm:hex` over the stored bytes, as written; None if the manifest has none.
+        decoded_length: bytes after decoding, as written; None if the manifest gives no number.
         byte_order: order of the decoded elements; `big` occurs in 0.1 only.
         nonzero_is_true: 0.1 lets any non-zero byte mean true; 1.x fixes 0 and 1.
-        digest_may_cover_decoded: 1.1's sentence can be read as the digest of decoded bytes.
-        is_exact: as in 2.x: the digest is that of the decoded bytes, whatever its number of digits,
-            an unknown type is not read as its storage type, a bool is 0 or 1, and bits that belong
-            to no element are 0.
-        shard: the other file the bytes lie in, as in 2.x, or None; `offset` is then one of all
-            files laid behind one another.
-        extra: fields no known version names, kept and ignored; None where there are none.
+        digest_may_cover_decoded: 1.1's sentence also allows a digest of the decoded bytes.
+        is_exact: the rules of 2.x apply: the digest covers the decoded bytes and may have any
+            number of digits, an unknown type is not read as its storage type, a bool is 0 or 1,
+            and padding bits are 0.
+        shard: the further file that holds the bytes, in 2.x; None for the file itself. With a
+            shard, `offset` counts in the concatenation of all files of the set.
+        extra: fields that no known version names, kept and ignored; None if there are none.
     """
 
     dtype: str
@@ -89,23 +89,23 @@ class Component(NamedTuple):
     extra: Mapping[str, object] | None = None
 
     def at(self, offset: int, length: int, digest: str | None) -> Component:
-        """Return the same elsewhere in the file; half the time of `_replace`."""
+        """Return a copy with another offset, length and digest; half the time of `_replace`."""
         dtype, _, _, logical, encoding, _, *rest = self
         return Component._make((dtype, offset, length, logical, encoding, digest, *rest))
 
     @property
     def storage(self) -> StorageType | None:
-        """Return the storage type, or None where the word is unknown."""
+        """Return the storage type; None if the word is unknown."""
         return STORAGE_TYPES.get(self.dtype)
 
     @property
     def logical(self) -> LogicalType | None:
-        """Return the logical type, or None where there is none or it is unknown."""
+        """Return the logical type; None if there is none or the word is unknown."""
         return None if self.type is None else LOGICAL_TYPES.get(self.type)
 
     @property
     def width(self) -> int | None:
-        """Return the bytes of an element, or of those that share one; None where it is unknown."""
+        """Return the bytes of the smallest whole group of elements; None if the type is unknown."""
         storage, logical = self.storage, self.logical
         if storage is None or logical is None or logical.dtype != self.dtype:
             return storage and storage.width
@@ -113,19 +113,19 @@ class Component(NamedTuple):
 
     @property
     def has_free_bools(self) -> bool:
-        """Return whether its elements are bools of which any byte but 0 is true."""
+        """Return whether the elements are bools and any non-zero byte means true (0.1)."""
         return self.nonzero_is_true and self.dtype == "bool"
 
     @property
     def has_checked_bools(self) -> bool:
-        """Return whether its elements are bools of which any byte but 0 and 1 is refused."""
+        """Return whether the elements are bools and a byte other than 0 and 1 is refused (2.x)."""
         return self.is_exact and self.dtype == "bool"
 
     def is_native(self, *, packed: bool = False) -> bool:
-        """Return whether decoded bytes are elements as NumPy has them in this machine's memory.
+        """Return whether the decoded bytes are valid elements in this machine's memory unchanged.
 
         Args:
-            packed: whether elements that share a byte count too, as they do for torch.
+            packed: accept elements that share a byte: torch has such types, NumPy has not.
         """
         storage, logical = self.storage, self.logical
         return (
@@ -138,14 +138,13 @@ class Component(NamedTuple):
 
     @property
     def known_decoded_length(self) -> int | None:
-        """Return the decoded length in bytes as far as the manifest alone tells it."""
+        """Return the decoded length in bytes; None if the manifest alone does not give it."""
         return self.length if self.encoding == "raw" else self.decoded_length
 
     def known_count(self, per_entry: int = 1) -> int | None:
-        """Return how many entries it holds as far as the manifest tells.
+        """Return the number of entries; None if the manifest alone does not give it.
 
-        An entry is `per_entry` storage elements, or one logical element where there is a logical
-        type.
+        An entry is one logical element; without a logical type, `per_entry` storage elements.
         """
         length, storage, logical = self.known_decoded_length, self.storage, self.logical
         if length is None or storage is None:
@@ -163,12 +162,12 @@ class TensorObject(NamedTuple):
         shape: logical dimensions; `()` is a scalar.
         format: the layout's name; an unknown word is kept as written.
         components: role to component.
-        attributes: the object's own key-value pairs, or None.
-        extra: fields no known version names, kept and ignored; None where there are none.
-        is_opaque: only the layout tells what the stored bytes are. So it is in 0.1, whose `dtype`
-            is the tensor's and not the blob's; since 1.0 every component has a type of its own.
-        entries_once: of a sparse one no position comes twice, and the columns of each row rise:
-            so 2.x has it, where 1.x takes any order and adds up.
+        attributes: the object's own key-value pairs; None if it has none.
+        extra: fields that no known version names, kept and ignored; None if there are none.
+        is_opaque: the layout is unknown, and without it the types of the components are too. Only
+            in 0.1, whose `dtype` describes the tensor; since 1.0 each component has its own.
+        entries_once: positions of a sparse object are distinct, and the columns of each row
+            ascend (2.x). 1.x allows any order and adds up repeated positions.
     """
 
     shape: tuple[int, ...]
@@ -181,7 +180,10 @@ class TensorObject(NamedTuple):
 
     @property
     def only_data(self) -> Component | None:
-        """Return the component of a dense object that says nothing else; None of any other."""
+        """Return the component of a plain dense object; None if the object has anything more.
+
+        Plain: one component in this file, no attributes, no unknown fields.
+        """
         data = self.components.get("data")
         if data is None or len(self.components) > 1 or self.format != "dense":
             return None
@@ -190,23 +192,23 @@ class TensorObject(NamedTuple):
 
     @property
     def stored_nbytes(self) -> int:
-        """Return the bytes of all components as they are stored."""
+        """Return the sum of the stored lengths of all components, in bytes."""
         return sum(component.length for component in self.components.values())
 
 
 Entry: TypeAlias = "TensorObject | tuple[int, int, str | None]"
-"""An object; or the number of its kind, its offset and its digest."""
+"""An object; or the index of its template, its offset and its digest."""
 
 
 class WrittenObjects(UserDict[str, Any]):
-    """Objects by name, in the order they are written; small plain ones take a tuple each.
+    """Objects by name, in the order they are written; a small plain object is only a tuple.
 
-    Making a `TensorObject` of a small tensor takes longer than writing it.
+    Building a `TensorObject` for a small tensor takes longer than writing its bytes.
 
     Attributes:
-        kinds: dense objects of one raw component. Objects of one kind differ in offset and digest
-            alone, and either all have a digest or none has.
-        data: by name an object, or what tells it from its kind.
+        kinds: templates: dense objects of one raw component. The objects of a template differ
+            only in offset and digest, and either all of them have a digest or no object has.
+        data: name to object, or to the tuple that completes its template.
     """
 
     data: dict[str, Entry]
@@ -216,21 +218,23 @@ class WrittenObjects(UserDict[str, Any]):
         self.data = dict(objects or {})
 
     def __getitem__(self, name: str) -> TensorObject:
-        """Return an object, which is made where there is only its tuple."""
+        """Return an object; it is built if `data` has only its tuple."""
         entry = self.data[name]
         if isinstance(entry, TensorObject):
             return entry
         number, offset, digest = entry
-        kind = self.kinds[number]
-        like = kind.components["data"]
-        return kind._replace(components={"data": like.at(offset, like.length, digest)})
+        template = self.kinds[number]
+        component = template.components["data"]
+        return template._replace(
+            components={"data": component.at(offset, component.length, digest)}
+        )
 
 
 _NO_SHARDS: Mapping[str, Shard] = {}
 
 
 class Commit(NamedTuple):
-    """Our writer's root field `commit`: where a state of the file ends.
+    """Our writer's root field `commit`: the end of one state of the file.
 
     Attributes:
         prev: length of the file before this commit, 0 for a new file.
@@ -242,15 +246,15 @@ class Commit(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """What one file holds, whatever version wrote it.
+    """The content of one file, independent of its version.
 
     Attributes:
         version: the version text as written, `0.1.0` for files of that container.
         objects: name to object, in the order of the file.
-        attributes: the file's own key-value pairs, or None.
-        commit: the writer's commit record, or None where the file carries none.
-        extra: fields no known version names, kept and ignored; None where there are none.
-        shards: the other files its table names, by name; only those with a `start` are needed.
+        attributes: the file's own key-value pairs; None if it has none.
+        commit: the writer's commit record; None if the file has none.
+        extra: fields that no known version names, kept and ignored; None if there are none.
+        shards: name to shard, as the file's table lists them; only shards with a `start` are used.
     """
 
     version: str
@@ -263,20 +267,20 @@ class Manifest(NamedTuple):
     def joined(
         self, name: str, size: int, digest: str, objects: Mapping[str, TensorObject]
     ) -> Manifest:
-        """Return the manifest with the objects of another file, which it then names.
+        """Return the manifest with the objects of another file added, which becomes its shard.
 
         Args:
-            name: what the table calls the file.
-            size: its length in bytes.
-            digest: `algorithm:hex` over all of it.
-            objects: their components at offsets of that file.
+            name: the shard's name in the table.
+            size: length of that file in bytes.
+            digest: `algorithm:hex` over that whole file.
+            objects: name to object; offsets count in that file.
         """
         shard = Shard(name, size, digest, start=0)
         moved = {}
-        for key, found in objects.items():
-            parts = found.components.items()
+        for key, tensor_object in objects.items():
+            parts = tensor_object.components.items()
             components = {role: part._replace(shard=shard) for role, part in parts}
-            moved[key] = found._replace(components=components)
+            moved[key] = tensor_object._replace(components=components)
         return self._replace(objects={**self.objects, **moved}, shards={**self.shards, name: shard})
 
 

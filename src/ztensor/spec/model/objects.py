@@ -1,8 +1,8 @@
-"""Objects by name that are made when one is asked for: out of columns of numbers, or one by one.
+"""Mappings of names to objects that build an object on access: from columns, or by a function.
 
-Plain objects are rows of a `Table`. What fills it (a manifest of ours, the header of another
-format) checks its rules as array operations; what reads it views arrays in bulk. Other formats
-describe each object when it is asked for, `LaterObjects`.
+Plain objects are rows of a `Table`, a structure of arrays. The parsers that fill it (of our
+manifests, of headers of other formats) check their rules by array operations, and bulk loads read
+its columns. `LaterObjects` calls a function per object, on first access.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ Uints: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Table:
-    """Plain objects: row i of every column is about the i-th of them.
+    """Plain objects as columns: row i of every column describes the i-th object.
 
-    They are dense with the one component `data`, without attributes, and all is right with them
-    that can be seen without their bytes: types and encodings are known, blobs are where they may
-    be, sizes fit the shapes.
+    Each is dense with the one component `data`, without attributes, and has passed every check
+    that needs no stored bytes: types and encodings are known, blobs are inside the file, sizes fit
+    the shapes.
 
     Attributes:
         names: in the order of the file.
-        kinds: objects, of which a row has all but offset, length and digits of the digest.
-        kind_of: (count,) places in `kinds`.
+        kinds: templates; a row replaces offset, length and digest of its template.
+        kind_of: (count,) indices into `kinds`.
         offsets: (count,) first bytes in the file.
         lengths: (count,) bytes on disk.
-        digests: (count,) where in `text` the text of a digest begins, as long as the kind's.
-        text: what the digests are in.
+        digests: (count,) offsets in `text` of the digest texts, each as long as its template's.
+        text: the bytes that contain the digest texts.
     """
 
     names: list[str]
@@ -51,12 +51,12 @@ class Table:
     text: bytes = b""
 
     def is_raw(self) -> Bools:
-        """Return (count,) whether the encoding is `raw`."""
+        """Return a mask of the rows whose encoding is `raw`, (count,)."""
         are_raw = [kind.components["data"].encoding == "raw" for kind in self.kinds]
         return np.array(are_raw, np.bool_)[self.kind_of]
 
     def digest(self, row: int) -> str | None:
-        """Return the text of a row's digest, or None."""
+        """Return the text of a row's digest; None if its objects have none."""
         template = self.kinds[self.kind_of.item(row)].components["data"].digest
         if template is None:
             return None
@@ -64,7 +64,7 @@ class Table:
         return self.text[start : start + len(template)].decode("ascii")
 
     def object(self, row: int) -> TensorObject:
-        """Return the object that a row is about."""
+        """Build the object of a row."""
         kind = self.kinds[self.kind_of.item(row)]
         offset, length = self.offsets.item(row), self.lengths.item(row)
         component = kind.components["data"].at(offset, length, self.digest(row))
@@ -109,26 +109,26 @@ class TableObjects(Mapping[str, TensorObject]):
         return found
 
     def row(self, name: str) -> int | None:
-        """Return the row of the table that an object is in; None where it is in none."""
+        """Return an object's row of the table; None if it is not in the table."""
         return self._row_of().get(name)
 
     def _row_of(self) -> dict[str, int]:
-        if not self._rows:  # listing a file needs none
+        if not self._rows:  # built on first use: listing a file does not need it
             self._rows = {name: row for row, name in enumerate(self.table.names)}
         return self._rows
 
 
 class LaterObjects(Mapping[str, TensorObject]):
-    """Objects by name, each made when it is first asked for; threads may share them.
+    """Objects by name, each built on first access; thread-safe.
 
     Args:
-        names: all of them, each once, in the order of the file.
-        make: describes one. What it raises of ours is told the object's name, and each later caller
-            gets it again.
-        where: about where the bytes of one begin in the file, those that say what it is included;
-            by default they lie in the order of the names.
-        extents: where all of that lies, as `extents_of` takes it: offsets, lengths, and whether
-            each is encoded; by default that is unknown.
+        names: all names, each once, in the order of the file.
+        make: builds the object of a name. A `ZTensorError` that it raises gets the object's name;
+            a `FormatError` is kept and raised again on each later access.
+        where: the approximate offset of an object's first byte, headers included, which orders
+            reads; by default the order of the names.
+        extents: offsets, lengths and whether each run is encoded, of all bytes of all objects, as
+            `extents_of` takes them; by default unknown.
     """
 
     __slots__ = ("_broken", "_found", "_lock", "_make", "extents", "where")
@@ -155,15 +155,12 @@ class LaterObjects(Mapping[str, TensorObject]):
         offsets: Ints,
         lengths: Ints,
     ) -> Mapping[str, TensorObject]:
-        """Return plain objects without digests, all of them rows of a table.
-
-        They are dense with the one component `data`, without attributes, and all is right with them
-        that can be seen without their bytes.
+        """Return plain objects without digests as rows of one table, checked as `Table` asks.
 
         Args:
             names: in the order of the file.
-            kinds: objects, of which a row has all but offset and length.
-            kind_of: (count,) places in `kinds`.
+            kinds: templates; a row replaces offset and length.
+            kind_of: (count,) indices into `kinds`.
             offsets: (count,) first bytes in the file.
             lengths: (count,) bytes on disk.
         """
@@ -182,9 +179,9 @@ class LaterObjects(Mapping[str, TensorObject]):
     def __getitem__(self, name: str) -> TensorObject:
         found = self._found[name]
         if found is None:
-            with self._lock:  # what is charged and remembered while one is made is not shared
+            with self._lock:  # `make` charges the file's budget and is not thread-safe
                 found = self._found[name]
-                if name in self._broken:  # to look again would charge the file's budget again
+                if name in self._broken:  # a second attempt would charge the budget again
                     raise copy.copy(self._broken[name])
                 if found is None:
                     try:

@@ -1,7 +1,7 @@
-"""Bytes to plain Python values and back; has never heard of tensors.
+"""CBOR: bytes to plain Python values and back. Nothing here knows tensors or versions.
 
-Read `deterministic.py` (what CBOR has and Python has not, and the one form that is written),
-`cbor.py` (any well-formed item in), then `record.py` (the fields of one decoded map by a table,
-with problems in place of exceptions). Nothing here does I/O, knows a version, or trusts a count
-before it is compared with the bytes that are there.
+Read `deterministic.py` (the value types that Python lacks, and the writer), `cbor.py` (the reader
+of any well-formed item), then `record.py` (a schema for the fields of one decoded map, with
+problems instead of exceptions). Nothing here does I/O, or allocates for a declared count before it
+is compared with the remaining bytes.
 """

@@ -1,16 +1,16 @@
 """CBOR (RFC 8949, before that 7049), read: any well-formed item within caps.
 
-Nothing is interpreted: a tag stays a `Tag`, on a big integer too. A map with text keys is a
-`dict`; one with any other key is a `Pairs`, since the keys 1, 1.0 and true would be one key of a
-`dict`, and numbers a file chooses can be made to collide there.
+Nothing is interpreted: a tag stays a `Tag`, even on a big integer. A map with text keys becomes a
+`dict`, any other map `Pairs`: in a `dict` the keys 1, 1.0 and true would be equal, and a file could
+choose numbers whose hashes collide.
 
-A reader of one kind of item is a function `(decoder, pos, level) -> (value, end)`. No reader
-compares the end of a short text with the end of the data: behind that `data[pos]` is an IndexError
-and a slice is short, and `Decoder.read` looks once. Memory is charged before it is taken: of arrays
-and maps when they begin, of texts and byte strings when they are met.
+Each major type has a reader `(decoder, pos, level) -> (value, end)`. Readers do not compare the end
+of a short text with the end of the data: beyond it, `data[pos]` raises IndexError and slices are
+short, and `Decoder.read` turns both into a truncation error. Memory is charged before it is
+allocated: for arrays and maps at their heads, for texts and byte strings one by one.
 
-A strict reading takes the one deterministic form alone that `deterministic.py` writes (RFC 8949
-section 4.2.1), and of what that can say neither tags nor simple values beside false, true and null.
+A strict reading accepts only the deterministic form that `deterministic.py` writes (RFC 8949
+section 4.2.1), without tags and without simple values other than false, true and null.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ Visit: TypeAlias = Callable[[Any, int], tuple[object, int]]
 
 _BREAK = 0xFF
 _ENDLESS = -1
-# By the five low bits of a head: what reads its argument, its bytes, and the least that needs it.
+# By the five low bits of a head: the reader of its argument, the argument's bytes, and the smallest
+# argument that needs them.
 _LONG_HEADS = {
     24: (struct.Struct(">B").unpack_from, 1, 24),
     25: (struct.Struct(">H").unpack_from, 2, 1 << 8),
@@ -50,13 +51,13 @@ _LONG_HEADS = {
     27: (struct.Struct(">Q").unpack_from, 8, 1 << 32),
 }
 _SIMPLES = (*map(Simple, range(20)), False, True, None, *map(Simple, range(23, 256)))
-_WORDS = 512  # short texts that one manifest shares; its own words are among the first it has
+_WORDS = 512  # interned short texts per manifest: the schema's words are among the first
 
-# Bytes of memory that items take at most in CPython: an array, map or tag; an item of an array with
-# a number; a pair of a map with one; what tells a key that is not text from others; a text or byte
-# string beside its bytes; and, while it is written, each byte of a key that is an array or a map.
+# Upper bounds in bytes of the memory that CPython takes for: an array, map or tag; an item of an
+# array with its number; a pair of a map with its number; the identity of a key that is not text;
+# a text or byte string without its bytes; a byte of an array or map that is encoded as a key.
 _CONTAINER, _ITEM, _PAIR, _KEY, _STRING, _KEY_BYTE = 96, 64, 160, 200, 80, 100
-# Of a byte of a text that is not ASCII; and while it is decoded, first to narrower characters.
+# For a byte of a text that is not ASCII: afterwards, and while it is decoded and widened.
 _WIDE, _WIDENED = 4, 6
 
 _SECTIONS = {
@@ -73,28 +74,28 @@ def decode(
     budget: Budget | None = None,
     strict: bool = False,
 ) -> object:
-    """Return the one item `data` holds.
+    """Decode `data`, which must be exactly one item.
 
     Byte strings become `bytes`, texts `str`, arrays `list`, maps with text keys `dict` in the
-    order of the file, other maps `Pairs`, null None; `Tag`, `Simple` and `UNDEFINED` are the rest.
-    Keys are equal when type and value are: 1 in any length is one key, 1.0 and true are two more;
-    every NaN is the same key.
+    order of the file, other maps `Pairs`, null None; the rest `Tag`, `Simple` and `UNDEFINED`.
+    Keys are equal if type and value are: 1 in any length is one key, 1.0 and true are two more;
+    all NaNs are one key.
 
-    Cost: linear in the bytes. Nothing is allocated for a declared count or length before that
-    many bytes are known to follow.
+    Time: linear in the bytes. Nothing is allocated for a declared count or length before it is
+    compared with the remaining bytes.
 
     Args:
-        data: the item's bytes, and no more.
+        data: the item's bytes.
         depth: deepest nesting; each array, map and tag counts one.
-        budget: is charged what the item takes, before it is taken.
-        strict: whether only the deterministic form is taken: definite lengths, shortest heads and
-            floats, keys in the order of their bytes, no tags, no undefined or unnamed values.
+        budget: is charged for the item's memory before it is allocated.
+        strict: accept the deterministic form only: definite lengths, shortest heads and floats,
+            keys in the order of their bytes, no tags, no simple values but false, true and null.
 
     Raises:
         ManifestError: not exactly one well-formed item (CBOR_TRUNCATED, CBOR_MALFORMED,
-            CBOR_TRAILING), a key twice in a map (CBOR_DUPLICATE_KEY), or text that is not UTF-8
-            (CBOR_UTF8), or, where `strict`, another form than that one (CBOR_FORM).
-        LimitError: it nests deeper than `depth`, or costs more than the budget has.
+            CBOR_TRAILING), a key twice in a map (CBOR_DUPLICATE_KEY), text that is not UTF-8
+            (CBOR_UTF8), or, if `strict`, not the deterministic form (CBOR_FORM).
+        LimitError: it nests deeper than `depth`, or costs more than the budget.
     """
     decoder = Decoder(bytes(data), budget, depth=depth, strict=strict)
     value, end = decoder.read(0)
@@ -103,7 +104,7 @@ def decode(
 
 
 class Decoder:
-    """Reads items of some bytes one by one, wherever they begin; see `decode`."""
+    """Decodes items of one buffer at any positions; arguments as in `decode`."""
 
     __slots__ = ("_words", "budget", "data", "depth", "strict")
 
@@ -115,10 +116,14 @@ class Decoder:
         self._words: dict[bytes, str] = {}
 
     def read(self, pos: int, level: int = 0) -> tuple[Any, int]:
-        """Return the item at `pos`, inside of so many others, and where it ends.
+        """Decode the item at `pos`; return it and its end.
+
+        Args:
+            pos: offset of the item's head.
+            level: number of items around it.
 
         Raises:
-            ManifestError: as `decode`; anything may follow the item.
+            ManifestError: as `decode`; but other bytes may follow the item.
             LimitError: as `decode`.
         """
         value: Any
@@ -133,13 +138,13 @@ class Decoder:
         return value, end
 
     def visit(self, pos: int, level: int, read: Visit) -> tuple[Any, int]:
-        """Return the item at `pos`, and where it ends; its values are read, and charged, elsewhere.
+        """Decode the map or array at `pos` with a function for its values; return it and its end.
 
         Args:
-            pos: where it begins.
-            level: in how many others it is.
-            read: `(key, start) -> (value, end)` reads each value of a map. Each item of an array,
-                too, whose key is its number; of an array none is returned.
+            pos: offset of the item's head.
+            level: number of items around it.
+            read: `(key, start) -> (value, end)` decodes, and charges, each value of a map. Also
+                each item of an array, with its index as key; an array is returned empty.
 
         Raises:
             ManifestError: as `read`.
@@ -150,7 +155,7 @@ class Decoder:
             return self.read(pos, level)
         count, pos = self.enter(pos, level)
         values: dict[str | bytes, object] = {}
-        others: dict[str | bytes, object] = {}  # keys that are not text, by their form
+        others: dict[str | bytes, object] = {}  # encoded form to key, of keys that are not text
         before, number = b"", 0
         while number != count:
             if count < 0 and self.data[pos : pos + 1] == b"\xff":
@@ -178,21 +183,21 @@ class Decoder:
         return pairs if others else values, pos
 
     def kind(self, pos: int) -> int | None:
-        """Return the major type of the item at `pos`; None behind the end."""
+        """Return the major type of the item at `pos`; None at the end of the data."""
         return self.data[pos] >> 5 if pos < len(self.data) else None
 
     def enter(self, pos: int, level: int, cost: int = 0) -> tuple[int, int]:
-        """Return the count of the array, map or tag at `pos`, -1 for an open one, and its end.
+        """Decode the head of the array, map or tag at `pos`; return its count and the head's end.
 
-        An array of so many items, or a map of so many pairs, fits into the bytes that are left.
+        The count is -1 for an indefinite length; otherwise the remaining bytes are enough for it.
 
         Args:
-            pos: where it begins.
-            level: in how many others it is.
-            cost: bytes of memory that are charged for each item or pair; of an open one later.
+            pos: offset of the head.
+            level: number of items around it.
+            cost: bytes to charge per item or pair, if the length is definite.
 
         Raises:
-            ManifestError: its head is malformed, or it is cut.
+            ManifestError: the head is malformed, or the item is truncated.
             LimitError: it nests too deep, or costs too much.
         """
         try:
@@ -213,19 +218,19 @@ class Decoder:
         return count, end
 
     def require_end(self, pos: int) -> None:
-        """Raise where bytes follow the last item.
+        """Check that `pos` is the end of the data.
 
         Raises:
-            ManifestError: some do.
+            ManifestError: more bytes follow.
         """
         if pos < len(self.data):
             found = f"{len(self.data) - pos} more bytes"
             raise malformed(Reason.CBOR_TRAILING, pos, "the manifest's end", found)
 
     def _head(self, pos: int, _: int = 0) -> tuple[int, int]:
-        """Return the argument of the head at `pos`, -1 for an open length, and where it ends.
+        """Decode the head at `pos`: its argument, -1 for an indefinite length, and its end.
 
-        Of an unsigned integer, which is its argument, this is the reader.
+        It is also the reader of unsigned integers.
         """
         first = self.data[pos]
         info, end = first & 0x1F, pos + 1
@@ -242,7 +247,7 @@ class Decoder:
         if info < 31 or not BYTES <= first >> 5 <= MAP:
             found = f"byte 0x{first:02x}"
             raise malformed(Reason.CBOR_MALFORMED, pos, "an item", found)
-        self._refuse(pos, "a definite length", "an open one")
+        self._refuse(pos, "a definite length", "an indefinite one")
         return _ENDLESS, end
 
     def _negative(self, pos: int, _: int) -> tuple[int, int]:
@@ -251,7 +256,7 @@ class Decoder:
 
     def _string(self, pos: int, _: int) -> tuple[bytes | str, int]:
         first = self.data[pos]
-        if 0x5F < first < 0x78:  # a short text, which need not end where the data does
+        if 0x5F < first < 0x78:  # a short text, whose end is not compared with the data's
             end = pos + first - 0x5F
             word = self._words.get(self.data[pos + 1 : end])
             return (self._text(pos + 1, end) if word is None else word), end
@@ -267,9 +272,9 @@ class Decoder:
         return self.data[begin:end], end
 
     def _text(self, begin: int, end: int) -> str:
-        """Return a text that no word is; of a short one it is not known whether it is cut."""
+        """Decode and intern a text; a short one may extend beyond the data, and is then wrong."""
         budget, length = self.budget, end - begin
-        budget.charge_bytes(_STRING + 2 * length)  # its bytes, and its characters
+        budget.charge_bytes(_STRING + 2 * length)  # the sliced bytes and the characters
         raw = self.data[begin:end]
         is_ascii = raw.isascii()
         if not is_ascii:
@@ -288,7 +293,7 @@ class Decoder:
         return text
 
     def _chunks(self, pos: int, kind: int) -> tuple[bytes | str, int]:
-        """Read a byte string or text of open length; each chunk of a text is valid by itself."""
+        """Read a byte string or text of indefinite length; each chunk must be valid UTF-8."""
         left = self.budget.bytes_left
         chunks: list[Any] = []
         length = 0
@@ -326,7 +331,7 @@ class Decoder:
         return items, pos
 
     def _map(self, pos: int, level: int) -> tuple[dict[str, object] | Pairs, int]:
-        """Read a map; short texts, which most keys are, are read here."""
+        """Read a map; short text keys are decoded inline."""
         data, words, strict = self.data, self._words, self.strict
         count, pos = self.enter(pos, level, _PAIR)
         fields: dict[str, object] = {}
@@ -345,7 +350,7 @@ class Decoder:
                 return fields, pos + 1
             else:
                 return self._pairs(fields, pos, count, level)
-            first = data[pos]  # behind the end where the key is cut: then it is no key at all
+            first = data[pos]  # IndexError for a truncated key, before it is compared
             if key in fields:
                 raise duplicate_key(start, key)
             if strict:
@@ -362,7 +367,7 @@ class Decoder:
     def _pairs(
         self, fields: dict[str, object], pos: int, count: int, level: int
     ) -> tuple[Pairs, int]:
-        """Read the rest of a map whose next key is no text. Equal keys are written alike."""
+        """Read the rest of a map from its first key that is not text; compare encoded keys."""
         pairs: list[tuple[object, object]] = [*fields.items()]
         seen = set(map(encode, fields))
         before = max(seen, default=b"")
@@ -385,12 +390,12 @@ class Decoder:
         return Pairs(pairs), pos
 
     def _identity(self, key: object, length: int) -> bytes:
-        """Return bytes that equal keys have and no others: the one form they are written in."""
+        """Return the deterministic form of a key: equal for equal keys only."""
         if not is_container(key):
             return encode(key)
         with self.budget.lent(length * _KEY_BYTE):
             form = encode(key, self.depth)
-        self.budget.charge_steps(len(form))  # the key may lie in a key itself, and so on
+        self.budget.charge_steps(len(form))  # nested keys are encoded again on every level
         return form
 
     def _tag(self, pos: int, level: int) -> tuple[Tag, int]:
@@ -418,22 +423,24 @@ class Decoder:
         return _SIMPLES[argument], end
 
     def _endless(self, cost: int) -> Iterator[None]:
-        """Yield for each item of an open array or map, and charge it."""
+        """Charge `cost` and yield, without end: the loop over items of indefinite length."""
         return map(self.budget.charge_bytes, repeat(cost))
 
     def _refuse(self, pos: int, expected: str, found: str) -> None:
-        """Raise for what the one form has not, where only that is read."""
+        """Raise CBOR_FORM in a strict reading."""
         if self.strict:
             raise malformed(Reason.CBOR_FORM, pos, expected, found)
 
     def _truncated(self) -> ManifestError:
-        """Return the error for an item that goes on behind the end."""
+        """Return the error for an item that extends beyond the data."""
         at = len(self.data)
         return malformed(Reason.CBOR_TRUNCATED, at, "an item", f"the manifest's end at byte {at}")
 
     def _too_deep(self, pos: int) -> ZTensorError:
         expected, found = f"at most {self.depth} levels", "one more"
-        if self.strict and self.depth < self.budget.limits.depth:  # a limit of the form
+        if (
+            self.strict and self.depth < self.budget.limits.depth
+        ):  # the format's cap, not the user's
             return malformed(Reason.CBOR_FORM, pos, expected, found)
         return LimitError(
             f"the manifest nests deeper than Limits.depth at byte {pos}",
@@ -456,10 +463,10 @@ _READERS = (
 
 
 def malformed(reason: Reason, pos: int, expected: str, found: str) -> ManifestError:
-    """Return the error for bytes that break a rule of CBOR, or of its one form."""
-    what = "in deterministic form" if reason is Reason.CBOR_FORM else "valid CBOR"
+    """Return the error for bytes that break a rule of CBOR, or of its deterministic form."""
+    rule = "in deterministic form" if reason is Reason.CBOR_FORM else "valid CBOR"
     return ManifestError(
-        f"the manifest is not {what} at byte {pos}",
+        f"the manifest is not {rule} at byte {pos}",
         reason=reason,
         expected=expected,
         found=found,
@@ -468,12 +475,12 @@ def malformed(reason: Reason, pos: int, expected: str, found: str) -> ManifestEr
 
 
 def duplicate_key(pos: int, key: object) -> ManifestError:
-    """Return the error for a key that a map has twice."""
+    """Return the error for a repeated key of a map."""
     found = f"the key {shown(key)} a second time"
     return malformed(Reason.CBOR_DUPLICATE_KEY, pos, "each key of a map once", found)
 
 
 def unsorted(pos: int) -> ManifestError:
-    """Return the error for a key that comes too late."""
+    """Return the error for a key that is out of order."""
     expected = "keys in the order of their encoded bytes"
     return malformed(Reason.CBOR_FORM, pos, expected, "a key behind a larger one")

@@ -1,6 +1,6 @@
-"""CBOR, written (RFC 8949 section 4.2.1): values, and the one form of each.
+"""CBOR, written: the deterministic form of a value (RFC 8949 section 4.2.1).
 
-`Tag`, `Simple` and `Pairs` are what CBOR has and Python has not.
+`Tag`, `Simple` and `Pairs` are the CBOR values that Python has no type for.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ztensor.errors import NotRepresentableError, describe
 UINT64_MAX = (1 << 64) - 1
 UINT, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, OTHER = range(8)
 FLOATS = {0xF9: struct.Struct(">e"), 0xFA: struct.Struct(">f"), 0xFB: struct.Struct(">d")}
-ENCODE_DEPTH = 64  # deepest nesting written: the default of Limits.depth, so that we read it back
+ENCODE_DEPTH = 64  # deepest nesting written: the default of Limits.depth, so that it is read back
 
 
 class Tag(NamedTuple):
-    """A tagged item; the tag is kept and never acted upon.
+    """A tagged item; the tag is kept and not interpreted.
 
     Attributes:
         number: the tag, 0 to 2^64 - 1.
-        value: the item behind it.
+        value: the tagged item.
     """
 
     number: int
@@ -43,17 +43,17 @@ class Simple(NamedTuple):
 
 
 class Fields(dict[str, object]):
-    """A map that is written in the order it has."""
+    """A map that is written in its own order, not sorted."""
 
 
 class Encoded(bytes):
-    """An item that is encoded already."""
+    """An item that is already encoded, and written unchanged."""
 
 
 class Pairs(tuple[tuple[object, object], ...]):
     """A map with at least one key that is not text: (key, value) pairs in the order of the file.
 
-    In attributes it is seen only where no `dict` holds the same keys; see `with_dicts`.
+    Attributes contain it only if a `dict` cannot hold the same keys; see `with_dicts`.
     """
 
     __slots__ = ()
@@ -67,21 +67,20 @@ UNDEFINED = Simple(23)
 
 
 def is_container(value: object) -> TypeGuard[Container]:
-    """Return whether a value holds others."""
+    """Return whether a value contains other values."""
     return isinstance(value, (dict, list, tuple)) and type(value) is not Simple
 
 
 def shown(key: object) -> str:
-    """Return how messages call the key of a map."""
-    return "which holds others" if is_container(key) else describe(key)
+    """Return the key of a map for a message."""
+    return "that is an array, map or tag" if is_container(key) else describe(key)
 
 
 def with_dicts(value: Any) -> Any:
-    """Return a decoded value with a `dict` for each map that one holds as it is.
+    """Return a decoded value with `Pairs` replaced by `dict` wherever that loses nothing.
 
-    That is where no two keys are equal in Python, as 1, 1.0 and true are, and each is found again,
-    as NaN is not, nor what cannot be hashed. Other maps stay `Pairs`. The value itself is not
-    changed; what has no such map in it is returned.
+    A `dict` loses keys that are equal in Python (1, 1.0 and true), and cannot look up NaN or keys
+    that are not hashable: such maps stay `Pairs`. Returns the same value if nothing is replaced.
     """
     if not is_container(value):
         return value
@@ -93,8 +92,8 @@ def with_dicts(value: Any) -> Any:
         plain = (str, int, bytes, bool, float, type(None))
         if any(type(key) not in plain or key != key for key, _ in pairs):
             return pairs
-        found = dict(pairs)
-        return found if len(found) == len(pairs) else pairs
+        as_dict = dict(pairs)
+        return as_dict if len(as_dict) == len(pairs) else pairs
     old = list(value.values() if isinstance(value, dict) else value)
     new = list(map(with_dicts, old))
     if all(map(operator.is_, old, new)):
@@ -103,22 +102,22 @@ def with_dicts(value: Any) -> Any:
 
 
 def encode(value: object, depth: int = ENCODE_DEPTH) -> bytes:
-    """Return the one deterministic form of `value` (RFC 8949 section 4.2.1).
+    """Encode `value` in its deterministic form (RFC 8949 section 4.2.1).
 
-    Heads are the shortest, lengths definite, keys in the order of their encoded bytes but for
-    `Fields`, floats the shortest of half, single and double that keeps the value. Every NaN is
+    Heads are the shortest, lengths definite, keys in the order of their encoded bytes (except in
+    `Fields`), floats the shortest of half, single and double that keeps the value. Every NaN is
     written as 0x7e00: a NaN's sign and payload are not kept.
 
     Args:
-        value: None, bool, int, float, str, bytes-like, list, tuple, dict, and what else `decode`
-            returns. A scalar of an array library is the number it holds, as is any object with
-            `__index__`, or failing that `__float__`.
+        value: None, bool, int, float, str, bytes-like, list, tuple, dict, and any value that
+            `decode` returns. A scalar of an array library is written as its number, as is any
+            object with `__index__` or, failing that, `__float__`.
         depth: deepest nesting.
 
     Raises:
-        NotRepresentableError: a type or number that has no CBOR form here, text with a lone
-            surrogate, two keys of one map that are written alike, or more levels, which is where a
-            list that contains itself ends up.
+        NotRepresentableError: a type or number without a CBOR form, text with a lone surrogate,
+            two keys of one map with the same form, or too deep nesting (also of a value that
+            contains itself).
     """
     encoder = _ENCODERS.get(type(value))
     if encoder is not None:
@@ -140,8 +139,8 @@ def encode(value: object, depth: int = ENCODE_DEPTH) -> bytes:
         form = encode_text(key) if type(key) is str else encode(key, depth - 1)
         if form in forms:
             raise NotRepresentableError(
-                "two keys of a map are the same once written",
-                expected="each key once",
+                "two keys of a map have the same encoded form",
+                expected="distinct keys",
                 found=shown(key),
             )
         forms[form] = encode(item, depth - 1)
@@ -150,7 +149,7 @@ def encode(value: object, depth: int = ENCODE_DEPTH) -> bytes:
 
 
 def head(major: int, argument: int) -> bytes:
-    """Return the shortest head of an item.
+    """Encode the shortest head of an item.
 
     Args:
         major: the major type, 0 to 6.
@@ -171,25 +170,25 @@ def head(major: int, argument: int) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """Return a text.
+    """Encode a text.
 
     Raises:
-        NotRepresentableError: it has a lone surrogate, which UTF-8 cannot say.
+        NotRepresentableError: it has a lone surrogate, which UTF-8 cannot encode.
     """
     try:
         raw = text.encode()
     except UnicodeEncodeError as error:
         raise NotRepresentableError(
             f"text with a lone surrogate at position {error.start} cannot be stored",
-            expected="text that UTF-8 can say",
+            expected="text that UTF-8 can encode",
             found=describe(text),
         ) from None
     return head(TEXT, len(raw)) + raw
 
 
 def key_order(key: str) -> tuple[int, str]:
-    """Return what text keys compare by as their encoded forms do: shorter ones first."""
-    # UTF-8 keeps the order of code points, which is that of `str`.
+    """Return a sort key that orders texts as their encoded forms: shorter ones first."""
+    # UTF-8 keeps the order of code points, in which Python compares `str`.
     return (len(key) if key.isascii() else len(key.encode())), key
 
 
@@ -240,14 +239,14 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 
 def _encode_other(value: object) -> bytes:
-    """Return the form of a value of no exact type above: of a subclass, or a foreign scalar."""
+    """Encode a value whose type is not in `_ENCODERS`: a subclass, or an array library's scalar."""
     for kind in (str, int, float, bytes, bytearray):
         if isinstance(value, kind):
             return _ENCODERS[kind](value)
     try:
         plain = _plain_number(value)
     except (ArithmeticError, AttributeError, RuntimeError, TypeError, ValueError):
-        plain = None  # it only looked like a number
+        plain = None  # an object with the methods of a number that does not convert
     if plain is None:
         raise NotRepresentableError(
             "a value of this type cannot be stored",
@@ -259,26 +258,26 @@ def _encode_other(value: object) -> bytes:
 
 
 def _plain_number(value: Any) -> int | float | None:
-    """Return the bool, int or float a scalar stands for, or None where it stands for none.
+    """Return the bool, int or float of a scalar object; None if it is not a number.
 
-    Array libraries need not be loaded: their scalars have the shape (), and an `item()`, which
-    is how a bool among them shows. An array is no scalar, not even one of a single element.
+    Array libraries need not be loaded: their scalars have the shape () and a method `item()`, which
+    also distinguishes bools. An array of shape (1,) is not a scalar.
     """
     kind = type(value)
     if hasattr(kind, "shape"):
-        # Complex numbers and times are no numbers here, though some turn into one when asked.
+        # Complex numbers and times are refused, although some convert to an int or float.
         if value.shape != () or getattr(value.dtype, "kind", None) in ("c", "m", "M"):
             return None
         plain: object = value.item()
         if isinstance(plain, (int, float)):
             return plain
-        return float(value) if type(plain) is kind else None  # numpy.longdouble gives itself
+        return float(value) if type(plain) is kind else None  # longdouble.item() is a longdouble
     if hasattr(kind, "__index__"):
         return operator.index(value)
     return float(value) if hasattr(kind, "__float__") else None
 
 
-def _no_number(what: str, expected: str, found: object) -> NotRepresentableError:
+def _no_number(place: str, expected: str, found: object) -> NotRepresentableError:
     return NotRepresentableError(
-        f"the number does not fit {what}", expected=expected, found=describe(found)
+        f"the number does not fit {place}", expected=expected, found=describe(found)
     )

@@ -1,4 +1,4 @@
-"""Fields of one decoded map by a table; what is wrong becomes problems, not exceptions."""
+"""A schema for the fields of one decoded map; violations become problems, not exceptions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from ztensor.errors import Problem, Reason, describe
 from ztensor.spec.wire.cbor import UINT64_MAX, Pairs
 
-# What a field holds is a type: of a list unsigned integers, as any `int` is; of `ATTRIBUTES` a map
-# of which pairs with other keys than text are dropped, since what cannot be named must not cost the
-# tensors; of `object` anything.
+# The type of a field: `int` is a uint64, `list` an array of uint64, `object` anything. `ATTRIBUTES`
+# is a map whose pairs with keys other than text are dropped: users cannot name them, and they must
+# not make the tensors unreadable.
 ATTRIBUTES = Pairs
 _WORDS: Mapping[type, str] = {
     str: "text",
@@ -21,18 +21,18 @@ _WORDS: Mapping[type, str] = {
 
 
 class Record(NamedTuple):
-    """A map of a schema.
+    """The schema of one map.
 
     Attributes:
-        what: what messages call it.
-        section: the specification's section that describes it.
-        fields: what each of its fields holds, in the order they are looked at.
-        optional: those that may be absent.
-        is_exact: as in 2.x: null is no way to leave a field out, and pairs whose key is no text
-            are ignored, as unknown fields are.
+        description: the map in messages, such as "a map describing one object".
+        section: the specification's section.
+        fields: name to type, in the order of the values that `read_fields` returns.
+        optional: names of fields that may be absent.
+        is_exact: the rules of 2.x apply: null does not mean absent, and pairs whose key is not
+            text are ignored like unknown fields.
     """
 
-    what: str
+    description: str
     section: str
     fields: Mapping[str, type]
     optional: Collection[str] = ()
@@ -42,23 +42,23 @@ class Record(NamedTuple):
 def read_fields(
     value: object, record: Record, path: tuple[str | int, ...], problems: list[Problem]
 ) -> list[Any]:
-    """Return the values of a map in the order of the schema, and a dict of its other fields.
+    """Return the values of a map in the order of the schema, then a dict of its unknown fields.
 
-    None stands for each optional field that is absent, and for other fields where there are none.
-    The result is empty, and problems are added, where something is wrong.
+    An absent optional field is None; so is the dict if there are no unknown fields. If the map
+    breaks the schema, problems are added and the result is empty.
 
     Args:
-        value: what was decoded.
+        value: the decoded value.
         record: the schema.
         path: steps from the manifest's root to the map.
-        problems: takes what is wrong.
+        problems: receives the problems.
     """
-    what, section, fields, optional, is_exact = record
+    description, section, fields, optional, is_exact = record
     start = len(problems)
     if is_exact:
         value = _with_text_keys(value)
     if type(value) is not dict:
-        message = f"expected {what}, found {kind_of(value)}"
+        message = f"expected {description}, found {kind_of(value)}"
         problems.append(Problem(Reason.FIELD_TYPE, message, path, section))
         return []
     values: list[Any] = []
@@ -90,7 +90,7 @@ def read_fields(
 
 
 def _fault(item: Any, wanted: type, *, may_be_null: bool) -> tuple[Reason, str] | None:
-    """Return what is wrong with the value of a field."""
+    """Return reason and message for the value of a field that breaks its type, else None."""
     if wanted is object or (item is None and may_be_null):
         return None
     if type(item) is not wanted:
@@ -112,7 +112,7 @@ def _with_text_keys(value: object) -> object:
 
 
 def kind_of(value: object) -> str:
-    """Return how messages call a decoded value: its kind, and itself where it is short."""
+    """Return a decoded value for a message: its kind, and the value of a scalar."""
     if value is None:
         return "null"
     if isinstance(value, (bool, int, float, str, bytes)):
@@ -133,20 +133,20 @@ _KINDS: dict[type, str] = {
 
 
 class Form(NamedTuple):
-    """How a version writes its root, and an object with one component and no attributes.
+    """The encoded form of a version's root and of its plain objects (one component, no attributes).
 
     Attributes:
         root: the schema of the root.
-        object: that of an object.
-        objects: the field with the objects.
-        start: the first bytes of such an object, at most eight; none where objects are read one by
-            one, however many there are.
-        place: what is before the offset of the blob, at most eight bytes.
-        between: what is between offset and length, at most eight bytes.
-        has_tail: whether the shape follows the component, so that bytes follow the length.
-        alignment: of offsets, and the least of them.
-        packed: the encoding beside `raw`.
-        are_names: whether texts may be the names of all objects, in their order.
+        object: the schema of an object.
+        objects: the name of the root's field of objects.
+        start: the first bytes of a plain object, at most eight; empty if objects are always read
+            one by one.
+        place: the bytes before the offset of the blob, at most eight.
+        between: the bytes between offset and length, at most eight.
+        has_tail: the shape follows the component.
+        alignment: the alignment of offsets, and the least offset.
+        packed: the encoding other than `raw`.
+        are_names: returns whether a list of texts, in order, may be the names of all objects.
     """
 
     root: Record

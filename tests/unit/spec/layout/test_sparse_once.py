@@ -36,7 +36,7 @@ def test_a_position_is_there_once(shape: tuple[int, ...]) -> None:
     for places in ([], [one], [last, one], [last, other, one], [one, last, other]):
         require_entries_once("sparse_coo", coo(shape, *places))
     for places in ([one, one], [last, one, last], [other, last, other, one]):
-        with refused(LayoutError, Reason.INDEX_ORDER, match="comes twice"):
+        with refused(LayoutError, Reason.INDEX_ORDER):
             require_entries_once("sparse_coo", coo(shape, *places))
 
 
@@ -68,6 +68,6 @@ def test_the_columns_of_a_row_rise(
     if found is None:
         require_entries_once("sparse_csr", view)
         return
-    with pytest.raises(LayoutError, match="do not rise") as caught:
+    with pytest.raises(LayoutError) as caught:
         require_entries_once("sparse_csr", view)
     assert caught.value.found == found

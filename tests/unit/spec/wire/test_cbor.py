@@ -376,7 +376,10 @@ def test_a_key_twice(first: str, second: str, between: str, *, is_definite: bool
 def test_a_key_twice_is_named() -> None:
     assert refusal(b"\xa2\x61a\x00\x61a\x00").found == "the key 'a' a second time"
     assert refusal(b"\xa2\x01\x00\x01\x00").found == "the key 1 a second time"
-    assert refusal(b"\xa2\x80\x00\x80\x00").found == "the key which holds others a second time"
+    assert (
+        refusal(b"\xa2\x80\x00\x80\x00").found
+        == "the key that is an array, map or tag a second time"
+    )
 
 
 DIFFERENT_KEYS = [
@@ -992,7 +995,7 @@ def test_cycles_and_depth() -> None:
     [
         (Pairs(((0, "a"), (1, "a"), (1, "b"))), "1"),
         (Pairs((("b", 0), ("a", 1), ("a", 1))), "'a'"),
-        (Pairs((([0], 0), ([1], 0), ((1,), 0))), "which holds others"),
+        (Pairs((([0], 0), ([1], 0), ((1,), 0))), "that is an array, map or tag"),
         (Pairs(((math.nan, 0), (-math.nan, 0))), "nan"),
         ({math.nan: 0, -math.nan: 1}, "nan"),
         ({5: 1, Index(): 0, 7: 1}, "7"),

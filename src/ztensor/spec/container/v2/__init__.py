@@ -20,6 +20,6 @@
 | `type`, `shard`, `digest` | text | optional |
 | `encoding`, `decoded_length` | text, u64 | both or neither |
 
-Read `words.py` (which type, encoding and layout of ours a word of 2.x is), then `schema.py` (root,
-shards, objects, and where blobs may be). `emit.py` writes, and reads back what it is to write.
+Read `words.py` (the words of 2.x for types, encodings and layouts), then `schema.py` (root, shards,
+objects, extents of blobs). `emit.py` writes; it checks an object by parsing its own output.
 """

@@ -1,6 +1,7 @@
-"""The manifest of 2.x, written: one deterministic form, and the footer that says where it is.
+"""The manifest of 2.x, written: the deterministic form, and the footer that locates it.
 
-What 2.x can say of an object is what is read back of it: `schema.py` has the rules, for both ways.
+An object is representable if parsing its fields gives the same object: the rules are in
+`schema.py` only, for both directions.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import read_fields
 
-# What objects are written and read back in, to see whether they are the same: any place will do.
+# The set of files in which fields are parsed back: one file that contains every offset.
 _ANYWHERE: Mapping[str | None, Shard] = {None: Shard("", 1 << 62, "", 0)}
 
 
 class Emitter21(Emitter):
-    """Writes 2.1, which 2.0 differs from in no byte.
+    """Writer of 2.1; files of 2.0 are identical.
 
     Args:
-        has_manifest: False for a file of blobs that another file tells of.
+        has_manifest: False for a data shard, whose blobs another file's manifest lists.
     """
 
     version = "2.1"
     magic = MAGIC_2
     place = cbor.encode("blob") + b"\x82"
-    # What the releases write by default, and no less than the least.
+    # The default alignment of the releases; the format's least is 4096.
     form = Form(
         alignment=1 << 16,
         alignments=tuple(1 << power for power in range(12, 17)),
@@ -52,29 +53,29 @@ class Emitter21(Emitter):
         self._has_manifest = has_manifest
 
     def require_name(self, name: str) -> None:
-        """Raise where an object, or a part of one, cannot be called so."""
+        """Raise for an invalid name of an object or part (2.1 section 3.5)."""
         cbor.encode(name)  # no lone surrogates
         for problem in check_names([name]):
             raise _refusal(problem)
 
     def require_object(self, tensor_object: TensorObject) -> None:
-        """Raise where 2.x cannot say what the object is, or readers would take it for another."""
+        """Raise if 2.x cannot represent the object, or it would be read as a different one."""
         components = {
             role: component._replace(offset=PAGE_2, shard=None)
             for role, component in tensor_object.components.items()
         }
         read = _words(self.object_of(self.entry(tensor_object._replace(components=components))))
-        for what, word in _words(tensor_object).items():
-            if read[what] != word:
+        for place, word in _words(tensor_object).items():
+            if read[place] != word:
                 raise NotRepresentableError(
-                    f"the {what} would be read as another in 2.x",
+                    f"the {place} would be read differently in 2.x",
                     expected=describe(word),
-                    found=describe(read[what]),
+                    found=describe(read[place]),
                     section="2.1 section 3.3",
                 )
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Raise where the file's own attributes cannot be said."""
+        """Raise if 2.x cannot represent the file's attributes."""
         root = _read_back({"objects": {}, "attributes": named(attributes)}, levels=0)
         problems: list[Problem] = []
         read_fields(root, ROOT, (), problems)
@@ -82,7 +83,7 @@ class Emitter21(Emitter):
             raise _refusal(problem)
 
     def object_of(self, entry: Mapping[str, Any]) -> TensorObject:
-        """Return the object that fields are read as; what sizes its blocks have need not be said.
+        """Return the object of these fields; attributes of the block size may be left out.
 
         Raises:
             NotRepresentableError: readers of 2.x would refuse it.
@@ -93,16 +94,16 @@ class Emitter21(Emitter):
         problems: list[Problem] = []
         path = ("objects", "any")
         fields = read_fields(_read_back(entry, levels=2), OBJECT, path, problems)
-        found = parse_object(_ANYWHERE, fields, path, problems) if fields else None
-        if problems or found is None:
+        parsed = parse_object(_ANYWHERE, fields, path, problems) if fields else None
+        if problems or parsed is None:
             raise _refusal(problems[0])
-        return found
+        return parsed
 
     def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
         """Return the fields of an object."""
         layout, attributes = theirs(tensor_object.format, tensor_object.attributes)
         known = {
-            "parts": {role: _part(one) for role, one in tensor_object.components.items()},
+            "parts": {role: _part(part) for role, part in tensor_object.components.items()},
             "shape": tensor_object.shape,
             "layout": layout,
             "attributes": named(attributes),
@@ -110,7 +111,7 @@ class Emitter21(Emitter):
         return with_unknown(known, tensor_object.extra)
 
     def emit(self, manifest: Manifest, manifest_offset: int, *, prev: int = 0) -> bytes:
-        """Return padding, manifest and footer; 2.x does not tell what was before."""
+        """Return padding, manifest and footer (2.1 sections 2.1 to 2.3)."""
         del prev
         if not self._has_manifest:
             return footer(0, b"")
@@ -122,7 +123,7 @@ class Emitter21(Emitter):
         """Return the manifest.
 
         Raises:
-            NotRepresentableError: it is longer than 1 GiB, or says what 2.x cannot.
+            NotRepresentableError: it is longer than 1 GiB, or has content that 2.x cannot hold.
         """
         shards = {
             name: {"size": shard.size, "digest": shard.digest}
@@ -145,7 +146,7 @@ class Emitter21(Emitter):
 
 
 def footer(offset: int, manifest: bytes) -> bytes:
-    """Return the footer of a file whose manifest lies at `offset`; 0 where there is none."""
+    """Return the footer of a file (2.1 section 2.3); `offset` is 0 without a manifest."""
     digest = xxh3(manifest) if manifest else 0
     return FOOTER_2.pack(offset, len(manifest), digest, 2, 0, MAGIC_2)
 
@@ -167,7 +168,7 @@ def _part(component: Component) -> dict[str, object]:
 
 
 def _words(tensor_object: TensorObject) -> dict[str, object]:
-    """Return what an object says by what says it, where it can be read as something else."""
+    """Return place to word, for all words of an object that could be read as others."""
     words = {"layout": tensor_object.format, "attributes": sorted(tensor_object.attributes or ())}
     parts = tensor_object.components.items()
     return words | {f"part {role}": (part.dtype, part.type, part.encoding) for role, part in parts}
@@ -176,24 +177,27 @@ def _words(tensor_object: TensorObject) -> dict[str, object]:
 def _refusal(problem: Problem) -> NotRepresentableError:
     inside = problem._replace(path=problem.path[2:], section=None)
     return NotRepresentableError(
-        f"2.x cannot say it: {inside}",
+        f"2.x cannot represent it: {inside}",
         component=problem.component,
         section=problem.section,
     )
 
 
 def _read_back(value: Mapping[str, object], *, levels: int) -> object:
-    """Return a value as readers of 2.x have it, refused where it has no form that they take.
+    """Return the value that readers of 2.x decode from a written one.
 
     Args:
-        value: what is written.
-        levels: in how many maps of the manifest it will be.
+        value: the value to write.
+        levels: number of maps of the manifest around it.
+
+    Raises:
+        NotRepresentableError: readers would refuse it.
     """
     try:
         return cbor.decode(cbor.encode(value), depth=DEPTH - levels, strict=True)
     except ManifestError as error:
         raise NotRepresentableError(
-            f"2.x has no such value, or {DEPTH} levels of nesting at most",
+            f"the value is not allowed in 2.x, or nests deeper than {DEPTH} levels",
             expected=error.expected,
             found=error.found,
             section="2.1 section 3.1",

@@ -1,7 +1,7 @@
-"""The manifest of 2.x, read: its hash, root, shards and objects, and where blobs may be.
+"""The manifest of 2.x, read: its hash, root, shards, objects, and the extents of blobs.
 
-The files of a set are laid behind one another, so that an offset tells the file as well: the root
-first, then each shard.
+Offsets in the model count in the concatenation of all files of a set, the root file first and each
+shard aligned to a page, so that an offset also identifies the file.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from ztensor.spec.model.objects import TableObjects, Uints
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import Form, Record, read_fields
 
-VERSION = "2"  # what the footer says; the texts 2.0 and 2.1 describe the same bytes
-DEPTH = 32  # levels of nesting, the root among them
+VERSION = "2"  # as in the footer; the texts 2.0 and 2.1 describe the same bytes
+DEPTH = 32  # levels of nesting, with the root
 LEAST_SHARD = 48  # bytes
 MOST_RANK = 64
 MOST_NAME = 1024  # bytes
-_PLACE_COST = 120  # bytes that comparing one blob with the others takes
+_PLACE_COST = 120  # bytes of memory per blob while overlaps are checked
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}\Z")
 _PLACES, _NAMES = "2.1 section 2.4", "2.1 section 3.5"
 
@@ -76,7 +76,7 @@ PART = _record(
 
 
 def _are_names(texts: list[str]) -> bool:
-    """Return whether texts are names, in the order of their encoded bytes, each once."""
+    """Return whether texts are valid names, strictly ascending by their encoded bytes."""
     whole = "".join(texts)
     sizes = map(len, texts if whole.isascii() else map(str.encode, texts))
     lengths = np.fromiter(sizes, np.int64, len(texts))
@@ -99,35 +99,35 @@ FORM = Form(
 
 
 def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
-    """Return what the manifest says; nothing where there is none, as in a data shard.
+    """Parse the manifest; empty for a data shard, which has none.
 
     Args:
         data: the manifest's bytes.
-        frame: where they lay, and their hash.
-        budget: what the file may cost; of its limits, `depth` is used.
+        frame: their extent in the file, and their hash.
+        budget: the file's budget; of its limits, `depth` is used.
 
     Raises:
-        ManifestError: it is not what was written, not one CBOR map in deterministic form, or breaks
-            rules (all are listed).
+        ManifestError: it does not match its hash, is not one CBOR map in deterministic form, or
+            breaks rules (all are listed).
         LimitError: it nests deeper than the limits allow, or costs too much.
         MissingDependencyError: the library for its hash is not installed.
     """
     if not frame.manifest_length:
         return Manifest(VERSION, {})
-    found = xxh3(data)
-    if found != frame.manifest_hash:
+    actual = xxh3(data)
+    if actual != frame.manifest_hash:
         raise ManifestError(
             "the manifest does not match the hash in the footer; the file is damaged",
             reason=Reason.MANIFEST_DIGEST,
             expected=f"{frame.manifest_hash:016x}",
-            found=f"{found:016x}",
+            found=f"{actual:016x}",
             section="2.1 section 2.3",
         )
     decoder = cbor.Decoder(data, budget, depth=min(budget.limits.depth, DEPTH), strict=True)
     files: dict[str | None, Shard] = {}
 
     def begin(fields: Mapping[str, object], problems: list[Problem]) -> ParseObject:
-        # The table of shards comes before the objects: its name is shorter.
+        # Keys are sorted by length first: `shards` comes before `objects`.
         files.update(_parse_files(fields.get("shards"), frame.file_size, problems))
         return functools.partial(parse_object, files)
 
@@ -147,12 +147,12 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
 
 
 def _parse_files(table: object, size: int, problems: list[Problem]) -> dict[str | None, Shard]:
-    """Return the files in which blobs may be: the file itself, None, and the shards by name.
+    """Return name to file of a set (2.1 section 7.1); the root file has the name None.
 
     Args:
-        table: the field `shards`; what else is wrong with it, its record says.
-        size: of the file itself.
-        problems: takes what is wrong.
+        table: the field `shards`; a value of another type is reported by the root's schema.
+        size: bytes of the root file.
+        problems: receives the problems.
     """
     files: dict[str | None, Shard] = {None: Shard("", size, "")}
     for name, entry in (table if isinstance(table, dict) else {}).items():
@@ -172,7 +172,7 @@ def _parse_files(table: object, size: int, problems: list[Problem]) -> dict[str 
         problems += check_digest(digest, *path, "digest", strict=True)
         files[name] = Shard(name, size, digest)
     start = 0
-    # The longest come last: a shard that no object needs may claim any size.
+    # Ascending sizes: an unused shard of any declared size does not push offsets beyond int64.
     for key in sorted(files, key=lambda name: (name is not None, files[name].size)):
         files[key] = files[key]._replace(start=start)
         start += align(files[key].size, PAGE_2)
@@ -183,7 +183,7 @@ def _parse_files(table: object, size: int, problems: list[Problem]) -> dict[str 
 
 
 def check_names(names: Iterable[str], path: Path = ()) -> list[Problem]:
-    """Return the problem of the first text that no object, part or attribute may be called."""
+    """Return the problem of the first invalid name of an object, part or attribute, if any."""
     for name in names:
         if not 0 < len(name.encode()) <= MOST_NAME or "\0" in name:
             message = f"expected 1 to {MOST_NAME} bytes without NUL as a name, found "
@@ -194,13 +194,13 @@ def check_names(names: Iterable[str], path: Path = ()) -> list[Problem]:
 def parse_object(
     files: Mapping[str | None, Shard], fields: list[Any], path: Path, problems: list[Problem]
 ) -> TensorObject:
-    """Return one object, which is not whole beside new problems.
+    """Return one object; with new problems, it may be incomplete.
 
     Args:
-        files: where blobs may be: the shards by name, and the file itself.
-        fields: as its record has them.
-        path: steps from the manifest's root to it, the last of which is its name.
-        problems: takes what is wrong.
+        files: name to file of the set; None is the root file.
+        fields: the values of the record `OBJECT`.
+        path: steps from the manifest's root to the object; the last is its name.
+        problems: receives the problems.
     """
     start = len(problems)
     shape, layout, entries, attributes, extra = fields
@@ -213,17 +213,17 @@ def parse_object(
         problems.append(Problem(Reason.COMPONENT_MISSING, message, where, OBJECT.section))
     parse = functools.partial(_parse_part, files)
     components = parse_components(entries, PART, (*path, "parts"), problems, parse)
-    found = _check_shape(shape)
+    own = _check_shape(shape)
     if len(problems) == start:
-        found += check_layout(layout, shape, components, attributes)
-    problems += [problem.under(*path) for problem in found]
-    own, attributes = ours(layout, attributes)
+        own += check_layout(layout, shape, components, attributes)
+    problems += [problem.under(*path) for problem in own]
+    word, attributes = ours(layout, attributes)
     is_sparse = layout in SPARSE
-    return TensorObject(shape, own, components, attributes, extra, entries_once=is_sparse)
+    return TensorObject(shape, word, components, attributes, extra, entries_once=is_sparse)
 
 
 def _check_shape(shape: tuple[int, ...]) -> list[Problem]:
-    # In order: to the releases a zero at the end saves nothing.
+    # Every partial product counts, as in the releases: a later zero does not make it valid.
     most = max(accumulate(shape[:MOST_RANK], operator.mul), default=0)
     if len(shape) <= MOST_RANK and most <= cbor.UINT64_MAX:
         return []
@@ -256,7 +256,7 @@ def _parse_part(
         wrong("shard", f"expected a name of the table of shards, found {describe(shard)}")
     if (encoding is None) is not (decoded_length is None):
         field = "decoded_length" if decoded_length is None else "encoding"
-        message = "expected encoding and decoded_length together, found one alone"
+        message = "expected encoding and decoded_length together, found only one of them"
         wrong(field, message, Reason.FIELD_MISSING)
     if digest is not None:
         problems += check_digest(digest, *path, "digest", strict=True)
@@ -271,9 +271,9 @@ def _parse_part(
         encoding = WORD_OF_2 + encoding
     offset, length = blob
     offset += files[shard].start or 0
-    said = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
-    where = None if shard is None else files[shard]
-    return Component(*said, is_exact=True, shard=where, extra=extra)
+    known = dtype, offset, length, logical, encoding or "raw", digest, decoded_length
+    file = None if shard is None else files[shard]
+    return Component(*known, is_exact=True, shard=file, extra=extra)
 
 
 # --- Places ------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def _parse_part(
 def _blobs(
     objects: Mapping[str, TensorObject], files: list[str | None], frame: Frame, budget: Budget
 ) -> Uints:
-    """Return (3, count) in which file all blobs are, where, and how long; the manifest is one."""
+    """Return file number, offset in the file and length of all blobs and the manifest, (3, n)."""
     flat = array.array("Q", (0, frame.manifest_offset, frame.manifest_length))
     numbers = {name: number for number, name in enumerate(files)}
     others = objects.others if isinstance(objects, TableObjects) else objects
@@ -301,12 +301,17 @@ def _blobs(
 
 
 def _check_overlaps(blobs: Uints, files: list[str | None]) -> list[Problem]:
-    """Return a problem where blobs of a file overlap and are not equal; empty ones never do."""
+    """Return a problem if two unequal blobs of a file overlap (2.1 section 2.4).
+
+    Args:
+        blobs: as `_blobs` returns them; empty blobs overlap nothing.
+        files: names of the files, by file number.
+    """
     blobs = blobs[:, blobs[2] > 0]
     numbers, offsets, lengths = blobs
     if numbers.any() or not (offsets[:-1] < offsets[1:]).all():
         numbers, offsets, lengths = blobs[:, np.lexsort((lengths, offsets, numbers))]
-    # In order of their offsets, each begins where the one before it ends or later, or is the same.
+    # Sorted by offset, each blob must equal its predecessor or begin at or behind its end.
     is_same = (offsets[1:] == offsets[:-1]) & (lengths[1:] == lengths[:-1])
     is_before = offsets[1:] < offsets[:-1] + lengths[:-1]
     wrong = np.flatnonzero(is_before & ~is_same & (numbers[1:] == numbers[:-1]))

@@ -1,13 +1,14 @@
-"""The words of 2.x for types, encodings and layouts, and what 2.x asks of a layout beyond 1.x.
+"""The words of 2.x for types, encodings and layouts, and its own rules for layouts.
 
-| layout of 2.x | here |
+| layout of 2.x (2.1 sections 5.1 and 5.2) | layout in the model |
 | --- | --- |
-| `dense` | the same, of exactly one part |
-| `zt.sparse_csr/1`, `zt.sparse_coo/1` | `sparse_csr`, `sparse_coo`, each position once |
-| `gguf.<type>/1` | `gguf.<type>`; sizes of blocks are facts of the type, not attributes |
-| `zt.quant_group/1`, `zt.mx/1` | layouts of their own, in `quantization/` |
-| `pyztensor.<word>/1` | `<word>`: what only 1.x has, such as `quantized_group`, in our namespace |
-| any other | as written, unknown; a word without a version is none of 1.x, and told apart |
+| `dense` | `dense`, of exactly one part |
+| `zt.sparse_csr/1`, `zt.sparse_coo/1` | `sparse_csr`, `sparse_coo`, positions distinct |
+| `gguf.<type>/1` | `gguf.<type>`; the attributes of the block size are implied by the type |
+| `zt.quant_group/1`, `zt.mx/1` | the same words; the layouts are in `quantization/` |
+| `pyztensor.<word>/1` | `<word>`: a layout that only 1.x has, such as `quantized_group` |
+| any other `namespace.name/version` | the same word, unknown |
+| any other without a version | `2.x <word>`, unknown: in 1.x the word may mean another layout |
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.model.manifest import Component
 
 DTYPES = frozenset(STORAGE_TYPES) - {"bool"}
-# The registered logical types and the storage each is defined on.
+# Logical types of 2.x to the storage type that each is defined on (2.1 section 4).
 TYPES = {"bool": "u8", **{name: logical.dtype for name, logical in LOGICAL_TYPES.items()}}
-# ggml types of the registry: elements of a block, and its bytes (profile gguf).
+# ggml types: elements and bytes of a block (profile gguf).
 GGUF_BLOCKS: Mapping[str, tuple[int, int]] = {
     "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24),
     "q8_0": (32, 34), "q8_1": (32, 36), "q2_k": (256, 84), "q3_k": (256, 110),
@@ -32,7 +33,7 @@ GGUF_BLOCKS: Mapping[str, tuple[int, int]] = {
     "iq4_xs": (256, 136), "mxfp4": (32, 17),
 }  # fmt: skip
 _BLOCK_SIZES = ("elems_per_block", "block_bytes")
-# Sparse layouts, and their parts that are indices.
+# Sparse layouts: the layout in the model, and the parts that are indices.
 SPARSE: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "zt.sparse_csr/1": ("sparse_csr", ("indices", "indptr")),
     "zt.sparse_coo/1": ("sparse_coo", ("coords",)),
@@ -44,19 +45,19 @@ _THEIRS: Mapping[str, str] = {
 _GGUF: Mapping[Any, tuple[int, int]] = {
     f"gguf.{name}/1": sizes for name, sizes in GGUF_BLOCKS.items()
 }
-# Layouts whose parts are exactly these.
+# Layouts with a closed set of parts.
 _PARTS: Mapping[str, set[str]] = {
     "dense": {"data"},
     **{layout: {"values", *indices} for layout, (_, indices) in SPARSE.items()},
     **{layout: {"data"} for layout in _GGUF},
 }
-# Layouts of 1.x that 2.x has no word for are written under our own name.
+# The namespace of layouts of 1.x that 2.x has no word for.
 _OURS, _OURS_VERSION = "pyztensor.", "/1"
-WORD_OF_2 = "2.x "  # before a word without a version, which would mean another in 1.x
+WORD_OF_2 = "2.x "  # prefix in the model of words of 2.x that mean something else in 1.x
 
 
 def block_sizes(layout: object) -> dict[str, int]:
-    """Return the attributes that say how large the blocks of a layout are; none of most."""
+    """Return the attributes of the block size of a `gguf` layout of 2.x; {} for others."""
     return dict(zip(_BLOCK_SIZES, _GGUF.get(layout, ()), strict=False))
 
 
@@ -66,7 +67,7 @@ def check_layout(
     components: Mapping[str, Component],
     attributes: Mapping[str, object] | None,
 ) -> Iterator[Problem]:
-    """Yield what is wrong with an object that layouts of ours do not look at."""
+    """Yield the problems of an object with the rules that only 2.x has (2.1 sections 5.1, 5.2)."""
 
     def wrong(reason: Reason, message: str, *path: str) -> Problem:
         return Problem(reason, f"expected {message}", path, f"the layout {layout}")
@@ -83,7 +84,7 @@ def check_layout(
     words = {role: components[role].type or components[role].dtype for role in indices}
     for role, word in words.items():
         if word not in ("u32", "u64"):
-            message = f"plain u32 or u64, found {describe(word)}"
+            message = f"u32 or u64, found {describe(word)}"
             yield wrong(Reason.INDEX_DTYPE, message, "parts", role, "dtype")
     if {*words.values()} == {"u32", "u64"}:
         message = "indices and indptr of one dtype, found u32 and u64"
@@ -100,7 +101,7 @@ def check_layout(
 def ours(
     layout: str, attributes: Mapping[str, object] | None
 ) -> tuple[str, Mapping[str, object] | None]:
-    """Return the layout of ours that one of 2.x is, and the attributes that are left."""
+    """Return the model's layout and attributes for a layout of 2.x."""
     if layout in SPARSE:
         return SPARSE[layout][0], attributes
     if layout in _GGUF:
@@ -118,7 +119,7 @@ def ours(
 def theirs(
     layout: str, attributes: Mapping[str, object] | None
 ) -> tuple[str, Mapping[str, object] | None]:
-    """Return the layout of 2.x that one of ours is written as, and its attributes there."""
+    """Return the layout and attributes of 2.x for a layout of the model: the inverse of `ours`."""
     word = _THEIRS.get(layout, layout)
     if layout.startswith(WORD_OF_2):
         return layout.removeprefix(WORD_OF_2), attributes

@@ -1,7 +1,6 @@
 """`zstd`: one or more Zstandard frames (RFC 8878), decoded straight into the destination.
 
-To read in this order: `frames.py` steps through frame and block headers and knows, without
-decoding, where each frame lies, how much it can decode to and which window it demands;
-`libraries.py` is the seam to whichever library is installed; `codec.py` joins them to the
-encoding.
+Read `frames.py` first: it walks frame and block headers and finds, without decoding, the extent,
+the maximum decoded length and the window of each frame. `libraries.py` adapts the installed zstd
+library; `codec.py` joins both to the encoding.
 """

@@ -1,4 +1,4 @@
-"""The encoding: frames decoded straight into the destination, and written."""
+"""The encoding `zstd`: frames are decoded straight into the destination, and written."""
 
 from __future__ import annotations
 
@@ -28,37 +28,37 @@ from ztensor.spec.encoding.zstd.frames import (
 from ztensor.spec.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
 from ztensor.threads.sharing import large_window
 
-# Decoded bytes per frame written, by default. zstd codes blocks of 128 KiB at most, each by itself:
-# measured on weights, tables and tokens, longer frames save under 1 % and make every row dear.
+# Default decoded bytes per written frame. zstd codes blocks of 128 KiB at most: measured on
+# weights, tables and tokens, longer frames save under 1 % and make single rows slow to read.
 FRAME_BYTES = 64 << 10
-CHUNK_BYTES = 1 << 20  # largest piece `decode_chunks` yields, and one read of a streamed frame
-SHORT_BYTES = 128 << 10  # a frame up to here is decoded to memory of its own, and copied
-ONE_PASS_BYTES = 8 << 20  # a frame up to here, stored, is read whole: see `_span`
+CHUNK_BYTES = 1 << 20  # largest chunk of `decode_chunks`, and one read of a streamed frame
+SHORT_BYTES = 128 << 10  # frames up to this decoded size are decoded in one call, and copied
+ONE_PASS_BYTES = 8 << 20  # frames up to this stored size are read at once: see `_span`
 
 FASTEST_LEVEL = -(1 << 17)
 STRONGEST_LEVEL = 22
-KEPT_LEVEL = 7  # above it a context takes 10 to 70 MB and saves nothing beside its work
-KEPT_WINDOW = 8 << 20  # a context that streamed with a larger window is not kept: it holds it
+KEPT_LEVEL = 7  # above it a context takes 10 to 70 MB, and making one is cheap beside its work
+KEPT_WINDOW = 8 << 20  # a context that streamed a larger window still holds it, and is dropped
 KEPT_CONTEXTS = 16
 
 _Context = TypeVar("_Context")
-_SCRATCH = memoryview(bytearray(1))  # what is beyond the end; written, never read
+_SCRATCH = memoryview(bytearray(1))  # takes a byte beyond the end; never read
 
 
 class Zstd(Encoding):
-    """Zstandard frames; thread-safe.
+    """Zstandard frames (RFC 8878); thread-safe.
 
-    Contexts are lent for the time of one call and kept for the next, because making one costs as
-    much as decoding a small component. A pool instead of one context per thread, because a
-    `decode_chunks` that is not finished yet must not share its context with another call.
+    Contexts are pooled, because making one costs as much as decoding a small component. They are
+    not per thread, because an unfinished `decode_chunks` must not share its context with the next
+    call of the same thread.
 
     Args:
-        binding: the library to use; without it, the installed one is looked for at first use.
+        binding: the library to use; by default the installed one, found on first use.
     """
 
     name = "zstd"
     is_written = True
-    must_shrink = True  # what it makes no smaller is stored raw
+    must_shrink = True
 
     def __init__(self, binding: Binding | None = None) -> None:
         self._binding = binding
@@ -66,7 +66,7 @@ class Zstd(Encoding):
         self._encoders: dict[tuple[int, bool], collections.deque[Encoder]] = {}
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return which frames decode to which bytes; only headers are read."""
+        """Return the offset table, if every frame declares its size; only headers are read."""
         runs: Runs | None = Runs.none()
         least = most = 0
         for frame in walk_frames(stored, limits):
@@ -85,16 +85,16 @@ class Zstd(Encoding):
         return runs
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Fill `destination` (flat, bytes, writable) exactly, frame after frame.
+        """Decode into `destination` (flat, bytes, writable), frame by frame; fill it exactly.
 
-        Nothing is allocated for decoded bytes, and decoding stops where the destination ends.
+        Decoded bytes take no further memory, and decoding stops at the end of the destination.
         """
         self.decode_run(stored, 0, stored.length, destination, limits)
 
     def decode_run(
         self, stored: Stored, start: int, stop: int, destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` exactly with what the frames from `start` to `stop` decode to."""
+        """Decode the frames in `[start, stop)` into `destination`; fill it exactly."""
         total = len(destination)
         require_decodable(total, limits)
         stored = hold(stored, start, stop)
@@ -105,7 +105,10 @@ class Zstd(Encoding):
             pass
 
     def _decode_short(self, stored: Held, frames: Iterable[Frame], destination: memoryview) -> bool:
-        """Decode short frames, each in one call, a third of the time; say whether all was right."""
+        """Decode frames in one call each, a third of the time. Return False if one is unsuitable.
+
+        Long frames, large windows and damaged frames are left to `_decode`, which starts again.
+        """
         binding, decoder, filled = self._bound(), _pop(self._decoders), 0
         for frame in frames:
             size = frame.content_length
@@ -130,7 +133,7 @@ class Zstd(Encoding):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, at most 1 MiB at a time, each piece new memory."""
+        """Yield the decoded bytes in order, at most 1 MiB at a time, each in new memory."""
         stored = hold(stored, 0, stored.length)
         most, is_exact = limits.decoded_bytes, False
         if expected_length is not None:
@@ -151,16 +154,16 @@ class Zstd(Encoding):
         is_exact: bool = True,
         is_whole: bool = False,
     ) -> Iterator[memoryview]:
-        """Fill `chunk` and give it, then new ones of its length, until the frames end.
+        """Yield `chunk` filled, then new chunks of its length, until the frames end.
 
         Args:
             stored: the component's bytes.
-            frames: what to decode of them.
-            chunk: the first to fill.
-            most: bytes that the frames may decode to.
+            frames: the frames to decode.
+            chunk: the first chunk.
+            most: decoded bytes of all frames.
             limits: the caps in force.
-            is_exact: they must decode to as many; else `most` is the cap.
-            is_whole: `chunk` takes all of them.
+            is_exact: the frames must decode to exactly `most` bytes; otherwise `most` is a cap.
+            is_whole: all decoded bytes fit into `chunk`.
         """
         binding, decoder = self._bound(), _pop(self._decoders)
         filled = 0  # of this chunk
@@ -191,22 +194,22 @@ class Zstd(Encoding):
                             filled = 0
                             chunk = memoryview(bytearray(min(len(chunk), left)))
                     if window > KEPT_WINDOW:
-                        del reader  # and what it holds
+                        del reader  # and its window
                         decoder = None
-            except binding.error as found:
-                raise _undecodable(frame, found) from found
+            except binding.error as error:
+                raise _undecodable(frame, error) from error
             _require_declared(frame, count)
         left -= filled
         if is_exact and left:
             raise wrong_length(most, str(most - left))
         if filled:
             yield chunk[:filled]
-        # Reached after success only: what an error leaves behind in a context is not reused.
+        # Only after success: a context in an unknown state is not reused.
         if decoder is not None:
             self._decoders.append(decoder)
 
     def window_bytes(self, stored: Stored, limits: Limits) -> int:
-        """Return what the largest window holds, 0 where that is little; only headers are read."""
+        """Return the bytes of the largest window, 0 if it is small; only headers are read."""
         frames = walk_frames(stored, limits)
         most = max(min(frame.window, frame.most_length) for frame in frames)
         return most if most > KEPT_WINDOW else 0
@@ -219,12 +222,12 @@ class Zstd(Encoding):
         frame_bytes: int | None = None,
         has_checksum: bool = False,
     ) -> Iterator[bytes]:
-        """Yield `data` (flat, bytes) as frames of `frame_bytes` of it each; no data, one frame.
+        """Yield `data` (flat, bytes) as frames of `frame_bytes` decoded bytes; no data, one frame.
 
-        Each frame declares its content size and carries no checksum, unless that is asked for: the
-        manifest's digest covers the stored bytes. Frames know nothing of one another, so slices of
-        `data` cut at multiples of `frame_bytes` may be encoded, and frames decoded, in parallel
-        with the same result. The same library release gives the same bytes.
+        Each frame declares its content size. It has a checksum only on request, since the
+        manifest's digest covers the stored bytes. Frames are independent: slices of `data` at
+        multiples of `frame_bytes` may be encoded in parallel with the same result. One release of
+        the library always gives the same bytes.
         """
         binding, size = self._bound(), frame_bytes or FRAME_BYTES
         kept = collections.deque[Encoder](maxlen=KEPT_CONTEXTS if level <= KEPT_LEVEL else 0)
@@ -233,7 +236,7 @@ class Zstd(Encoding):
             encoder = _pop(idle) or binding.encoder(level, has_checksum)
             try:
                 frame = encoder(data[start : start + size])
-            except binding.error as error:  # whatever the bytes are, only memory can be missing
+            except binding.error as error:  # any bytes can be encoded: only memory can run out
                 raise MemoryError(str(error)) from error
             idle.append(encoder)
             yield frame
@@ -246,27 +249,27 @@ class Zstd(Encoding):
 
 def _pop(idle: collections.deque[_Context]) -> _Context | None:
     try:
-        return idle.pop()  # one operation: two threads never get the same context
+        return idle.pop()  # atomic: two threads never get the same context
     except IndexError:
         return None
 
 
 def _memory(window: int, *, is_whole: bool) -> contextlib.AbstractContextManager[None]:
-    """Return what waits for the memory that a window takes, where it is much."""
+    """Return a context manager that waits for the memory of a large window; else a null one."""
     if window <= KEPT_WINDOW:
         return contextlib.nullcontext()
     return large_window(is_whole=is_whole)
 
 
 def _span(stored: Stored, frame: Frame, limits: Limits, *, is_whole: bool) -> tuple[Span, int]:
-    """Return a frame for a library, and the window it is streamed through.
+    """Return the bytes of a frame as a file for the library, and the window it then allocates.
 
-    A frame that is handed over whole is decoded without a window. It must declare its content
-    size. Bytes that are not held yet may be, up to a fixed size, or up to the window that streaming
-    would allocate in their place.
+    A frame with a declared content size that the library gets in one piece is decoded without a
+    window. Its bytes may be read into memory for that, up to a fixed size, or up to the window that
+    streaming would allocate instead.
 
     Raises:
-        LimitError: the window is over the cap; only single-segment frames come here unchecked.
+        LimitError: the window is over the cap (checked here only for single-segment frames).
     """
     length = frame.stop - frame.start
     is_short = isinstance(stored, Held) or length <= ONE_PASS_BYTES + frame.window
@@ -277,9 +280,9 @@ def _span(stored: Stored, frame: Frame, limits: Limits, *, is_whole: bool) -> tu
 
 
 def _require_declared(frame: Frame, count: int) -> None:
-    # Libraries that stream do not look when a frame's last block is empty.
+    # Streaming decoders do not compare the size if the last block is empty.
     if frame.content_length is not None and frame.content_length != count:
-        message = f"the zstd frame at stored byte {frame.start} does not hold what it declares"
+        message = f"the zstd frame at stored byte {frame.start} has another length than it declares"
         raise damaged(message, f"{frame.content_length} bytes", str(count))
 
 
@@ -293,7 +296,7 @@ def _too_long(most: int, *, is_exact: bool) -> EncodingError | LimitError:
 
 
 def _undecodable(frame: Frame, error: Exception) -> EncodingError | LimitError:
-    if "not enough memory" in str(error):  # libzstd's own words: the frame may be right
+    if "not enough memory" in str(error):  # libzstd's message: the frame may be valid
         return LimitError(
             f"the zstd frame at stored byte {frame.start} needs more memory than there is",
             reason=Reason.LIMIT_MEMORY,

@@ -1,4 +1,4 @@
-"""Frame and block headers: where each frame lies, how long it decodes and what that takes."""
+"""A walk over frame and block headers: extent, decoded length and window of each frame."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ztensor.errors import EncodingError, LimitError, Reason, UnsupportedError, 
 from ztensor.limits import Limits
 from ztensor.spec.encoding.base import Held, Stored, damaged
 
-HELD_BYTES = 1 << 20  # stored bytes that are read once and kept, even where that copies them
-WALKED_BYTES = 64 << 10  # so many where only headers are looked at
-LOOK_BYTES = 4 << 10  # one look at headers; of longer frames little is read between them
+HELD_BYTES = 1 << 20  # shorter runs of stored bytes are read once and kept, even as a copy
+WALKED_BYTES = 64 << 10  # the same bound for a walk over headers
+LOOK_BYTES = 4 << 10  # one read of headers: few of the bytes between them are read
 
 _SECTION = "RFC 8878, 3.1.1"
 _MAGIC = b"\x28\xb5\x2f\xfd"
@@ -23,19 +23,19 @@ _HAS_CHECKSUM, _IS_RESERVED, _IS_ONE_SEGMENT = 0x04, 0x08, 0x20
 
 
 def hold(stored: Stored, start: int, stop: int, most: int | None = None) -> Stored:
-    """Return a part of `stored` as `Held` where that costs little: short, or a view of a map.
+    """Return `stored[start:stop]` as `Held` if that is cheap: short, or a view of mapped memory.
 
     Args:
-        stored: the bytes.
-        start: where the part begins.
-        stop: where it ends.
-        most: bytes that may be copied, 1 MiB by default.
+        stored: the stored bytes.
+        start: first byte needed.
+        stop: behind the last byte needed.
+        most: bytes that may be copied; 1 MiB by default.
     """
     if isinstance(stored, Held):
         return stored
     if stop - start > (HELD_BYTES if most is None else most):
-        # Pieces of one object, as far apart as can be: the source gives views and copies nothing.
-        # Not single bytes: those are shared objects in CPython.
+        # If both ends are views of one object, the source is mapped and reading copies nothing.
+        # Not single bytes: CPython shares those objects.
         first, last = stored.read(start, 16), stored.read(stop - 16, 16)
         if first.obj is not last.obj:
             return stored
@@ -43,15 +43,15 @@ def hold(stored: Stored, start: int, stop: int, most: int | None = None) -> Stor
 
 
 class Frame(NamedTuple):
-    """What the headers of one frame tell.
+    """The headers of one frame (RFC 8878 section 3.1.1).
 
     Attributes:
         start: offset of its first byte in the stored bytes.
         stop: offset behind its last byte.
         is_skippable: it holds no data.
-        content_length: the decoded length it declares, or None.
-        window: bytes a decoder must look back on; the content length of a single-segment frame.
-        most_length: no decoder gets more bytes out of its blocks.
+        content_length: the declared decoded length; None if none is declared.
+        window: window size in bytes; the content length of a single-segment frame.
+        most_length: upper bound of the decoded length, from the block headers.
     """
 
     start: int
@@ -65,18 +65,18 @@ class Frame(NamedTuple):
 def walk_frames(
     stored: Stored, limits: Limits, *, start: int = 0, stop: int | None = None
 ) -> Iterator[Frame]:
-    """Yield the frames of `stored` in order, reading headers only.
+    """Yield the frames of `stored` in order; only headers are read.
 
     Memory: 64 KiB. Time: linear in the number of blocks, under a microsecond each.
 
     Args:
-        stored: the frames.
+        stored: the stored bytes.
         limits: the caps in force.
-        start: where the first frame to yield begins.
-        stop: where the last one ends; by default behind the last stored byte.
+        start: offset of the first frame to yield.
+        stop: offset behind the last one; by default the end of the stored bytes.
 
     Raises:
-        EncodingError: not one or more whole frames from the first byte to the last.
+        EncodingError: the bytes are not one or more whole frames.
         UnsupportedError: a frame needs a dictionary.
         LimitError: a frame demands a window over `limits.window_log`. Not raised for
             single-segment frames: one pass decodes them without a window.
@@ -92,7 +92,7 @@ def walk_frames(
 
 
 class _Look:
-    """A window that moves over stored bytes, so that headers do not cost one read each."""
+    """A buffered view of stored bytes, so that not every header costs a read."""
 
     __slots__ = ("base", "length", "stored", "window")
 
@@ -104,7 +104,7 @@ class _Look:
             self.base, self.window = stored.start, stored.view
 
     def at(self, position: int, most: int) -> memoryview:
-        """Return the `most` bytes from `position`, or those left there are before the end."""
+        """Return `most` bytes from `position`, or fewer at the end."""
         start = position - self.base
         if start + most > len(self.window) and self.base + len(self.window) < self.length:
             size = max(0, min(LOOK_BYTES, self.length - position))
@@ -114,7 +114,7 @@ class _Look:
 
 
 def _places(descriptor: int) -> tuple[int, int, int, int]:
-    """Return where dictionary, content size and blocks begin, and what is added to the size."""
+    """Return the offsets of dictionary, content size and blocks, and the addend of the size."""
     is_single_segment, size_code = descriptor >> 5 & 1, descriptor >> 6
     dictionary_at = 6 - is_single_segment
     size_at = dictionary_at + (0, 1, 2, 4)[descriptor & 3]
@@ -159,7 +159,7 @@ def _parse_frame(look: _Look, start: int, limits: Limits) -> Frame:
 
 
 def _walk_blocks(look: _Look, start: int, position: int, block_most: int) -> tuple[int, int]:
-    """Return where the last block ends and the most that the blocks can decode to."""
+    """Return the offset behind the last block, and the upper bound of the decoded length."""
     most_length = 0
     while True:
         head = look.at(position, 3)
@@ -168,8 +168,8 @@ def _walk_blocks(look: _Look, start: int, position: int, block_most: int) -> tup
         header = int.from_bytes(head, "little")
         kind, size = header >> 1 & 3, header >> 3
         if size > block_most or kind > _COMPRESSED or (kind == _COMPRESSED and size < 2):
-            # Libraries refuse some of these in one mode and not in another; here the answer is one.
-            message = f"the zstd block at stored byte {position} has a size or type no block has"
+            # Libraries refuse some of these in one mode only; all are refused here.
+            message = f"the zstd block at stored byte {position} has an invalid size or type"
             expected = f"type 0 to 2, at most {block_most} bytes, compressed at least 2"
             raise damaged(message, expected, f"type {kind}, {size} bytes", f"{_SECTION}.2")
         position += 4 if kind == _REPEATED else 3 + size
@@ -192,17 +192,17 @@ def _parse_skippable(look: _Look, start: int, head: bytes) -> Frame:
 
 def _truncated(start: int, length: int) -> EncodingError:
     return EncodingError(
-        f"the zstd frame at stored byte {start} goes on behind the last stored byte",
+        f"the zstd frame at stored byte {start} is cut",
         reason=Reason.ENCODING_TRUNCATED,
         found=f"{length} stored bytes",
     )
 
 
 def require_window(window: int, start: int, limits: Limits) -> None:
-    """Raise where a frame demands more than the cap.
+    """Check a window against `Limits.window_log`.
 
     Raises:
-        LimitError: it does.
+        LimitError: it is larger.
     """
     if window > 1 << limits.window_log:
         raise LimitError(

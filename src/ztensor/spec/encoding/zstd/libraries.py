@@ -1,4 +1,4 @@
-"""Whichever zstd library is installed, behind one face."""
+"""Adapters of the zstd libraries to one interface, and the choice of the installed one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any, NamedTuple, Protocol
 from ztensor.errors import MissingDependencyError
 from ztensor.spec.encoding.base import Stored
 
-# `compression.zstd` keeps what it was given and did not use, and returns new bytes objects: small
-# pieces both ways bound the copies.
+# `compression.zstd` keeps unused input and returns new bytes objects: small pieces in both
+# directions bound the copies.
 _STORED_PIECE = 128 << 10
 _DECODED_PIECE = 1 << 20
 
 
 class Span:
-    """A run of stored bytes as the file a library pulls compressed bytes from.
+    """A run of stored bytes as a file object that a library reads compressed bytes from.
 
     Attributes:
-        piece_bytes: how many the library pulls at a time.
+        piece_bytes: bytes per read of the library.
     """
 
     __slots__ = ("_position", "_stop", "_stored", "piece_bytes")
@@ -31,7 +31,7 @@ class Span:
         self.piece_bytes = piece_bytes
 
     def read(self, size: int) -> memoryview:
-        """Return the next `size` bytes, or those left."""
+        """Return the next `size` bytes, or fewer at the end."""
         start = self._position
         self._position = min(start + size, self._stop)
         if start == self._position:
@@ -40,10 +40,10 @@ class Span:
 
 
 class FrameReader(Protocol):
-    """The decoded bytes of a span, from first to last."""
+    """The decoded bytes of a span, in order."""
 
     def readinto(self, destination: memoryview, /) -> int:
-        """Fill `destination`, or less of it where the span ends; return how many bytes."""
+        """Fill `destination`, or less of it at the end of the span. Return the bytes written."""
         ...
 
 
@@ -51,28 +51,28 @@ class Decoder(NamedTuple):
     """A decoding context.
 
     Attributes:
-        open: opens one span at a time, any number after another. What comes in one piece and fits
-            the first destination must not need a window.
-        whole: decodes one short frame, to at most so many bytes.
+        open: starts a span; the previous one must be finished. A span that is read in one piece and
+            fits into the first destination must not allocate a window.
+        whole: `(frame, most) -> bytes` decodes one short frame to at most `most` bytes.
     """
 
     open: Callable[[Span], FrameReader]
     whole: Callable[[memoryview, int], bytes]
 
 
-# A context gives what it gets as one frame that declares its content size.
+# An encoding context: bytes to one frame that declares its content size.
 Encoder = Callable[[memoryview], bytes]
 
 
 class Binding(NamedTuple):
     """A zstd library.
 
-    Caps on windows are the walker's business; a binding allows the largest its library can.
+    `walk_frames` caps windows; a binding allows the largest that its library can.
 
     Attributes:
-        error: what the library raises for damaged bytes.
+        error: the library's exception for damaged bytes.
         decoder: makes a decoding context.
-        encoder: makes an encoding context of a level, and of whether frames have a checksum.
+        encoder: `(level, has_checksum) -> Encoder` makes an encoding context.
     """
 
     error: type[Exception]
@@ -81,7 +81,7 @@ class Binding(NamedTuple):
 
 
 def bind_zstandard(module: Any) -> Binding:
-    """Bind the package `zstandard`: contexts are reused, bytes go straight to the destination."""
+    """Bind the package `zstandard`: it decodes straight into the destination."""
 
     def decoder() -> Decoder:
         context = module.ZstdDecompressor(max_window_size=1 << module.WINDOWLOG_MAX)
@@ -94,7 +94,7 @@ def bind_zstandard(module: Any) -> Binding:
 
         return Decoder(open_span, context.decompress)
 
-    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
+    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # as `Binding` has it
         context = module.ZstdCompressor(
             level=level, write_content_size=True, write_checksum=has_checksum
         )
@@ -105,7 +105,7 @@ def bind_zstandard(module: Any) -> Binding:
 
 
 def bind_standard_library(module: Any) -> Binding:
-    """Bind `compression.zstd` of Python 3.14; its decoders serve one frame and return bytes."""
+    """Bind `compression.zstd` of Python 3.14: a decoder serves one frame and returns bytes."""
     largest = module.DecompressionParameter.window_log_max
     options = {largest: largest.bounds()[1]}
     parameter = module.CompressionParameter
@@ -116,7 +116,7 @@ def bind_standard_library(module: Any) -> Binding:
             lambda data, _: module.decompress(data),
         )
 
-    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # of one form
+    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # as `Binding` has it
         context = module.ZstdCompressor(
             options={parameter.compression_level: level, parameter.checksum_flag: int(has_checksum)}
         )
