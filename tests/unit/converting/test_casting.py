@@ -16,20 +16,19 @@ import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of, gguf, info
 from tests.flipping import flip
 from ztensor import Tensor
-from ztensor.converting.casting import TARGETS, Change
 from ztensor.errors import (
     ArgumentValueError,
     DigestMismatchError,
     NotRepresentableError,
     UnsupportedError,
 )
-from ztensor.io.shards.naming import INDEX_SUFFIX
+from ztensor.ext import LAYOUTS
 from ztensor.numpy import load_file, save_file
-from ztensor.quantization.gguf_blocks import BLOCK_TYPES
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.standard_normal((130, 256)).astype(np.float32)
 SPECIAL = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-30, -1.1], np.float32)
+TARGETS = ["float32", "float16", "bfloat16"]
 TYPES: dict[str, Any] = {
     "float64": np.float64,
     "float32": np.float32,
@@ -48,8 +47,7 @@ OTHERS: dict[str, Any] = {
 
 def blocks(name: str, rows: int, width: int) -> Tensor:
     layout = f"gguf.{name}"
-    each = next(one for one in BLOCK_TYPES if one.name == name)
-    data = blocks_of(name, rows * width // each.elements)
+    data = blocks_of(name, rows * width // LAYOUTS[layout].block_type.elements)  # type: ignore[attr-defined]
     if name == "mxfp4":
         data[:, 0] = 127  # the scale 1
     return Tensor({"data": data.reshape(-1)}, shape=(rows, width), format=layout)
@@ -222,7 +220,7 @@ def test_sets_of_shards(tmp_path: Path, sharded_to: int | None) -> None:
     tensors["q"] = QUANTIZED["group"]()  # type: ignore[assignment]
     save_file(tensors, tmp_path / "m.zt", max_shard_size=200_000)
     report = ztensor.convert(
-        f"{tmp_path / 'm.zt'}{INDEX_SUFFIX}",
+        tmp_path / "m.zt.index.json",
         tmp_path / "n.zt",
         dtype="bfloat16",
         dequantize=True,
@@ -278,7 +276,8 @@ def test_the_largest_number_that_fits_is_kept(tmp_path: Path) -> None:
     save_file({"w": np.array([65_519], np.float32)}, tmp_path / "a.zt")
     report = ztensor.convert(tmp_path / "a.zt", tmp_path / "b.zt", dtype="float16", check=True)
     assert load_file(tmp_path / "b.zt")["w"].tolist() == [65_504]
-    assert report.changed == (Change("w", "float32", "float16", 15.0),)
+    (change,) = report.changed
+    assert (change.was, change.now, change.largest_error) == ("float32", "float16", 15.0)
 
 
 def test_blocks_that_cannot_be_taken_apart_are_refused(tmp_path: Path) -> None:

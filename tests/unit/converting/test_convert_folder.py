@@ -15,6 +15,7 @@ import pytest
 import ztensor
 from tests.flipping import flip_object
 from ztensor.errors import FormatError, SourceError, UsageError, ZTensorError
+from ztensor.ext import locking
 
 FIRST: dict[str, np.ndarray[Any, np.dtype[Any]]] = {
     "a": np.arange(6, dtype=np.float32),
@@ -263,6 +264,53 @@ def test_places_that_are_no_folders(tmp_path: Path) -> None:
 
 
 # --- Killed ---------------------------------------------------------------------------------------
+
+DEAD = ".new.0123456789abcdef"
+
+
+def left_behind(folder: Path, *kinds: str) -> None:
+    """Leave the files of a killed process: a lock nobody holds, and folders with a file each."""
+    (folder / f"{DEAD}.lock").touch()
+    for kind in kinds:
+        (folder / f"{DEAD}.{kind}").mkdir()
+        (folder / f"{DEAD}.{kind}" / kind).touch()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="nothing is swept on Windows")
+@pytest.mark.parametrize(
+    ("kinds", "is_there"),
+    [(("new",), False), (("old",), True), (("new", "old"), False)],
+    ids=["unfinished", "replaced", "moved away"],
+)
+def test_leftovers_of_a_killed_process_are_removed(
+    tmp_path: Path, kinds: tuple[str, ...], is_there: bool
+) -> None:
+    old, new = model(tmp_path / "from"), tmp_path / "new"
+    if is_there:
+        new.mkdir()
+    left_behind(tmp_path, *kinds)
+    if kinds == ("new", "old"):  # a killed process had moved the old folder away: it comes back
+        with pytest.raises(UsageError):
+            ztensor.convert_folder(old, new)
+        assert os.listdir(new) == ["old"]
+    ztensor.convert_folder(old, new, overwrite=True)
+    assert sorted(os.listdir(tmp_path)) == ["from", "new"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="nothing is swept on Windows")
+def test_other_files_stay(tmp_path: Path) -> None:
+    """Folders of a process that lives, and names that only look alike."""
+    old = model(tmp_path / "from")
+    left_behind(tmp_path, "new")
+    holder = os.open(tmp_path / f"{DEAD}.lock", os.O_RDWR)
+    assert locking.try_acquire(holder)
+    for name in (".new.0123456789abcde.new", ".news.0123456789abcdef.new", f"{DEAD}.new.txt"):
+        (tmp_path / name).mkdir()
+    before = set(os.listdir(tmp_path))
+    ztensor.convert_folder(old, tmp_path / "new")
+    assert set(os.listdir(tmp_path)) == {*before, "new"}
+    os.close(holder)
+
 
 # Each state is looked at in between by a process that lives: what is there, then what is left once
 # somebody else has tried.

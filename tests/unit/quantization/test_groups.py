@@ -381,7 +381,8 @@ def test_empty_arrays(shape: tuple[int, ...], zeros: str, axis: int) -> None:
 @pytest.mark.parametrize("shape", [(0, 2**62), (2**62, 0), (0, 2**64), (0,) * 65])
 def test_a_shape_no_array_can_have_is_refused(shape: tuple[int, ...]) -> None:
     nothing = np.empty(0, np.int32)
-    parts = {"packed_weight": nothing, "scales": nothing.astype(np.float16), "zeros": nothing}
+    scales: Array = nothing.astype(np.float16)
+    parts: dict[str, Array] = {"packed_weight": nothing, "scales": scales, "zeros": nothing}
     with refused(LimitError, Reason.LIMIT_DECODED):
         restore(parts, {"bits": 4}, shape)
 

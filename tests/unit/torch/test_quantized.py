@@ -1,4 +1,4 @@
-"""`ztensor.torch.dequantize`; the arithmetic itself is in `layout/test_quantization.py`."""
+"""`ztensor.torch.dequantize`; the arithmetic is tested in `quantization/test_groups.py`."""
 
 from __future__ import annotations
 
