@@ -7,15 +7,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import zstandard
 
 import ztensor
-from ztensor.errors import DigestMismatchError
+from ztensor.errors import ArgumentTypeError, DigestMismatchError
+from ztensor.ext import ALGORITHMS
 from ztensor.numpy import load, save
-from ztensor.spec.digest import ALGORITHMS
-from ztensor.testing.builder import item, sealed
+from ztensor.testing.builder import draft, item, sealed
 from ztensor.testing.builder_2 import File2, dense, seekable
 
 ARRAY = np.arange(5000, dtype=np.int32)
@@ -138,15 +139,40 @@ def test_a_digest_of_1_1_may_be_that_of_the_decoded_bytes(covers: str, compressi
         assert parts_of(copied(data))["t0"].digest == right
 
 
-@pytest.mark.parametrize("kind", [None, "zstd"])
-@pytest.mark.parametrize("target", ["0.1", "1.2", "2.1"])
-@pytest.mark.parametrize("source", ["0.1", "1.2", "2.1"])
-def test_a_copy_keeps_how_its_object_is_stored(source: str, target: str, kind: str | None) -> None:
-    """What the writer does with others is not for copies, in another version neither."""
-    data = save({"x": ARRAY}, version=source, compression=kind or False)
+VERSIONS = {"0.1": "zstd", "1.2": "zstd", "2.1": "zt.zstd-seekable/1"}
+
+
+@pytest.mark.parametrize("is_encoded", [False, True])
+@pytest.mark.parametrize("target", VERSIONS)
+@pytest.mark.parametrize("source", VERSIONS)
+def test_a_copy_is_encoded_as_it_was_or_as_the_caller_asks(
+    source: str, target: str, is_encoded: bool
+) -> None:
+    """The writer's compression is not for copies, in another version neither."""
+    data = save({"x": ARRAY}, version=source, compression=is_encoded)
     for compression in (False, True):
-        components = parts_of(copied(data, version=target, compression=compression))
-        assert (components["x"].encoding != "raw") == (kind is not None)
+        for compress in (None, False, True):
+            copy = copied(data, version=target, compression=compression, compress=compress)
+            expected = is_encoded if compress is None else compress
+            assert parts_of(copy)["x"].encoding == (VERSIONS[target] if expected else "raw")
+            assert np.array_equal(load(copy)["x"], ARRAY)
+        if source == target:
+            assert copied(data, version=target, compression=compression) == data
+
+
+def test_values_that_the_version_stores_otherwise_are_decoded() -> None:
+    """Numbers of 0.1 may be big-endian, and its bools any byte."""
+    made = draft("0.1.0")
+    made.component("matrix")["data_endianness"] = "big"
+    made.blobs["flags", "data"] = b"\x00\x01\x02\xff"
+    source = made.to_bytes()
+    copy = load(copied(source))
+    assert {name: copy[name].tolist() for name in copy} == {
+        name: array.tolist() for name, array in load(source).items()
+    }
+    assert copy["flags"].tolist() == [False, True, True, True]
+    assert copy["matrix"][0][0] == 1 << 24
+    assert parts_of(copied(source))
 
 
 def test_what_the_other_version_makes_no_smaller_is_raw_there() -> None:
@@ -157,3 +183,61 @@ def test_what_the_other_version_makes_no_smaller_is_raw_there() -> None:
     other = copied(data, version="2.1")
     assert (parts_of(other)["x"].encoding, parts_of(other)["x"].length) == ("raw", array.nbytes)
     assert np.array_equal(load(other)["x"], array)
+
+
+# --- Encodings of what is written -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", ["1.2", "2.1"])
+@pytest.mark.parametrize("shape", [(50_000,), (1001, 51)])
+@pytest.mark.parametrize(
+    "dtype", ["uint8", "complex64", "bfloat16", "float8_e5m2", "float4_e2m1fn"]
+)
+def test_only_what_becomes_smaller_is_compressed(
+    dtype: str, shape: tuple[int, ...], version: str
+) -> None:
+    """Counted in the bytes that are stored, however many of them or of a part is an element."""
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    count = int(np.prod(shape))
+    noise = np.random.default_rng(1).integers(0, 256, count * kind.itemsize, np.uint8)
+    if dtype == "float4_e2m1fn":
+        noise &= 15
+    array = noise.view(kind).reshape(shape)
+    data = save({"noise": array, "zeros": np.zeros_like(array)}, version=version, compression=True)
+    with ztensor.open(data) as reader:
+        parts = {name: reader.metadata(name).components["data"] for name in reader}
+        assert parts["noise"].encoding == "raw"
+        assert parts["zeros"].encoding == VERSIONS[version]
+        assert reader["noise"].tobytes() == array.tobytes()
+        assert reader["zeros"].tobytes() == bytes(array.nbytes)
+
+
+@pytest.mark.wing
+def test_values_of_other_libraries_are_written_as_what_they_are() -> None:
+    scipy = pytest.importorskip("scipy", reason="SciPy is optional")
+    sparse = scipy.sparse.csr_matrix(np.eye(3))
+    target = io.BytesIO()
+    with ztensor.Writer(target) as writer:
+        writer.write("sparse", sparse)
+        writer.write("with attributes", sparse, attributes={"unit": "mm"})
+        writer.write("list", [[1.0, 2.0]])
+    with ztensor.open(target.getvalue()) as reader:
+        for name in ("sparse", "with attributes"):
+            tensor: Any = reader[name]
+            assert tensor.format == "sparse_csr"
+            assert np.array_equal(tensor.to_dense(), np.eye(3))
+        assert reader.metadata("with attributes").attributes == {"unit": "mm"}
+        assert reader["list"].tolist() == [[1.0, 2.0]]
+
+
+def test_a_dict_is_a_tensor_only_by_its_data() -> None:
+    target = io.BytesIO()
+    with ztensor.Writer(target) as writer:
+        writer.write("w", {"data": ARRAY, "more": np.ones(3)})
+        for nested in ({"inner": ARRAY}, {}):
+            with pytest.raises(ArgumentTypeError, match="not dicts") as caught:
+                writer.write("nested", nested)
+            assert caught.value.object_name == "nested"
+    with ztensor.open(target.getvalue()) as reader:
+        assert list(reader) == ["w"]
+        assert set(reader.metadata("w").components) == {"data", "more"}

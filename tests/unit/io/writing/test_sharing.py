@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
+import xxhash
 
 import ztensor
 from tests.extent import sample
-from ztensor.spec.digest import ALGORITHMS, xxh3
-from ztensor.spec.wire import cbor
+from ztensor.ext import ALGORITHMS, cbor
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import MAGIC, PAGE, footer, seekable
 
@@ -149,7 +149,11 @@ def shared(version: str, objects: dict[str, Object], *, packed: bool) -> bytes:
     if version == "2":
         manifest = cbor.encode({"objects": entries})
         data += bytes(-len(data) % page)
-        return bytes(data) + manifest + footer(len(data), len(manifest), xxh3(manifest))
+        return (
+            bytes(data)
+            + manifest
+            + footer(len(data), len(manifest), xxhash.xxh3_64_intdigest(manifest))
+        )
     if version == "1":
         root = item({"version": "1.2.0", "objects": entries})
         return sealed(bytes(data), root, footer=b"ZTEN1000")
