@@ -13,13 +13,11 @@ import pytest
 import ztensor
 from tests.flipping import flip
 from ztensor import CheckpointManager
-from ztensor.distributed import PartWriter, commit, open_divided
-from ztensor.distributed.root import PATHS
+from ztensor.distributed import PartWriter, commit
 from ztensor.errors import (
     ArgumentValueError,
     FormatError,
     NotRepresentableError,
-    SourceNotFoundError,
     UsageError,
 )
 from ztensor.typing import Path as Where
@@ -79,8 +77,8 @@ def test_only_process_0_removes_and_only_once_the_root_is_there(tmp_path: Path) 
     # The other process has nothing to do: the root is there when its `write` returns.
     assert second.save_divided(3, write_of(3), process=1)
     assert second.steps() == [2, 3]
-    with pytest.raises(OSError, match="no space"):
-        first.save_divided(4, failing)
+    with pytest.raises(ZeroDivisionError):
+        first.save_divided(4, lambda folder, values: 1 / 0)  # type: ignore[arg-type, return-value]
     assert second.steps() == [2, 3]
     with pytest.raises(UsageError, match="no root"):
         first.save_divided(5, lambda folder, values: None)
@@ -89,25 +87,17 @@ def test_only_process_0_removes_and_only_once_the_root_is_there(tmp_path: Path) 
         CheckpointManager(tmp_path).save_divided(2, write_of(2))
 
 
-def failing(folder: Where, values: Mapping[str, object]) -> None:
-    del folder, values
-    raise OSError(28, "no space left")
-
-
-def damaged_steps(folder: Path) -> CheckpointManager:
-    manager = CheckpointManager(folder, keep=None)
+def test_restore_goes_back_over_every_kind_of_damage(tmp_path: Path) -> None:
+    manager = CheckpointManager(tmp_path, keep=None)
     for step in range(1, 7):
         manager.save_divided(step, write_of(step))
-    spoil(part_of(folder, 3))
-    part_of(folder, 4).unlink()
-    with part_of(folder, 5).open("ab") as file:
+    spoil(part_of(tmp_path, 3))
+    part_of(tmp_path, 4).unlink()
+    with part_of(tmp_path, 5).open("ab") as file:
         file.write(b"more")
-    cut(folder / "step-00000006" / "checkpoint.zt")
-    return manager
-
-
-def test_restore_goes_back_over_every_kind_of_damage(tmp_path: Path) -> None:
-    manager = damaged_steps(tmp_path)
+    cut(tmp_path / "step-00000006" / "checkpoint.zt")
+    # A listing sees missing files and wrong lengths, not the wrong byte of step 3.
+    assert CheckpointManager(tmp_path).steps() == [1, 2, 3]
     restored = manager.restore()
     assert restored is not None
     assert restored.step == 2
@@ -118,25 +108,6 @@ def test_restore_goes_back_over_every_kind_of_damage(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="missing"):
         manager.restore(4)
     assert manager.prune(damaged=True) == [3, 4, 5, 6]
-
-
-def test_a_listing_sees_a_file_that_is_missing(tmp_path: Path) -> None:
-    damaged_steps(tmp_path)
-    manager = CheckpointManager(tmp_path)
-    assert manager.steps() == [1, 2, 3]  # of step 3 all is there, and one byte is wrong
-    assert manager.latest() == 3
-
-
-def test_a_file_that_another_manager_removed_is_no_damage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manager = CheckpointManager(tmp_path, keep=1)
-    manager.save_divided(1, write_of(1))
-    entry = manager._entry(1)  # what a listing had, before it was removed
-    manager.save_divided(2, write_of(2))
-    with pytest.raises(SourceNotFoundError):
-        manager._restored(entry, None, {})
-    assert manager._listing.read([entry], whole=True) == []
 
 
 def test_a_step_is_not_there_twice(tmp_path: Path) -> None:
@@ -225,25 +196,6 @@ def test_what_jax_saved_comes_by_names_or_as_a_live_tree(tmp_path: Path) -> None
         save_sharded({"a": 1}, tmp_path / "x", values={"a": 2})
 
 
-def test_places_that_cannot_be_those_of_a_state_cost_no_value(tmp_path: Path) -> None:
-    manager = CheckpointManager(tmp_path)
-    paths = {"a": ("x", 1), "b": ("x", 2), "w": ("x", "y"), "c": ("x", 1, "z")}
-
-    def write(folder: Where, values: Mapping[str, object]) -> None:
-        with PartWriter(folder) as part:
-            part.add("w", np.ones(3))
-            given = {**values, "a": 1, "b": 2, "c": 3, PATHS: paths}
-            commit(folder, [part.finish()], given)
-
-    manager.save_divided(1, write, {"loss": 0.5})
-    restored = manager.restore()
-    assert restored is not None
-    assert restored.metrics == {"loss": 0.5}
-    assert list(restored.tree) == ["x", "c"]
-    assert restored.tree["c"] == 3
-    assert list(restored.tree["x"]) == [1, 2, "y"]
-
-
 def test_a_divided_step_in_one_file_is_that_step(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path / "run")
 
@@ -292,16 +244,23 @@ def test_an_increment_writes_what_changed(tmp_path: Path) -> None:
     assert all(one.is_checked for one in manager.verify())
 
 
-def test_an_increment_is_of_the_newest_step_that_is_right(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ["root", "part"])
+def test_an_increment_is_of_the_newest_step_that_is_right(tmp_path: Path, damage: str) -> None:
     manager = CheckpointManager(tmp_path, keep=None, increments=True, background=False)
     for step in (1, 2):
         manager.save(step, {"frozen": np.arange(1 << 14), "w": np.full(9, step)})
-    cut(tmp_path / "step-00000002" / "checkpoint.zt")
+    if damage == "root":
+        cut(tmp_path / "step-00000002" / "checkpoint.zt")
+    else:
+        part_of(tmp_path, 2).unlink()
     manager.save(3, {"frozen": np.arange(1 << 14), "w": np.full(9, 3)})
-    linked = {path.stat().st_ino for path in (tmp_path / "step-00000001").glob("0*")}
-    assert linked & {path.stat().st_ino for path in (tmp_path / "step-00000003").glob("0*")}
-    with open_divided(tmp_path / "step-00000003") as checkpoint:
-        assert len(checkpoint.root.files) == 2
+    restored = manager.restore()
+    assert restored is not None
+    assert restored.step == 3
+    np.testing.assert_array_equal(restored.tree["frozen"], np.arange(1 << 14))
+    if damage == "root":
+        linked = {path.stat().st_ino for path in (tmp_path / "step-00000001").glob("0*")}
+        assert linked & {path.stat().st_ino for path in (tmp_path / "step-00000003").glob("0*")}
 
 
 def test_what_increments_cannot_take_is_refused(tmp_path: Path) -> None:
@@ -356,6 +315,18 @@ def test_a_step_that_another_manager_saves_is_not_left_over(tmp_path: Path) -> N
     assert one.steps() == [3, 7, 8]
 
 
+def test_a_system_without_locks_removes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ztensor.training.checkpoints.folder_lock.fcntl", None)
+    (tmp_path / "step-00000002").mkdir()
+    manager = CheckpointManager(tmp_path)
+    manager.save_divided(3, write_of(3))
+    assert manager.prune() == []
+    assert (tmp_path / "step-00000002").exists()
+    assert manager.steps() == [3]
+
+
 def test_a_save_that_fails_gives_its_space_back(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path)
 
@@ -369,36 +340,22 @@ def test_a_save_that_fails_gives_its_space_back(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_and_its_divided_steps_are_on_disk_before_older_ones_go(
+def test_a_run_and_its_steps_are_on_disk_when_a_save_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flushed: list[tuple[int, int]] = []
-    real = os.fsync
+    flushed: set[int] = set()
+    flush = os.fsync
 
     def fsync(number: int) -> None:
-        status = os.fstat(number)
-        flushed.append((status.st_dev, status.st_ino))
-        real(number)
+        flushed.add(os.fstat(number).st_ino)
+        flush(number)
 
     monkeypatch.setattr(os, "fsync", fsync)
     run = tmp_path / "deep" / "run"
     CheckpointManager(run).save_divided(3, write_of(3))
     step = run / "step-00000003"
     for path in (tmp_path, tmp_path / "deep", run, step, *step.iterdir()):
-        status = path.stat()
-        assert (status.st_dev, status.st_ino) in flushed, path
+        assert path.stat().st_ino in flushed, path
     flushed.clear()
     CheckpointManager(tmp_path / "other", durable=False).save_divided(3, write_of(3))
     assert not flushed
-
-
-def test_an_increment_on_a_step_that_lacks_a_file_is_written_in_full(tmp_path: Path) -> None:
-    manager = CheckpointManager(tmp_path, increments=True, background=False)
-    state = {"frozen": np.arange(1 << 14), "w": np.ones(3)}
-    manager.save(1, state)
-    part_of(tmp_path, 1).unlink()
-    manager.save(2, state)
-    restored = manager.restore()
-    assert restored is not None
-    assert restored.step == 2
-    np.testing.assert_array_equal(restored.tree["frozen"], state["frozen"])

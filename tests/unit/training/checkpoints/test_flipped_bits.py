@@ -70,10 +70,10 @@ def test_restore_takes_the_step_before_whatever_bit_of_its_manifest_is_flipped(
 ) -> None:
     logging.disable(logging.WARNING)
     try:
-        found = outcomes(tmp_path, saved(tmp_path, kind), 400)
+        found = outcomes(tmp_path, saved(tmp_path, kind), 150)
     finally:
         logging.disable(logging.NOTSET)
-    assert found == {1: 3200, 2: 0}
+    assert found == {1: 1200, 2: 0}
 
 
 def test_a_manifest_longer_than_its_file_is_damage_not_a_limit(tmp_path: Path) -> None:

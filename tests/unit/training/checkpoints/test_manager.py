@@ -5,10 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -30,13 +29,8 @@ from ztensor.errors import (
     NotRepresentableError,
     ObjectNotFoundError,
     SourceError,
-    SourcePermissionError,
-    UnsupportedError,
     UsageError,
 )
-from ztensor.training.checkpoints import manager as module
-from ztensor.training.checkpoints import place
-from ztensor.training.states import save_encoded
 
 
 def state(step: int) -> dict[str, Any]:
@@ -73,53 +67,32 @@ def test_a_step_comes_back(tmp_path: Path, background: bool) -> None:
         assert manager.restore() is None
         assert manager.latest() is None
         assert manager.save(7, state(7), {"loss": np.float32(0.5)})
-    found = CheckpointManager(folder).restore()
-    assert found is not None
-    assert (found.step, dict(found.metrics), found.skipped) == (7, {"loss": 0.5}, ())
-    assert_alike(found.tree, state(7))
+    restored = CheckpointManager(folder).restore()
+    assert restored is not None
+    # The state itself is not shown: it may be large.
+    assert repr(restored) == "Restored(step=7, metrics={'loss': 0.5}, skipped=())"
+    assert_alike(restored.tree, state(7))
     assert [path.name for path in folder.iterdir()] == ["step-00000007.zt"]
     assert_alike(ztensor.load_tree(file_of(folder, 7)), state(7))
 
 
 def test_a_state_may_change_as_soon_as_save_returns(tmp_path: Path) -> None:
     sparse = ztensor.Tensor.coo(np.ones(1, np.float32), np.array([[0], [1]]), (2, 2))
-    tree: dict[str, Any] = {
-        "large": np.zeros(300_000),
-        "small": np.zeros(3),
-        "sparse": sparse,
-        "list": [1],
-    }
-    started, go = threading.Event(), threading.Event()
-
-    def wait_and_save(*args: Any, **options: Any) -> None:
-        started.set()
-        go.wait(20)
-        save_encoded(*args, **options)
-
-    with (
-        mock.patch.object(module, "save_encoded", wait_and_save),
-        CheckpointManager(tmp_path) as manager,
-    ):
+    tree: dict[str, Any] = {"large": np.zeros(3_000_000), "sparse": sparse, "list": [1]}
+    with CheckpointManager(tmp_path, durable=False) as manager:
         for step in (1, 2):  # the second copy is in the memory of the first
-            expected = {**tree, "large": np.full(300_000, step)}
-            tree["large"][:] = step
-            go.clear()
+            for array in (tree["large"], sparse.components["values"]):
+                array[:] = step
             manager.save(step, tree)
-            assert started.wait(20)
-            tree["large"][:] = -1
-            tree["small"][:] = -1
-            sparse.components["values"][:] = -1
+            for array in (tree["large"], sparse.components["values"]):
+                array[:] = -1
             tree["list"].append(2)
-            go.set()
             manager.wait()
             found = ztensor.load_tree(file_of(tmp_path, step))
-            assert np.array_equal(found["large"], expected["large"])
-            tree["small"][:] = 0
-            sparse.components["values"][:] = 1
+            assert (found["large"] == step).all()
+            assert found["sparse"].components["values"] == [step]
+            assert found["list"] == [1]
             tree["list"].pop()
-            assert_alike(found["small"], tree["small"])
-            assert_alike(found["list"], [1])
-            assert found["sparse"].components["values"] == [1]
 
 
 def test_rules_keep_their_union(tmp_path: Path) -> None:
@@ -134,6 +107,13 @@ def test_rules_keep_their_union(tmp_path: Path) -> None:
         assert (manager.best(), manager.best("loss", "max"), manager.latest()) == (200, 700, 700)
         with pytest.raises(ArgumentValueError):
             manager.best("accuracy")
+
+
+def test_a_clock_that_goes_back_changes_nothing(tmp_path: Path) -> None:
+    filled(tmp_path, 1, 2)
+    for step, when in [(1, 2_000_000_000), (2, 1_000_000)]:
+        os.utime(file_of(tmp_path, step), (when, when))
+    assert filled(tmp_path, 3, keep=2).steps() == [2, 3]
 
 
 def test_every_says_which_steps_are_saved(tmp_path: Path) -> None:
@@ -172,21 +152,61 @@ def test_damaged_steps_are_skipped_and_said(
     damage(file_of(tmp_path, 2), "data")
     manager = CheckpointManager(tmp_path, keep=1, durable=False)
     with caplog.at_level(logging.WARNING, "ztensor"):
-        found = manager.restore()
-    assert found is not None
-    assert found.step == 1
-    assert_alike(found.tree, state(1))
-    assert [step for step, _ in found.skipped] == [3, 2]
-    assert all(isinstance(error, FormatError) for _, error in found.skipped)
+        restored = manager.restore()
+    assert restored is not None
+    assert restored.step == 1
+    assert_alike(restored.tree, state(1))
+    assert [step for step, _ in restored.skipped] == [3, 2]
+    assert all(isinstance(error, FormatError) for _, error in restored.skipped)
     assert "step 3 cannot be read" in caplog.text
-    # The run goes on from there: what is damaged is in nobody's way, and is replaced in time.
-    manager.save(2, state(2))
-    manager.wait()
-    assert manager.steps() == [1, 2]
-    manager.save(3, state(3))
-    manager.wait()
-    assert manager.steps() == [1, 3]  # 1 was restored from
+    # The run goes on from step 1: the damaged steps block no save, and are replaced in time.
+    for step, expected in ((2, [1, 2]), (3, [1, 3])):
+        manager.save(step, state(step))
+        manager.wait()
+        assert manager.steps() == expected
     assert CheckpointManager(tmp_path).restore().step == 3  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("number", "is_skipped"),
+    [(errno.EIO, True), (errno.ETIMEDOUT, False), (errno.EACCES, False)],
+    ids=["a bad disk", "the network", "no permission"],
+)
+def test_only_a_step_that_is_lost_is_skipped(tmp_path: Path, number: int, is_skipped: bool) -> None:
+    filled(tmp_path, 1, 2)
+    opened = os.open
+
+    def failing(path: Any, *args: Any, **options: Any) -> int:
+        if str(path).endswith("2.zt"):
+            raise OSError(number, "as the system says")
+        return opened(path, *args, **options)
+
+    with mock.patch("os.open", failing):
+        if is_skipped:
+            assert CheckpointManager(tmp_path).restore().step == 1  # type: ignore[union-attr]
+        else:
+            with pytest.raises(SourceError):
+                CheckpointManager(tmp_path).restore()
+
+
+def test_verify_reads_every_byte_and_damaged_steps_count_for_no_rule(tmp_path: Path) -> None:
+    filled(tmp_path, 1, 2, 3, 4)
+    damage(file_of(tmp_path, 2), "cut")
+    damage(file_of(tmp_path, 4), "data")  # it opens: only reading it shows the damage
+    manager = CheckpointManager(tmp_path, keep=1)
+    assert manager.prune(dry_run=True) == manager.prune() == [1]
+    assert manager.steps() == [3]  # before it removes anything, it reads the newest
+    manager = CheckpointManager(tmp_path, keep=1)
+    assert manager.steps() == [3, 4]
+    assert [one.is_damaged for one in manager.verify()] == [True, False, True]
+    assert [one.step for one in manager.verify(3)] == [3]
+    assert manager.steps() == [3]  # the result of `verify` is remembered
+    assert manager.prune(damaged=True) == [2, 4]
+    for act in (manager.verify, manager.delete):
+        with pytest.raises(ObjectNotFoundError):
+            act(4)
+    manager.delete(3)
+    assert manager.steps() == []
 
 
 def test_a_step_that_was_asked_for_is_not_replaced_by_another(tmp_path: Path) -> None:
@@ -208,138 +228,62 @@ def test_where_all_is_damaged_a_run_does_not_begin_anew(tmp_path: Path) -> None:
     assert manager.prune(damaged=True) == []
 
 
-def test_a_step_under_the_name_of_another_is_none(tmp_path: Path) -> None:
-    manager = filled(tmp_path, 1)
-    shutil.copy(file_of(tmp_path, 1), file_of(tmp_path, 9))
-    ztensor.save_tree(state(8), file_of(tmp_path, 8))
-    ztensor.numpy.save_file({"w": np.zeros(2)}, file_of(tmp_path, 7))
-    file_of(tmp_path, 6).touch()
-    assert manager.steps() == [1]
-    assert [one.step for one in manager.checkpoints() if one.is_damaged] == [6]
-    assert [one.step for one in manager.checkpoints() if one.problem] == [6, 7, 8, 9]
-    assert manager.latest() == 1
-    found = manager.restore()
-    assert found is not None
-    assert [step for step, _ in found.skipped] == [6]
-
-
-def test_what_may_well_be_right_is_not_skipped(tmp_path: Path) -> None:
-    filled(tmp_path, 1, 2)
-    for error, is_skipped in [
-        (SourceError("the disk", errno=errno.EIO), True),
-        (SourceError("the network", errno=errno.ETIMEDOUT), False),
-        (SourcePermissionError("not for you", errno=errno.EACCES), False),
-        (UnsupportedError("a newer release"), False),
-    ]:
-        manager = CheckpointManager(tmp_path)
-        reads = iter([error])
-        read = manager._restored
-
-        def fail(*args: Any, reads: Iterator[Exception] = reads, read: Any = read) -> Any:
-            for one in reads:
-                raise one
-            return read(*args)
-
-        with mock.patch.object(manager, "_restored", fail):
-            if is_skipped:
-                assert manager.restore().step == 1  # type: ignore[union-attr]
-            else:
-                with pytest.raises((SourceError, UnsupportedError)):
-                    manager.restore()
-
-
-def test_a_damaged_step_counts_for_no_rule_and_goes_when_asked(tmp_path: Path) -> None:
-    filled(tmp_path, 1, 2, 3, 4)
-    damage(file_of(tmp_path, 2), "cut")
-    damage(file_of(tmp_path, 4), "data")  # it opens: only reading it shows the damage
-    manager = CheckpointManager(tmp_path, keep=1)
-    assert manager.prune(dry_run=True) == [1]
-    assert manager.prune() == [1]
-    assert [path.name for path in sorted(tmp_path.iterdir())] == [
-        f"step-0000000{step}.zt" for step in (2, 3, 4)
-    ]
-    assert manager.prune(damaged=True) == [2, 4]
-    assert manager.steps() == [3]
-
-
-def test_verify_reads_every_byte(tmp_path: Path) -> None:
-    manager = filled(tmp_path, 1, 2)
-    damage(file_of(tmp_path, 1))
-    assert manager.steps() == [1, 2]
-    one, two = manager.verify()
-    assert one.is_damaged
-    assert two.problem is None
-    assert [found.step for found in manager.verify(2)] == [2]
-    assert manager.steps() == [2]  # what was found stays known
-    with pytest.raises(ObjectNotFoundError):
-        manager.verify(3)
-
-
 # --- Failures -------------------------------------------------------------------------------
-
-
-def test_a_failed_save_is_raised_once_and_costs_nothing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    manager = CheckpointManager(tmp_path, keep=1, durable=False)
-    manager.save(1, state(1))
-    manager.wait()
-    full = SourceError("no space", errno=errno.ENOSPC)
-    with mock.patch.object(module, "save_encoded", side_effect=full), caplog.at_level("ERROR"):
-        manager.save(2, state(2))
-        with pytest.raises(SourceError) as raised:
-            manager.wait()
-    assert raised.value.errno == errno.ENOSPC
-    assert "step 2 was not saved" in caplog.text
-    manager.wait()
-    assert manager.steps() == [1]
-    manager.save(3, state(3))
-    manager.close()
-    assert CheckpointManager(tmp_path).steps() == [3]
 
 
 def threads_of(step: int) -> list[threading.Thread]:
     return [one for one in threading.enumerate() if one.name.endswith(f"step {step}")]
 
 
-@pytest.mark.parametrize("act", ["save", "wait", "close", "exit", "not saved"])
-def test_where_a_failure_surfaces(tmp_path: Path, act: str) -> None:
-    manager = CheckpointManager(tmp_path, every=2)
-    with mock.patch.object(
-        module, "save_encoded", side_effect=SourceError("full", errno=errno.ENOSPC)
-    ):
-        manager.save(2, state(2))
-        for thread in threads_of(2):
+def fail(manager: CheckpointManager, step: int) -> None:
+    """Save a step in the background where no file may be as long as it is."""
+    resource = pytest.importorskip("resource", reason="this system limits no files")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+    try:
+        manager.save(step, state(step))
+        for thread in threads_of(step):
             thread.join()
-    calls: dict[str, Callable[[], object]] = {
-        "save": lambda: manager.save(4, state(4)),
-        "not saved": lambda: manager.save(3, state(3)),
-        "wait": manager.wait,
-        "close": manager.close,
-        "exit": lambda: manager.__exit__(None, None, None),
-    }
-    with pytest.raises(SourceError):
-        calls[act]()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+SURFACES: dict[str, Callable[[CheckpointManager], object]] = {
+    "save": lambda manager: manager.save(4, state(4)),
+    "not saved": lambda manager: manager.save(5, state(5)),
+    "wait": lambda manager: manager.wait(),
+    "close": lambda manager: manager.close(),
+    "exit": lambda manager: manager.__exit__(None, None, None),
+}
+
+
+@pytest.mark.parametrize("act", SURFACES)
+def test_a_failed_save_is_raised_once_and_costs_nothing(
+    tmp_path: Path, act: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = filled(tmp_path, 2, keep=1, every=2)
+    with caplog.at_level("ERROR"):
+        fail(manager, 6)
+        with pytest.raises(SourceError) as caught:
+            SURFACES[act](manager)
+    assert caught.value.errno == errno.EFBIG
+    assert "step 6 was not saved" in caplog.text
+    if act not in ("close", "exit"):
+        with pytest.raises(NotRepresentableError, match=r"tree\['f'\]"):
+            manager.save(8, {"f": len})  # refused before anything is done
+        manager.wait()
+        assert manager.steps() == [2]
+        manager.save(10, state(10))
     manager.close()
+    assert CheckpointManager(tmp_path).steps() == [2 if act in ("close", "exit") else 10]
 
 
 def test_a_failed_save_does_not_hide_the_error_under_way(tmp_path: Path) -> None:
     manager = CheckpointManager(tmp_path)
-    with mock.patch.object(
-        module, "save_encoded", side_effect=SourceError("full", errno=errno.ENOSPC)
-    ):
-        manager.save(1, state(1))
-        with pytest.raises(ZeroDivisionError) as raised, manager:
-            _ = 1 / 0
+    fail(manager, 1)
+    with pytest.raises(ZeroDivisionError) as raised, manager:
+        _ = 1 / 0
     assert "the last save failed" in "".join(raised.value.__notes__)
-
-
-def test_what_cannot_be_kept_is_refused_before_anything_is_done(tmp_path: Path) -> None:
-    manager = filled(tmp_path, 1, keep=1)
-    with pytest.raises(NotRepresentableError, match=r"tree\['f'\]"):
-        manager.save(2, {"f": len})
-    manager.wait()
-    assert manager.steps() == [1]
 
 
 def test_an_old_step_that_cannot_be_removed_is_said(tmp_path: Path) -> None:
@@ -352,6 +296,21 @@ def test_an_old_step_that_cannot_be_removed_is_said(tmp_path: Path) -> None:
     manager.save(3, state(3))
     manager.wait()
     assert manager.steps() == [3]
+
+
+def test_a_step_that_a_bad_disk_cuts_removes_no_other(tmp_path: Path) -> None:
+    manager = filled(tmp_path, 1, keep=1)
+    replace = os.replace
+
+    def cutting(source: Any, target: Any, **options: Any) -> None:
+        replace(source, target, **options)
+        damage(file_of(tmp_path, 2), "cut")
+
+    with mock.patch("os.replace", cutting):
+        manager.save(2, state(2))
+        with pytest.raises(FormatError):
+            manager.wait()
+    assert manager.steps() == [1]
 
 
 # --- Several runs ---------------------------------------------------------------------------
@@ -384,91 +343,6 @@ def test_a_pinned_step_stays(tmp_path: Path) -> None:
         manager.save(0, state(0))
 
 
-@pytest.mark.slow
-def test_two_managers_in_one_folder(tmp_path: Path) -> None:
-    """One removes what another lists and reads: nobody fails, and a step is always there."""
-    filled(tmp_path, 0)
-    stop = threading.Event()
-    failures: list[BaseException] = []
-    seen: list[int] = []
-
-    def read() -> None:
-        manager = CheckpointManager(tmp_path)
-        try:
-            while not stop.is_set():
-                found = manager.restore()
-                assert found is not None
-                assert not found.skipped
-                assert_alike(found.tree, state(found.step))
-                assert manager.latest() is not None
-                seen.append(found.step)
-        except BaseException as error:  # noqa: BLE001  # raised in the test below
-            failures.append(error)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    managers = [CheckpointManager(tmp_path, keep=1, durable=False) for _ in range(2)]
-    for step in range(1, 41):
-        managers[step % 2].save(step, state(step))
-        managers[step % 2].wait()
-        if failures:
-            break
-    stop.set()
-    reader.join()
-    assert not failures
-    assert seen == sorted(seen)
-    assert managers[0].steps() == [40]
-
-
-def test_a_listing_between_a_save_and_a_removal_is_made_again(tmp_path: Path) -> None:
-    manager = filled(tmp_path, 1, 2)
-    entries = manager._place.entries()
-    file_of(tmp_path, 2).unlink()
-    manager = filled(tmp_path, 3)
-    with mock.patch.object(manager._place, "entries", side_effect=[entries, entries[1:] * 0]):
-        assert manager.latest() is None  # the second listing counts: there is nothing
-    listings = [entries, manager._place.entries()]
-    with mock.patch.object(manager._place, "entries", side_effect=listings):
-        assert manager.latest() == 3
-    with mock.patch.object(manager._place, "entries", side_effect=listings):
-        assert manager.restore().step == 3  # type: ignore[union-attr]
-    listings = [[], manager._place.entries()]
-    with mock.patch.object(place.Folder, "_scanned", side_effect=listings):
-        assert manager.latest() == 3
-
-
-def test_a_step_that_does_not_open_removes_no_other(tmp_path: Path) -> None:
-    manager = filled(tmp_path, 1, keep=1)
-
-    def save_torn(encoded: Any, path: Any, *args: Any, **options: Any) -> None:
-        save_encoded(encoded, path, *args, **options)
-        damage(file_of(tmp_path, 2), "cut")
-
-    with mock.patch.object(module, "save_encoded", save_torn):
-        manager.save(2, state(2))
-        with pytest.raises(FormatError):
-            manager.wait()
-    assert manager.steps() == [1]
-
-
-def test_delete_removes_what_no_rule_does(tmp_path: Path) -> None:
-    manager = filled(tmp_path, 1, 2)
-    manager.delete(2)
-    assert manager.steps() == [1]
-    with pytest.raises(ObjectNotFoundError):
-        manager.delete(2)
-
-
-def test_a_clock_that_goes_back_changes_nothing(tmp_path: Path) -> None:
-    manager = filled(tmp_path, 1, 2, keep=2)
-    for step, when in [(1, 2_000_000_000), (2, 1_000_000)]:
-        os.utime(file_of(tmp_path, step), (when, when))
-    manager = CheckpointManager(tmp_path, keep=2, durable=False)
-    manager.save(3, state(3))
-    manager.wait()
-    assert (manager.steps(), manager.latest()) == ([2, 3], 3)
-
-
 # --- Processes and signals ------------------------------------------------------------------
 
 
@@ -484,11 +358,10 @@ def test_a_signal_saves_at_the_next_step(tmp_path: Path) -> None:
             assert manager.steps() == []  # the handler itself touches nothing
             assert manager.should_save(2)
             assert manager.save(2, state(2))
-            assert threads_of(2) == []  # on disk when save returns
+            assert not threads_of(2)  # on disk when save returns
             assert manager.steps() == [2]
         os.kill(os.getpid(), signal.SIGUSR1)
         assert len(before) == 2
-        assert signal.getsignal(signal.SIGUSR1) is not None
     finally:
         signal.signal(signal.SIGUSR1, old)
 
@@ -510,8 +383,9 @@ def test_a_child_does_not_save_and_ends_by_the_signal(tmp_path: Path) -> None:
         assert not manager.interrupted
 
 
-def test_wrong_arguments(tmp_path: Path) -> None:
-    wrong: list[tuple[dict[str, Any], type[Exception]]] = [
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [
         ({"keep": 0}, ArgumentValueError),
         ({"keep": 1.5}, ArgumentTypeError),
         ({"keep": True}, ArgumentTypeError),
@@ -523,24 +397,31 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         ({"on_signal": "SIGNOTHING"}, ArgumentValueError),
         ({"on_signal": "signal"}, ArgumentValueError),
         ({"storage": {}}, ArgumentValueError),
-    ]
-    for options, kind in wrong:
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused(
+    tmp_path: Path, options: dict[str, Any], kind: type[Exception]
+) -> None:
+    with pytest.raises(kind):
+        CheckpointManager(tmp_path, **options)
+
+
+@pytest.mark.parametrize(
+    ("step", "metrics", "kind"),
+    [
+        *((step, {}, ArgumentValueError) for step in (-1, 10**18)),
+        *((step, {}, ArgumentTypeError) for step in (1.0, "1", True, None)),
+        *((1, one, ArgumentTypeError) for one in ({1: 2.0}, {"loss": "much"}, {"loss": None})),
+    ],
+)
+def test_wrong_steps_and_metrics_are_refused(
+    tmp_path: Path, step: Any, metrics: Any, kind: type[Exception]
+) -> None:
+    with CheckpointManager(tmp_path, background=False) as manager:
         with pytest.raises(kind):
-            CheckpointManager(tmp_path, **options)
-    manager = CheckpointManager(tmp_path, background=False)
-    for step in (-1, 10**18):
-        with pytest.raises(ArgumentValueError):
-            manager.save(step, {})
-    steps: list[Any] = [1.0, "1", True, None]
-    for step in steps:
-        with pytest.raises(ArgumentTypeError):
-            manager.save(step, {})
-    metrics: list[Any] = [{1: 2.0}, {"loss": "much"}, {"loss": None}]
-    for one in metrics:
-        with pytest.raises(ArgumentTypeError):
-            manager.save(1, {}, one)
-    assert manager.save(np.int64(3), {})  # type: ignore[arg-type]
-    manager.close()
+            manager.save(step, {}, metrics)
+        assert manager.save(np.int64(3), {})  # type: ignore[arg-type]
     with pytest.raises(ClosedError):
         manager.save(4, {})
 
@@ -552,31 +433,6 @@ def test_a_folder_that_cannot_be_one(tmp_path: Path) -> None:
         manager.steps()
     with pytest.raises(SourceError):
         manager.save(1, {})
-
-
-def test_steps_in_a_store(tmp_path: Path) -> None:
-    store = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
-    with CheckpointManager("memory://runs/a", keep=2, storage=store) as manager:
-        assert manager.restore() is None
-        for step in (1, 2, 3):
-            manager.save(step, state(step), {"loss": step})
-        manager.wait()
-        assert manager.steps() == [2, 3]
-        found = manager.restore()
-        assert found is not None
-        assert (found.step, dict(found.metrics)) == (3, {"loss": 3.0})
-        assert_alike(found.tree, state(3))
-        path = store.get("runs/a/step-00000003.zt")
-        data = bytearray(path.bytes())
-        data[100] ^= 1
-        store.put("runs/a/step-00000003.zt", bytes(data))
-        found = manager.restore()
-        assert found is not None
-        assert (found.step, [step for step, _ in found.skipped]) == (2, [3])
-        with pytest.raises(UsageError):
-            manager.pin(2)
-        manager.delete(2)
-        assert [one.step for one in manager.checkpoints()] == [3]
 
 
 def divided(folder: Path, step: int, **values: Any) -> Path:
@@ -609,22 +465,3 @@ def test_divided_steps_are_listed_checked_and_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"step-0000000{step}" for step in (3, 4, 5, 9)
     ]
-
-
-def test_divided_steps_in_a_store() -> None:
-    store = pytest.importorskip("obstore.store", reason="obstore is not installed").MemoryStore()
-    for step in (1, 2):
-        url = ztensor.Remote(f"memory://run/step-{step:08d}", store)
-        with PartWriter(url, process=0) as part:
-            part.add("w", np.full((4, 3), step), shape=(4, 3), offsets=(0, 0))
-            commit(url, [part.finish()])
-    manager = CheckpointManager("memory://run", keep=1, storage=store)
-    assert manager.steps() == [1, 2]
-    assert manager.prune() == [1]
-    assert [one.step for one in manager.verify() if one.is_checked] == [2]
-
-
-def test_what_was_restored_is_shown_without_the_state(tmp_path: Path) -> None:
-    with CheckpointManager(tmp_path) as manager:
-        manager.save(3, {"w": np.full(1000, 0.125)}, {"loss": 0.5})
-        assert repr(manager.restore()) == "Restored(step=3, metrics={'loss': 0.5}, skipped=())"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ztensor.training.tree import Record
+from ztensor.training import Record
 
 
 def assert_alike(found: Any, wanted: Any, where: str = "tree") -> None:

@@ -25,8 +25,9 @@ from ztensor.errors import LimitError, ManifestError, UsageError, ZTensorError
 from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
 from ztensor.spec.wire.cbor import decode as decode_cbor
 from ztensor.spec.wire.cbor import encode as encode_cbor
-from ztensor.training.tree import Encoded, Record, decode, encode
-from ztensor.training.tree.columns import Columns, Node
+from ztensor.training import Record
+from ztensor.training.tree import decode, encode
+from ztensor.training.tree.columns import Node
 
 
 class Point(NamedTuple):
@@ -42,7 +43,7 @@ class Colour(enum.IntEnum):
     RED = 1
 
 
-def back(encoded: Encoded, **options: Any) -> Any:
+def back(encoded: Any, **options: Any) -> Any:
     budget = Budget(DEFAULT_LIMITS, len(encoded.shape))
     return decode(encoded.shape, budget, lambda leaf: encoded.leaves[leaf.name], **options)
 
@@ -314,14 +315,16 @@ def test_keys_nested_deep_do_not_exhaust_the_stack() -> None:
 
 def test_keys_of_one_hash_are_refused_in_linear_time() -> None:
     step = (1 << 61) - 1  # numbers that differ by it have one hash
-    columns = Columns()
-    columns.kinds.append(Node.DICT)
-    columns.counts.append(100)
-    for number in range(100):
-        columns.kinds += bytes([Node.MADE, Node.TEXT, Node.NONE])
-        columns.words += [columns.word("int"), columns.word(hex(step * number))]
+    words = ["int", *(hex(step * number) for number in range(100))]
+    columns = {
+        "kinds": bytes([Node.DICT]) + bytes([Node.MADE, Node.TEXT, Node.NONE]) * 100,
+        "counts": u64(100),
+        "words": u32(*(place for number in range(100) for place in (0, number + 1))),
+        "text": "".join(words).encode(),
+        "text_lengths": u32(*map(len, words)),
+    }
     with pytest.raises(ManifestError, match="chosen to have one hash"):
-        decode(columns.packed(), Budget(DEFAULT_LIMITS, 1 << 24), lambda leaf: leaf)
+        decode(shape_of(columns), Budget(DEFAULT_LIMITS, 1 << 24), lambda leaf: leaf)
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ import pytest
 
 import ztensor
 from ztensor.errors import FormatError, LimitError
+from ztensor.ext import ENCODINGS
 from ztensor.numpy import save_file
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.wire.cbor import encode as encode_cbor
 from ztensor.training.tree.columns import Node
 

@@ -11,8 +11,6 @@ import pytest
 
 import ztensor
 from ztensor.errors import FormatError, LimitError, UnsupportedError, UsageError
-from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.training.tree.stored import TREE
 
 ONE: dict[str, Any] = {"model": {"w": np.arange(6.0), "b": np.ones(2)}, "step": 1}
 OTHER: dict[str, Any] = {"optimizer": {"m": np.zeros(6)}, "step": 2}
@@ -160,5 +158,3 @@ def test_a_tree_that_cannot_be_read_is_not_changed(
         ztensor.edit.rename_tensors(path, {"a": "b"})
     assert str(path) in str(raised.value)
     assert path.read_bytes() == before
-    with pytest.raises((error, FormatError)):
-        TREE.renamed(told, {}, Budget(DEFAULT_LIMITS, 100))
