@@ -106,8 +106,12 @@ ROOTS: dict[str, Callable[..., None]] = {
     "long names": _set("tensors/name_lengths", 0, 1 << 61),
     "values are noise": lambda told, columns: columns.update(values=np.arange(200, dtype="u1")),
     **{
-        f"named {name}": _file("names", name)
-        for name in ("../a.zt", "/etc/passwd", "a/b.zt", "s3://b/x", "file:///x", "", ".", "..", 7)
+        f"named {name!r:.20}": _file("names", name)
+        for name in (
+            *("../a.zt", "/etc/passwd", "a/b.zt", "s3://b/x", "file:///x", "http://h/x.zt", ""),
+            *(".", "..", ".x.zt", "C:\\x.zt", "a\\b.zt", "checkpoint.zt", "x\0.zt", "x" * 300),
+            *(7, None),
+        )
     },
     "named twice": lambda told, columns: told["files"].update(
         names=[told["files"]["names"][0]] * len(told["files"]["names"])

@@ -1,4 +1,4 @@
-"""Columns of a file: what is no column, and names that are no names."""
+"""Columns of the file of a process, as `repair` reads them; tests/attacks has those of a root."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from tests.unit.distributed.saving import save
-from ztensor.distributed import PartWriter, commit, read_root, repair
+from ztensor.distributed import PartWriter, commit, repair
 from ztensor.errors import FormatError, Reason
-from ztensor.io.contents import open_file
+from ztensor.ext import open_file
 
 W = np.arange(24.0).reshape(6, 4)
 # What stands in the place of a column of whole numbers.
@@ -34,72 +34,40 @@ NO_COLUMNS: dict[str, Any] = {
 }
 
 
-def _changed(path: Path, prefix: str, **columns: Any) -> None:
-    """Write a file anew with other objects in the place of some."""
-    with contextlib.closing(open_file(path)) as file:  # the root as the file it is
+def _changed(folder: Path, **columns: Any) -> Path:
+    """Save one part, and write its file anew with other columns; return the folder, rootless."""
+    save(folder, {"v": W, "w": W}, processes=1)
+    (folder / "checkpoint.zt").unlink()
+    path = next(folder.glob("00000-*.zt"))
+    with contextlib.closing(open_file(path)) as file:
         objects = {name: file.tensor(name, copy=True) for name in file.names}
         attributes = dict(file.attributes)
-    objects.update({f"{prefix}{name.replace('__', '/')}": one for name, one in columns.items()})
+    objects.update({f"\x1ftable/{name.replace('__', '/')}": one for name, one in columns.items()})
     path.unlink()
     with ztensor.Writer(path, attributes=attributes) as writer:
         for name, value in objects.items():
             writer.write(name, value)
+    return folder
 
 
-def _root(folder: Path) -> tuple[Path, str]:
-    return folder / "checkpoint.zt", ""
-
-
-def _part(folder: Path) -> tuple[Path, str]:
-    (folder / "checkpoint.zt").unlink()
-    return next(folder.glob("00000-*.zt")), "\x1ftable/"
-
-
-def _read(folder: Path) -> None:
-    if (folder / "checkpoint.zt").exists():
-        read_root(folder)
-    else:
-        repair(folder)
-
-
-@pytest.mark.parametrize("file", [_root, _part])
 @pytest.mark.parametrize("column", ["tensors__rank", "tensors__kind", "chunks__tensor"])
 @pytest.mark.parametrize("kind", NO_COLUMNS)
-def test_what_is_no_column_of_whole_numbers_is_refused(
-    tmp_path: Path, file: Any, column: str, kind: str
+def test_an_object_that_is_not_a_column_of_integers_is_refused(
+    tmp_path: Path, column: str, kind: str
 ) -> None:
-    save(tmp_path, {"w": W}, processes=1)
-    path, prefix = file(tmp_path)
-    _changed(path, prefix, **{column: NO_COLUMNS[kind]})
     with pytest.raises(FormatError):
-        _read(tmp_path)
+        repair(_changed(tmp_path, **{column: NO_COLUMNS[kind]}))
 
 
-@pytest.mark.parametrize("file", [_root, _part])
-def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path, file: Any) -> None:
-    save(tmp_path, {"w": W}, processes=1)
-    path, prefix = file(tmp_path)
-    _changed(path, prefix, tensors__names=np.frombuffer(b"\xff", np.uint8))
-    with refused(FormatError, Reason.CBOR_UTF8):
-        _read(tmp_path)
-
-
-@pytest.mark.parametrize("file", [_root, _part])
-def test_a_name_that_two_tensors_have_is_refused(tmp_path: Path, file: Any) -> None:
-    save(tmp_path, {"v": W, "w": W}, processes=1)
-    path, prefix = file(tmp_path)
-    _changed(path, prefix, tensors__names=np.frombuffer(b"ww", np.uint8))
-    with pytest.raises(FormatError, match="one name"):
-        _read(tmp_path)
-
-
-@pytest.mark.parametrize("file", [_root, _part])
-def test_a_file_that_was_written_anew_as_it_is_is_read(tmp_path: Path, file: Any) -> None:
-    """So that the tests before this one are of what they change."""
-    save(tmp_path, {"w": W}, processes=1)
-    path, prefix = file(tmp_path)
-    _changed(path, prefix, tensors__names=np.frombuffer(b"w", np.uint8))
-    _read(tmp_path)
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [(b"vw", None), (b"ww", Reason.SHARD_INDEX), (b"v\xff", Reason.CBOR_UTF8)],
+    ids=["as they were", "one name twice", "not UTF-8"],
+)
+def test_names_are_unique_text(tmp_path: Path, names: bytes, reason: Reason | None) -> None:
+    folder = _changed(tmp_path, tensors__names=np.frombuffer(names, np.uint8))
+    with refused(FormatError, reason) if reason else contextlib.nullcontext():
+        repair(folder)
 
 
 def test_a_tensor_may_be_called_like_the_columns(tmp_path: Path) -> None:

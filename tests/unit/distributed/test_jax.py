@@ -329,28 +329,6 @@ def test_a_box_of_a_number_is_filled(tmp_path: Path) -> None:
                 assert box == 3
 
 
-def test_only_the_bytes_of_a_box_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of long rows: half of the bytes."""
-    from ztensor.io.source.local import FileSource
-
-    wide = np.arange(64 * 65536, dtype=np.float32).reshape(64, 65536)
-    save_sharded({"w": wide}, tmp_path)
-    read = 0
-    before = FileSource.read_into
-
-    def counting(self: FileSource, offset: int, destination: memoryview) -> None:
-        nonlocal read
-        read += destination.nbytes
-        before(self, offset, destination)
-
-    monkeypatch.setattr(FileSource, "read_into", counting)
-    box = np.empty((64, 32768), np.float32)
-    with open_divided(tmp_path) as checkpoint:
-        checkpoint.read_box("w", (0, 32768), box.shape, box)
-    np.testing.assert_array_equal(box, wide[:, 32768:])
-    assert box.nbytes <= read < box.nbytes * 1.1
-
-
 # --- Records as bytes --------------------------------------------------------------------------
 
 

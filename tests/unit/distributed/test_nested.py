@@ -14,11 +14,8 @@ import ztensor
 from tests.flipping import flip
 from tests.unit.distributed.saving import save
 from tests.unit.training.tree.alike import assert_alike
-from ztensor.distributed.nested import nested
 from ztensor.distributed.root import PATHS
 from ztensor.errors import NotRepresentableError, ObjectNotFoundError
-from ztensor.training.states import save_encoded_divided
-from ztensor.training.tree import encode
 
 TENSORS: dict[str, Any] = {
     "model.w": np.arange(12, dtype="f4").reshape(4, 3),
@@ -106,14 +103,14 @@ def test_a_tree_that_was_saved_in_parts_is_a_file_of_one_when_it_is_converted(
     tmp_path: Path,
 ) -> None:
     state = {"model": {"w": np.ones(3)}, "step": 3, 4: (1, 2)}
-    folder = tmp_path / "step"
-    folder.mkdir()
-    save_encoded_divided(encode(state), folder, {"note": "a"}, since=None, durable=False)
+    with ztensor.CheckpointManager(tmp_path, increments=True, durable=False) as manager:
+        manager.save(3, state, {"loss": 0.5})
+    folder = tmp_path / "step-00000003"
     assert_alike(ztensor.load_tree(folder), state)
     ztensor.convert(folder, tmp_path / "one.zt", strict=True)
     assert_alike(ztensor.load_tree(tmp_path / "one.zt"), state)
     with ztensor.open(tmp_path / "one.zt") as reader:
-        assert reader.attributes["note"] == "a"
+        assert reader.attributes["checkpoint"]["metrics"] == {"loss": 0.5}
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".gguf", ".h5", ".zt"])
@@ -158,11 +155,12 @@ def test_what_a_format_has_no_place_for_is_named(folder: Path, tmp_path: Path, s
     ],
     ids=str,
 )
-def test_values_go_where_their_paths_lead(paths: Any, expected: Any) -> None:
-    found = nested({"a": 1, "b": 2}, paths)
+def test_values_go_where_their_paths_lead(tmp_path: Path, paths: Any, expected: Any) -> None:
+    save(tmp_path, {}, processes=1, values={"a": 1, "b": 2, PATHS: paths})
+    found = ztensor.load_tree(tmp_path)
     if expected is None:
         for _ in range(20_000):
             found = found["x"]
-        assert found == 1  # type: ignore[comparison-overlap]
+        assert found == 1
     else:
         assert found == expected

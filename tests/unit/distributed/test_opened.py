@@ -12,7 +12,8 @@ import pytest
 
 import ztensor
 from tests.unit.distributed.saving import save
-from ztensor.distributed import PartWriter, commit, open_divided
+from ztensor.distributed import PartWriter, commit, open_divided, read_root, repair
+from ztensor.ext import open_file
 
 RANDOM = np.random.default_rng(7)
 TENSORS: dict[str, Any] = {
@@ -100,8 +101,6 @@ def test_objects_of_every_layout_are_kept_with_their_attributes(tmp_path: Path) 
 
 def test_a_reader_of_plain_files_opens_every_file_of_the_folder(tmp_path: Path) -> None:
     save(tmp_path, {"w": TENSORS["f4"]})
-    from ztensor.io.contents import open_file
-
     for path in tmp_path.iterdir():
         with contextlib.closing(open_file(path)) as file:
             for name in file.names:
@@ -206,3 +205,29 @@ def test_a_file_url_opens_what_the_path_does(tmp_path: Path, end: str) -> None:
     with ztensor.open(tmp_path.as_uri() + end) as reader:
         assert list(reader) == ["w"]
         assert np.array_equal(reader["w"], TENSORS["f4"])
+
+
+def test_a_root_says_what_its_tensors_are(tmp_path: Path) -> None:
+    save(tmp_path, {"w": np.ones((4, 2), "f4"), "s": np.int64(3)}, processes=2)
+    root = read_root(tmp_path)
+    assert list(root.names) == ["w", "s"]
+    assert list(root.shapes) == [(4, 2), ()]
+    assert root.dtypes == ["f32", "i64"]
+    assert root.layouts == ["dense", "dense"]
+    assert len(root.files) == 2
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("compression", [False, True])
+def test_a_lost_root_is_made_of_the_files(tmp_path: Path, axis: int, compression: bool) -> None:
+    sparse = ztensor.Tensor.csr([1.0], np.array([1]), np.array([0, 1]), (1, 3))
+    save(tmp_path, {**TENSORS, "sparse": sparse}, axis=axis, compression=compression)
+    (tmp_path / "checkpoint.zt").unlink()
+    report = repair(tmp_path)
+    assert report.tensors == len(TENSORS) + 1
+    with ztensor.open(tmp_path) as reader:
+        for name, value in TENSORS.items():
+            assert reader[name].tobytes() == np.asarray(value).tobytes()
+        assert (reader.read("sparse").to_dense() == sparse.to_dense()).all()
+        assert reader.verify().ok
+    assert repair(tmp_path).written is None

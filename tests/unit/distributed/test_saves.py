@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.refusals import refused
 from ztensor.distributed import PartRecord, PartWriter, commit, read_root, repair
 from ztensor.distributed.committing import record_from_bytes, record_to_bytes
 
@@ -347,29 +346,6 @@ def test_an_exchange_that_gives_the_record_of_an_older_save_is_noticed(tmp_path:
 # --- torch ----------------------------------------------------------------------------------------
 
 
-def test_a_plan_of_an_earlier_save_never_carries_its_id_on(tmp_path: Path) -> None:
-    dcp: Any = pytest.importorskip("torch.distributed.checkpoint")
-    import torch
-
-    import ztensor.torch
-
-    ids = []
-    for step in range(3):
-        folder = tmp_path / str(step)
-        with pytest.warns(UserWarning, match="torch.distributed"):
-            dcp.save(
-                {"w": torch.full((3,), float(step))},
-                storage_writer=ztensor.torch.StorageWriter(folder),
-                planner=dcp.DefaultSavePlanner(enable_plan_caching=True),
-                no_dist=True,
-            )
-        ids.append(read_root(folder).save_id)
-        with ztensor.open(folder) as reader:
-            assert reader["w"][0] == step
-    known = [one for one in ids if one is not None]
-    assert len(set(known)) == len(known)
-
-
 def _alone(home: Path, step: int, rank: int, processes: int, save_id: Any) -> None:
     """Save as one process of those that do not talk."""
     from torch.distributed.checkpoint import metadata
@@ -384,6 +360,7 @@ def _alone(home: Path, step: int, rank: int, processes: int, save_id: Any) -> No
     writer.finish(metadata.Metadata({}), [written])
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
 @pytest.mark.parametrize(
     ("ids", "is_joined"),
     [(("a", "a"), True), (("a", "b"), False), (("a", None), False), ((None, None), True)],
@@ -392,17 +369,18 @@ def test_folders_of_processes_that_do_not_talk_are_joined_where_they_are_of_one_
     tmp_path: Path, ids: tuple[object, object], is_joined: bool
 ) -> None:
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from ztensor.distributed.torch.opened import opened_at
+    dcp: Any = pytest.importorskip("torch.distributed.checkpoint")
+    from ztensor.torch import StorageReader
 
     for rank, save_id in enumerate(ids):
         _alone(tmp_path, 1, rank, 2, save_id)
-    options: dict[str, Any] = {"storage": None, "verify": None, "limits": None}
+    state, reader = {"w": torch.zeros(W.shape)}, StorageReader(tmp_path)
     if is_joined:
-        opened = opened_at(tmp_path, (), **options)
-        found = torch.zeros(W.shape).numpy()
-        opened.read_box("w", (0, 0), W.shape, found)
-        assert (found == W + 1).all()
-        opened.close()
-    else:
-        with refused(ztensor.FormatError, ztensor.Reason.SHARD_INDEX):
-            opened_at(tmp_path, (), **options)
+        dcp.load(state, storage_reader=reader, no_dist=True)
+        assert (state["w"].numpy() == W + 1).all()
+        return
+    with pytest.raises(dcp.CheckpointException) as caught:
+        dcp.load(state, storage_reader=reader, no_dist=True)
+    error = caught.value.failures[0][0]
+    assert isinstance(error, ztensor.FormatError)
+    assert error.reason is ztensor.Reason.SHARD_INDEX

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ import pytest
 
 import ztensor
 from tests.refusals import refused
-from tests.unit.distributed.test_root import table_of
 from tests.unit.formats.test_dcp import RECORD, boxed
 from tests.unit.formats.test_dcp_2 import shard
 from ztensor.distributed import PartWriter, commit, read_root, repair
+from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.root import BOXES, encode_values, write_root
 from ztensor.errors import FormatError, Reason, UsageError
-from ztensor.io.source.sink import FileSink
+from ztensor.ext import FileSink
 
 ROWS = 4200
 AT = 2050  # the box that is wrong
@@ -153,6 +154,44 @@ def test_boxes_that_do_not_tile_are_refused_wherever_they_are_joined(
     if isinstance(caught.value, FormatError):
         assert caught.value.reason is Reason.SHARD_INDEX
     assert caught.value.object_name == "w"
+
+
+def table_of(tensors: int, ranks: int) -> ChunkTable:
+    """Return the table of tensors that so many processes hold equal rows of."""
+    count = tensors * ranks
+    rows = 4
+    offsets = np.zeros((count, 2), np.int64)
+    offsets[:, 0] = np.tile(np.arange(ranks) * rows, tensors)
+    at = np.repeat(np.arange(tensors) * rows * 64 * 4 + 64, ranks)
+    return ChunkTable(
+        names=[f"layers.{number}.weight" for number in range(tensors)],
+        kinds=[Kind("f32")],
+        kind=np.zeros(tensors, np.int64),
+        shapes=[(rows * ranks, 64)] * tensors,
+        files=[TableFile(f"{rank:05d}-00000000.zt", 1 << 40) for rank in range(ranks)],
+        encodings=["raw"],
+        tensor=np.repeat(np.arange(tensors), ranks),
+        file=np.tile(np.arange(ranks), tensors),
+        number=None,
+        encoding=None,
+        offsets=offsets.reshape(-1),
+        sizes=np.tile(np.array([rows, 64]), count),
+        at=at,
+        length=np.full(count, rows * 64 * 4),
+    )
+
+
+def test_a_table_of_many_chunks_is_small_and_makes_no_object_for_each(tmp_path: Path) -> None:
+    table = table_of(2000, 32)
+    write_root(FileSink(str(tmp_path / "checkpoint.zt")), table, encode_values({}), "test")
+    assert (tmp_path / "checkpoint.zt").stat().st_size < 60_000
+    tracemalloc.start()
+    root = read_root(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 24 << 20
+    assert len(root.table) == 64_000
+    assert root.table.chunk(63_999).offsets == (31 * 4, 0)
 
 
 @pytest.mark.parametrize("place", [0, 16_383, 16_384, 16_385, 39_999])
