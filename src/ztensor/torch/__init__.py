@@ -1,16 +1,15 @@
 """Save and load dicts of PyTorch tensors and whole models, as `safetensors.torch` does.
 
-The functions have the names and arguments of those, and more. Shared and non-contiguous tensors
-are no errors here: tied weights are stored once, under all their names.
+The functions have the same names and arguments, and more. Shared and non-contiguous tensors are
+accepted: tied weights are stored once, under all their names.
 
-`StorageWriter` and `StorageReader` are what `torch.distributed.checkpoint` takes, for checkpoints
-of many processes; they are in `ztensor.distributed.torch`, which is imported when one of them is
-used.
+`StorageWriter` and `StorageReader` are for `torch.distributed.checkpoint`, for checkpoints of many
+processes; they are in `ztensor.distributed.torch`, which is imported on first use.
 
-`values.py` turns one tensor into what is stored and back, `tying.py` says which tensors of a dict
-share their memory, `loading.py` loads those of files, `modules.py` puts them into a module,
-`devices.py` brings them onto other devices than the CPU, `quantized.py` makes floats of quantized
-ones. `adapter.py` is what the table of frameworks asks, and `trees.py` has nested states.
+`values.py` converts one tensor to its stored form and back, `tying.py` finds tensors of a dict that
+share memory, `loading.py` loads the objects of files, `modules.py` puts a state into a module,
+`devices.py` loads onto other devices than the CPU, `quantized.py` dequantizes there. `adapter.py`
+is the adapter of the table of frameworks, and `trees.py` has nested states.
 """
 
 from __future__ import annotations
@@ -112,14 +111,14 @@ def save_file(
 
     Args:
         tensors: names to torch tensors or parameters; else what `ztensor.numpy.save_file` takes.
-        filename: the file; also a file object open for writing bytes. Its suffix says what is
-            written, as for `ztensor.numpy.save_file`.
+        filename: the file; also a file object open for writing bytes. Its suffix selects
+            the format, as for `ztensor.numpy.save_file`.
         metadata: key-value pairs of the file, its attributes.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:
-        Names that were stored without bytes of their own, and whose bytes they have.
+        Aliases: names that share stored bytes with another name, and that name.
 
     Raises:
         NotRepresentableError: a tensor has no elements of its own (meta, lazy and wrapper
@@ -163,19 +162,19 @@ def load_file(
         copy: False gives views of the file if the data is raw and the device is the CPU, unchecked:
             nothing is read until it is used, writing to a tensor never changes the file, and the
             file must not be changed in place meanwhile. True gives each tensor its own memory and
-            checks its digest; so does False where torch cannot have a view, such as of bytes at an
-            address that is no multiple of the elements' width.
+            checks its digest; False does the same if torch cannot have a view, as of bytes at an
+            address that is not a multiple of the element size.
         options: see `ztensor.typing.LoadOptions`.
 
     Returns:
-        Names to tensors; quantized objects, and those of unknown layouts, are `ztensor.Tensor`.
+        Names to tensors; objects of quantized or unknown layouts are `ztensor.Tensor`.
         `save_file` takes the same dict.
 
     Raises:
         ObjectNotFoundError: no name matches `only`.
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedError: a type or encoding is unknown here or to torch, or there is no such
-            device.
+        FormatError: the file is damaged or not a zTensor file.
+        UnsupportedError: a type or encoding is unknown here or to torch, or the device does not
+            exist.
         ArgumentValueError: torch knows no device of that name.
         LimitError: a safety cap is exceeded, or the device's memory.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
@@ -229,10 +228,10 @@ def save_model(
         options: see `ztensor.typing.ModelOptions`.
 
     Returns:
-        Names of tied weights, and under which name their bytes are.
+        Aliases: names of tied weights, and the name that has their bytes.
 
     Raises:
-        ArgumentTypeError: `model` is no module, or its state holds something that is no tensor.
+        ArgumentTypeError: `model` is not a module, or its state holds other values than tensors.
         NotRepresentableError: a tensor of the model cannot be stored. No file appears.
         SourceError: the file could not be written.
     """
@@ -256,14 +255,14 @@ def load_model(
     Args:
         model: a `torch.nn.Module`.
         filename: the file.
-        strict: True raises where names of the model are missing from the file, or the other way
-            around, and where something of the model is on the meta device after the load: a buffer
+        strict: True raises if names of the model are missing from the file, or the other way
+            around, and if a tensor of the model is on the meta device after the load: a buffer
             that is not persistent is in no file, and has to be made anew on a device.
         device: where tensors are loaded to before they are copied into the model.
         copy: as in `load_file`.
-        assign: False copies into the model's parameters, and checks the digest of what is copied,
-            whatever `copy` says; True puts the loaded tensors in their place, as a model on the
-            meta device needs, unchecked where they are views. What was tied stays tied.
+        assign: False copies into the model's parameters, and checks the digests, whatever `copy`
+            says; True puts the loaded tensors in their place, as a model on the meta device needs,
+            unchecked if they are views. Tied tensors stay tied.
         options: see `ztensor.typing.LoadOptions`.
 
     Returns:
@@ -272,19 +271,18 @@ def load_model(
         persistent are among the missing where they are on the meta device.
 
     Raises:
-        UsageError: names differ or something is on the meta device still, and `strict` is True;
-            or shapes differ, or tensors of the file are to be copied into ones on the meta device,
-            which have no elements to copy to. Also a `RuntimeError`. The model may have been
-            changed in part.
-        ArgumentTypeError: `model` is no module.
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedError: a type or encoding is unknown here, or there is no such device.
+        UsageError: names differ or a tensor is still on the meta device, and `strict` is True; or
+            shapes differ, or tensors of the file would be copied into tensors on the meta device,
+            which have no elements. Also a `RuntimeError`. The model may have been changed in part.
+        ArgumentTypeError: `model` is not a module.
+        FormatError: the file is damaged or not a zTensor file.
+        UnsupportedError: a type or encoding is unknown here, or the device does not exist.
         SourceError: the file cannot be read.
     """
     require_options("load_model", options, LoadOptions)
     require_module(model)
     if options.get("verify") is None and not assign:
-        options["verify"] = True  # what is copied into the model's own memory is checked
+        options["verify"] = True  # elements copied into the model's own memory are checked
     state = load_file(filename, device, copy, **options)
     is_path = isinstance(filename, (str, os.PathLike))
     file = path_text(filename) if is_path else describe(filename, 200)
@@ -307,10 +305,10 @@ def save_pretrained(
         options: see `ztensor.typing.ModelOptions`; `max_shard_size` is "5GB" by default.
 
     Returns:
-        Names of tied weights, and under which name their bytes are.
+        Aliases: names of tied weights, and the name that has their bytes.
 
     Raises:
-        ArgumentTypeError: `model` is neither, or its state holds something that is no tensor.
+        ArgumentTypeError: `model` is neither, or its state holds other values than tensors.
         NotRepresentableError: a tensor of the model cannot be stored.
         SourceError: the folder cannot be made, or a file not be written.
     """
@@ -358,19 +356,19 @@ def load_pretrained(
 
 
 def _as_stored(tensors: Any, deduplicate: object) -> Any:
-    """Return a dict whose tensors on the CPU are arrays, and those elsewhere still torch's.
+    """Return a dict with arrays in the place of tensors on the CPU.
 
-    The writer fetches these when their turn comes. Those that are stored under several names are
+    The writer fetches tensors of other devices when it reaches them. A tensor with several names is
     fetched here, once.
     """
     if not hasattr(tensors, "items"):
-        return tensors  # what saves a dict says what is wrong with it
+        return tensors  # the function that saves a dict reports the mistake
     result: dict[str, Any] = {}
     elsewhere: dict[str, Any] = {}
     for name, value in tensors.items():
         if type(value) in PLAIN and not value.is_cpu and _can_wait(value, deduplicate):
             result[name] = elsewhere[name] = value
-        else:  # the writer takes other values, or says why not
+        else:  # the writer takes other values, or refuses them
             result[name] = _stored(name, value) if isinstance(value, torch.Tensor) else value
     for names in tied(elsewhere):
         result.update(dict.fromkeys(names, _stored(names[0], result[names[0]])))

@@ -1,4 +1,4 @@
-"""What the table of frameworks asks of PyTorch; see `ztensor.io.frameworks`."""
+"""The adapter of PyTorch for the table of frameworks; see `ztensor.io.frameworks`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from ztensor import Tensor
 from ztensor.ext import ObjectReader
-from ztensor.torch.devices import device_of, fill, moved
+from ztensor.torch.devices import device_of, fill, to_device
 from ztensor.torch.loading import read_torch
 from ztensor.torch.values import from_torch, numpy_type, to_torch
 
@@ -29,7 +29,7 @@ def is_value(value: object) -> bool:
 def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
     """Return a tensor as a torch tensor on a device; see `ztensor.Tensor.torch`."""
     place = device_of(device)
-    return moved(to_torch(tensor), place)
+    return to_device(to_torch(tensor), place)
 
 
 def read(reader: ObjectReader, name: Any, *, device: Any = "cpu", copy: bool = False) -> Any:
@@ -38,7 +38,7 @@ def read(reader: ObjectReader, name: Any, *, device: Any = "cpu", copy: bool = F
 
 
 def element_type(dtype: Any) -> np.dtype[Any] | None:
-    """Return NumPy's word for a `torch.dtype`.
+    """Return the NumPy dtype of a `torch.dtype`, and None for any other value.
 
     Raises:
         NotRepresentableError: it cannot be stored.

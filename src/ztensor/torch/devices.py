@@ -1,8 +1,8 @@
-"""Objects onto other devices: read into pinned memory, sent while the next bytes are read.
+"""Objects onto other devices: read into pinned memory, and sent while the next bytes are read.
 
-Nothing is mapped, since pages of a file cannot be sent before they are copied once. Bytes go
-straight from the file into one of two staging buffers and are checked against their digest there,
-while the other buffer is on its way.
+Files are read, not mapped, since mapped pages would be copied before they are sent. Bytes are read
+into one of two staging buffers and checked against their digest there, while the other buffer is
+sent.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _Item = tuple[str, "TensorObject", Any]
 
 
 def device_of(device: Any) -> Any:
-    """Return a device that is there as `torch.device`.
+    """Return an existing device as `torch.device`.
 
     Raises:
-        ArgumentTypeError: it is no name, number or device.
+        ArgumentTypeError: it is not a name, number or device.
         ArgumentValueError: torch knows no such device.
         UnsupportedError: this machine, or this build of torch, has no such device.
     """
     try:
-        found = torch.device(device)
+        place = torch.device(device)
     except TypeError as error:
         raise ArgumentTypeError(
             "a device is a name such as 'cpu' or 'cuda:0', a number, or a torch.device",
@@ -63,20 +63,20 @@ def device_of(device: Any) -> Any:
         raise ArgumentValueError(
             f"torch has no device {describe(device, 40)}: {first_line(error)}"
         ) from error
-    if found.type in ("cpu", "meta"):
-        return found
+    if place.type in ("cpu", "meta"):
+        return place
     try:
-        torch.empty(0, device=found)
+        torch.empty(0, device=place)
     except TORCH_ERRORS as error:
         raise UnsupportedError(
-            f"the device {describe(str(found))} is not there: {first_line(error)}; "
+            f"the device {describe(str(place))} is not available: {first_line(error)}; "
             "device='cpu' loads anywhere"
         ) from error
-    return found
+    return place
 
 
-def moved(tensor: Any, device: Any) -> Any:
-    """Return a torch tensor on a device that is there; itself where it is there already.
+def to_device(tensor: Any, device: Any) -> Any:
+    """Return a torch tensor on an existing device; the tensor itself if it is there.
 
     Raises:
         LimitError: the device cannot hold it.
@@ -93,7 +93,7 @@ def moved(tensor: Any, device: Any) -> Any:
 
 
 def read_meta(file: FileObjects, name: str) -> Any:
-    """Return an object as a tensor on the meta device: shape and type, no data is read.
+    """Return an object as a tensor on the meta device: shape and type, without reading data.
 
     Raises:
         UnsupportedError: torch has no such element type, or the file does not say how many
@@ -106,7 +106,7 @@ def read_meta(file: FileObjects, name: str) -> Any:
             file.require_dense(name)
             component = tensor_object.components["data"]
             if component.type is not None and component.logical is None:
-                # Its elements may be packed in a way only the reader notices.
+                # An unknown logical type may pack its elements: only reading them shows the count.
                 return array_to_torch(file.array(name, copy=True)).to("meta")
             return empty(result_dtype(component), tensor_object.shape, "meta")
         if tensor_object.format not in SPARSE:
@@ -140,17 +140,25 @@ def _sparse_meta(tensor_object: TensorObject) -> Any:
         ) from error
 
 
-def read_onto(file: FileObjects, names: Iterable[str], device: Any, workers: int) -> dict[str, Any]:
+def read_onto(
+    file: FileObjects,
+    names: Iterable[str],
+    device: Any,
+    workers: int,
+    *,
+    staging_nbytes: int = _STAGING_BYTES,
+) -> dict[str, Any]:
     """Return objects as tensors on a device, each checked against its digest.
 
-    Objects that share their bytes share memory there. Layouts torch does not have come as
+    Objects that share their bytes share memory there. Objects of layouts that torch lacks are
     `ztensor.Tensor`.
 
     Args:
         file: an open file.
-        names: objects of it.
-        device: a device that is there, neither the CPU nor meta.
-        workers: how many threads read.
+        names: names of its objects.
+        device: an existing device, neither the CPU nor meta.
+        workers: threads that read.
+        staging_nbytes: size of a staging buffer; each thread has two.
 
     Raises:
         FormatError: stored bytes are damaged.
@@ -159,75 +167,77 @@ def read_onto(file: FileObjects, names: Iterable[str], device: Any, workers: int
     """
     result: dict[str, Any] = {}
     items: list[_Item] = []
-    first_of: dict[tuple[Any, ...], Any] = {}
-    # Threads have modes of their own: they could not fill what is made in inference mode here.
+    loaded: dict[tuple[Any, ...], Any] = {}
+    # Modes are per thread: another thread could not fill a tensor made in inference mode here.
     with torch.inference_mode(mode=False):
         for name in names:
             tensor_object = file.object(name)
             with file.located(name):
                 if tensor_object.format in SPARSE:
-                    result[name] = moved(to_torch(file.tensor(name, copy=True)), device)
+                    result[name] = to_device(to_torch(file.tensor(name, copy=True)), device)
                 elif tensor_object.format != "dense":
                     result[name] = file.tensor(name, copy=False)
                 else:
                     file.require_dense(name)
                     component = tensor_object.components["data"]
-                    # All that its elements turn on, and the digest they are held to.
+                    # Equal for equal elements that are checked against equal digests.
                     key = component._replace(extra=None), tensor_object.shape
-                    if key in first_of:
-                        result[name] = first_of[key].detach()
+                    if key in loaded:
+                        result[name] = loaded[key].detach()
                         continue
                     target = empty(result_dtype(component), tensor_object.shape, device)
-                    result[name] = first_of[key] = target
+                    result[name] = loaded[key] = target
                     items.append((name, tensor_object, target))
-        _send(file, items, device, workers)
+        _send(file, items, device, workers, staging_nbytes)
     return result
 
 
-def _send(file: FileObjects, items: list[_Item], device: Any, workers: int) -> None:
-    jobs = list(_jobs(items))
-    conveyors = [_Conveyor(device) for _ in range(min(workers, len(jobs)))]
-    free: SimpleQueue[_Conveyor] = SimpleQueue()
-    for conveyor in conveyors:
-        free.put(conveyor)
+def _send(
+    file: FileObjects, items: list[_Item], device: Any, workers: int, staging_nbytes: int
+) -> None:
+    jobs = list(_jobs(items, staging_nbytes))
+    pairs = [_StagingPair(device, staging_nbytes) for _ in range(min(workers, len(jobs)))]
+    free: SimpleQueue[_StagingPair] = SimpleQueue()
+    for pair in pairs:
+        free.put(pair)
 
     def run(job: list[_Item]) -> None:
-        conveyor = free.get()
+        pair = free.get()
         try:
             for item in job:
-                _carry(file, item, conveyor)
+                _load(file, item, pair)
         finally:
-            free.put(conveyor)
+            free.put(pair)
 
-    crew = Pool(max(len(conveyors), 1))
+    pool = Pool(max(len(pairs), 1))
     try:
-        if len(conveyors) == 1:
+        if len(pairs) == 1:
             for job in jobs:
                 run(job)
         else:
-            for future in [crew.submit(run, job) for job in jobs]:
+            for future in [pool.submit(run, job) for job in jobs]:
                 future.result()
     finally:
-        crew.close()
-        for conveyor in conveyors:
-            conveyor.finish()
+        pool.close()
+        for pair in pairs:
+            pair.finish()
 
 
-def _jobs(items: list[_Item]) -> Iterator[list[_Item]]:
+def _jobs(items: list[_Item], staging_nbytes: int) -> Iterator[list[_Item]]:
     """Yield runs of neighbours that fill a staging buffer together."""
     job: list[_Item] = []
     nbytes = 0
     for item in sorted(items, key=lambda item: item[1].components["data"].offset):
         job.append(item)
         nbytes += item[1].components["data"].length
-        if nbytes >= _STAGING_BYTES:
+        if nbytes >= staging_nbytes:
             yield job
             job, nbytes = [], 0
     if job:
         yield job
 
 
-def _carry(file: FileObjects, item: _Item, conveyor: _Conveyor) -> None:
+def _load(file: FileObjects, item: _Item, staging: _StagingPair) -> None:
     name, tensor_object, target = item
     component = tensor_object.components["data"]
     flat = target.reshape(-1).view(torch.uint8)
@@ -236,29 +246,30 @@ def _carry(file: FileObjects, item: _Item, conveyor: _Conveyor) -> None:
         if not stored.is_in_place(flat.numel(), packed=True):
             array = file.array(name, copy=True)
             source = array_to_torch(array).reshape(-1).view(torch.uint8)
-            for start, piece in conveyor.pieces(flat):
-                piece[:] = source[start : start + piece.nbytes].numpy().data
+            for start, chunk in staging.chunks(flat):
+                chunk[:] = source[start : start + chunk.nbytes].numpy().data
             return
-        stored.fill_pieces(conveyor.pieces(flat))
+        stored.fill_pieces(staging.chunks(flat))
 
 
-class _Conveyor:
-    """Two staging buffers on their way to a device: one is filled while the other is sent.
+class _StagingPair:
+    """Two staging buffers of one thread: one is filled while the other is sent to a device.
 
     Args:
-        device: where they go. Only for CUDA (and ROCm, which torch calls so) memory is pinned and
-            sent beside the reading; for others each piece is sent before the next is read.
+        device: the target. For CUDA (torch's name for ROCm, too) memory is pinned and sent
+            concurrently; for other devices each chunk is sent before the next is read.
+        nbytes: size of a buffer.
     """
 
-    def __init__(self, device: Any) -> None:
-        self._stream = None
+    def __init__(self, device: Any, nbytes: int) -> None:
+        self._stream, self._nbytes = None, nbytes
         if device.type == "cuda":
             self._stream = torch.cuda.Stream(device)
-            # Memory just handed out may still be in use by work the caller has queued.
+            # Newly allocated memory may still be in use by work that the caller has queued.
             self._stream.wait_stream(torch.cuda.current_stream(device))
         self._buffers = [
             torch.empty(
-                _STAGING_BYTES, dtype=torch.uint8, device="cpu", pin_memory=self._stream is not None
+                nbytes, dtype=torch.uint8, device="cpu", pin_memory=self._stream is not None
             )
             for _ in range(2)
         ]
@@ -266,27 +277,27 @@ class _Conveyor:
         self._turn = 0
         self._used = 0
 
-    def pieces(self, target: Any) -> Iterator[tuple[int, memoryview]]:
-        """Yield where in `target` a piece begins, and memory for it, sent when it was filled.
+    def chunks(self, target: Any) -> Iterator[tuple[int, memoryview]]:
+        """Yield offsets in `target` and staging memory, which is sent once it was filled.
 
         Args:
-            target: (nbytes,) bytes on the device.
+            target: (nbytes,) uint8 on the device.
         """
-        for start in range(0, target.numel(), _STAGING_BYTES):
-            count = min(target.numel() - start, _STAGING_BYTES)
-            if self._used + count > _STAGING_BYTES:
+        for start in range(0, target.numel(), self._nbytes):
+            count = min(target.numel() - start, self._nbytes)
+            if self._used + count > self._nbytes:
                 self._switch()
-            piece = self._buffers[self._turn][self._used : self._used + count]
-            yield start, piece.numpy().data
+            chunk = self._buffers[self._turn][self._used : self._used + count]
+            yield start, chunk.numpy().data
             with contextlib.nullcontext() if self._stream is None else self._on_stream():
-                target[start : start + count].copy_(piece, non_blocking=self._stream is not None)
+                target[start : start + count].copy_(chunk, non_blocking=self._stream is not None)
             self._used += -(-count // _ALIGNMENT) * _ALIGNMENT
 
     def _on_stream(self) -> Any:
         return torch.cuda.stream(self._stream)
 
     def _switch(self) -> None:
-        """Go on with the other buffer, once it has arrived."""
+        """Continue with the other buffer, once its transfer has finished."""
         if self._stream is not None:
             self._sent[self._turn] = self._stream.record_event()
         self._turn, self._used = 1 - self._turn, 0
@@ -294,19 +305,19 @@ class _Conveyor:
             self._sent[self._turn].synchronize()
 
     def finish(self) -> None:
-        """Wait until everything has arrived."""
+        """Wait for all transfers."""
         if self._stream is not None:
             self._stream.synchronize()
 
 
-# --- Filling what is there ------------------------------------------------------------------
+# --- Filling a tensor of the caller ----------------------------------------------------------
 
 
 def fill(file: FileObjects, name: str, target: Any) -> None:
     """Fill a torch tensor of the caller, on any device, with a dense object.
 
     Raises:
-        ArgumentValueError: it has another shape or element type, or no memory of its own.
+        ArgumentValueError: the tensor has another shape or element type, or no memory to fill.
         FormatError: the stored bytes are damaged.
         UnsupportedError: torch has no such element type.
     """
@@ -328,7 +339,7 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
     target = target.detach()
     is_plain = target.is_contiguous() and not (target.is_conj() or target.is_neg())
     if is_plain and not target.is_cpu:
-        _send(file, [(name, tensor_object, target)], target.device, 1)
+        _send(file, [(name, tensor_object, target)], target.device, 1, _STAGING_BYTES)
         return
     if is_plain:
         array = from_torch(target)

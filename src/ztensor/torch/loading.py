@@ -1,4 +1,4 @@
-"""Objects of files as torch tensors: all of a file, or those that are named, on any device."""
+"""Objects of files as torch tensors: all objects of a file, or some by name, on any device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def load_onto(
     file: FileObjects, device: Any, *, copy: bool, threads: int | None = None
 ) -> dict[str, Any]:
-    """Return all objects of a file as tensors, those torch has no layout for as a `Tensor`."""
+    """Return all objects of a file as torch tensors; of layouts that torch lacks, as a `Tensor`."""
     workers = thread_count(threads)
     if device.type == "meta":
         return {name: read_meta(file, name) for name in file.names}
@@ -59,7 +59,7 @@ def _of_array(file: FileObjects, name: str, array: Any) -> Any:
 
 
 def _of_sparse(file: FileObjects, name: str, tensor: Any) -> Any:
-    file.require_copied(name)  # indices are read by torch, and mostly copied
+    file.require_copied(name)  # torch reads indices, and mostly copies them
     return to_torch(tensor)
 
 
@@ -78,10 +78,10 @@ def read_torch(
             return view
     place = device_of(device)
     names = [name] if isinstance(name, str) else list(name)
-    homes: dict[FileObjects, list[str]] = {}
-    for one in names:
-        file = objects.part(one)
-        kind = file.object(one).format
+    by_file: dict[FileObjects, list[str]] = {}
+    for each in names:
+        file = objects.part(each)
+        kind = file.object(each).format
         if kind not in ("dense", *SPARSE):
             raise ArgumentTypeError(
                 "torch has no such layout; "
@@ -91,21 +91,21 @@ def read_torch(
                     else "read(name) gives its components"
                 ),
                 file=file.name,
-                object_name=one,
+                object_name=each,
                 found=f"format {describe(kind)}",
             )
-        homes.setdefault(file, []).append(one)
-    found: dict[str, Any] = {}
-    for file, some in homes.items():
+        by_file.setdefault(file, []).append(each)
+    tensors: dict[str, Any] = {}
+    for file, own in by_file.items():
         if place.type == "cpu":
-            for one in some:
-                with file.located(one):
-                    if file.object(one).format == "dense":
-                        found[one] = _of_array(file, one, file.array(one, copy=copy))
+            for each in own:
+                with file.located(each):
+                    if file.object(each).format == "dense":
+                        tensors[each] = _of_array(file, each, file.array(each, copy=copy))
                     else:
-                        found[one] = _of_sparse(file, one, file.tensor(one, copy=copy))
+                        tensors[each] = _of_sparse(file, each, file.tensor(each, copy=copy))
         elif place.type == "meta":
-            found.update({one: read_meta(file, one) for one in some})
+            tensors.update({each: read_meta(file, each) for each in own})
         else:
-            found.update(read_onto(file, some, place, thread_count()))
-    return found[name] if isinstance(name, str) else {one: found[one] for one in names}
+            tensors.update(read_onto(file, own, place, thread_count()))
+    return tensors[name] if isinstance(name, str) else {each: tensors[each] for each in names}

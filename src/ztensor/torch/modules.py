@@ -1,4 +1,4 @@
-"""States into modules: what is missing, what is tied, and what has no elements yet."""
+"""States into modules: missing names, tied tensors, and tensors without elements."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def require_module(model: Any) -> torch.nn.Module:
-    """Return what is a module.
+    """Return the argument.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: it is not a module.
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentTypeError(
@@ -34,23 +34,23 @@ def fill_module(
     Args:
         model: the module.
         state: names to tensors; tied ones are added.
-        file: what messages call where it is from.
+        file: the state's origin, for messages.
         strict: as for `load_model`.
-        assign: likewise.
+        assign: as for `load_model`.
 
     Returns:
-        Names that are missing, and those that the module does not have.
+        Names that are missing from the state, and names that the module does not have.
 
     Raises:
-        UsageError: names or shapes do not fit, or something has no elements.
+        UsageError: names or shapes do not fit, or a tensor has no elements.
     """
     own = model.state_dict(keep_vars=True)
     groups = tied(own)
     is_meta = any(getattr(value, "is_meta", False) for value in state.values())
-    for names in groups:  # other tools keep one name of each
-        there = next((name for name in names if name in state), None)
-        if there is not None:
-            state.update((name, state[there]) for name in names if name not in state)
+    for names in groups:  # other tools keep one name of a group
+        stored = next((name for name in names if name in state), None)
+        if stored is not None:
+            state.update((name, state[stored]) for name in names if name not in state)
     if assign:
         separate(state, groups)
     elif not is_meta and (empty := [name for name in _empty(own) if name in state]):
@@ -84,7 +84,7 @@ def fill_module(
 
 
 def _misfit(model: torch.nn.Module, file: str, lists: dict[str, Iterable[str]]) -> UsageError:
-    """Return an error in the words of torch, with names of several kinds."""
+    """Return an error with the text that torch has for lists of names."""
     texts = {kind: ", ".join(f'"{name}"' for name in names) for kind, names in lists.items()}
     parts = "".join(f"\n\t{kind}: {text}. " for kind, text in texts.items() if text)
     return UsageError(
@@ -94,7 +94,7 @@ def _misfit(model: torch.nn.Module, file: str, lists: dict[str, Iterable[str]]) 
 
 def _empty(tensors: dict[str, Any]) -> list[str]:
     """Return the names of tensors on the meta device; a state may have other values, too."""
-    return [name for name, one in tensors.items() if getattr(one, "is_meta", False)]
+    return [name for name, value in tensors.items() if getattr(value, "is_meta", False)]
 
 
 def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -102,15 +102,15 @@ def _parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _buffers(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Return the buffers of a model, those that are not persistent among them."""
+    """Return the buffers of a model, also if they are not persistent."""
     return dict(model.named_buffers(remove_duplicate=False))
 
 
 def _tie(model: torch.nn.Module, names: list[str]) -> None:
-    """Give all names the tensor of the first that has elements."""
+    """Give all names the first tensor that has elements."""
     places = [name.rpartition(".") for name in names]
     owners = [(model.get_submodule(owner), attribute) for owner, _, attribute in places]
-    found = [getattr(owner, attribute) for owner, attribute in owners]
-    best = next((one for one in found if not one.is_meta), found[0])
+    tensors = [getattr(owner, attribute) for owner, attribute in owners]
+    best = next((tensor for tensor in tensors if not tensor.is_meta), tensors[0])
     for owner, attribute in owners:
         setattr(owner, attribute, best)

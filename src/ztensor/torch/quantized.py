@@ -11,7 +11,7 @@ from ztensor.errors import ArgumentTypeError, LimitError, describe
 from ztensor.ext import View, numpy_dtype
 from ztensor.quantization.dequantizing import dequantize_view
 from ztensor.quantization.group_profiles import QUANT_GROUP
-from ztensor.torch.devices import device_of, moved
+from ztensor.torch.devices import device_of, to_device
 from ztensor.torch.values import array_to_torch, empty, first_line
 from ztensor.typing import Array, TorchDevice
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 def dequantize(
     tensor: Tensor, dtype: torch.dtype | str = torch.float32, *, device: TorchDevice = "cpu"
 ) -> torch.Tensor:
-    """Return the weights a `quantized_group` or `gguf` tensor stands for, as a torch tensor.
+    """Dequantize a `quantized_group` or `gguf` tensor to a torch tensor on a device.
 
     The packed weights go to the device, and become floats there; blocks of `gguf` become floats
     on the CPU, and those go to the device.
 
     Args:
         tensor: a tensor of one of these layouts.
-        dtype: `torch.float32`, `float16`, `bfloat16` or `float64`; the arithmetic is done in
-            float32, that of `quantized_group` in float64 where that is asked for.
+        dtype: `torch.float32`, `float16`, `bfloat16` or `float64`. The arithmetic is in float32;
+            for float64 results of `quantized_group` it is in float64.
         device: a name such as `"cuda"`, a number, or a `torch.device`.
 
     Returns:
@@ -41,20 +41,20 @@ def dequantize(
         UsageError: the tensor is not quantized.
         ArgumentValueError: another `dtype`, or torch knows no device of that name.
         LayoutError: attributes or sizes do not make a quantization.
-        UnsupportedError: this release does not know the scheme or the type of blocks, or there is
-            no such device.
+        UnsupportedError: this release does not know the scheme or the type of blocks, or the
+            device does not exist.
         LimitError: the device cannot hold the result.
     """
     if not isinstance(tensor, Tensor):
         raise ArgumentTypeError(f"tensor must be a ztensor.Tensor, not {describe(tensor, 40)}")
-    place, word = device_of(device), str(dtype).removeprefix("torch.")
+    place, dtype_name = device_of(device), str(dtype).removeprefix("torch.")
     try:
         view = View(tensor.shape, tensor.components, tensor.attributes)
         if tensor.format == QUANT_GROUP.name:
             view = QUANT_GROUP.as_groups(view)
         elif tensor.format != "quantized_group":
-            return moved(array_to_torch(tensor.dequantize(word)), place)
-        floats = dequantize_view(view, dtype=word, xp=TorchNamespace(place))
+            return to_device(array_to_torch(tensor.dequantize(dtype_name)), place)
+        floats = dequantize_view(view, dtype=dtype_name, xp=TorchNamespace(place))
         return floats.reshape(tuple(tensor.shape))
     except torch.cuda.OutOfMemoryError as error:
         raise LimitError(
@@ -63,7 +63,7 @@ def dequantize(
 
 
 class TorchNamespace:
-    """PyTorch on a device, whose operations are spread over its cores by torch itself.
+    """PyTorch on a device; torch itself spreads operations over the cores.
 
     Args:
         device: a `torch.device`.
@@ -76,14 +76,14 @@ class TorchNamespace:
 
     def asarray(self, array: Array) -> Any:
         """Return an array on the device."""
-        return moved(array_to_torch(array), self._device)
+        return to_device(array_to_torch(array), self._device)
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Return a new tensor on the device."""
         return empty(numpy_dtype(dtype), shape, self._device)
 
     def scratch(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a new tensor: torch keeps what was freed for the next."""
+        """Return a new tensor; torch caches freed memory."""
         return self.empty(shape, dtype)
 
     def view(self, array: Any, dtype: str) -> Any:

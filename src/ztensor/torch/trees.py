@@ -1,4 +1,4 @@
-"""Nested states with the types of torch; which they are, `training/torch_tree.py` says."""
+"""Nested states with the types of torch, which are listed in `training/torch_tree.py`."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def load_tree(
 
     Args:
         filename: the file; also what else `ztensor.open` takes.
-        device: where tensors go that were not on the CPU when they were saved. What was on the CPU
-            stays there: states of random numbers and, mostly, steps of optimizers. None leaves all
-            on the CPU.
+        device: where tensors go that were not on the CPU when they were saved. Tensors of the CPU
+            stay there: states of random numbers and, mostly, steps of optimizers. None loads all
+            onto the CPU.
         options: see `ztensor.typing.TreeOptions`.
 
     Returns:
-        The state: arrays that were NumPy's are NumPy's, those of JAX too.
+        The state. Arrays of NumPy and of JAX are NumPy's.
 
     Raises:
         ZTensorError: what `ztensor.load_tree` raises.
-        ArgumentValueError: torch knows no device of that name; or the file has another tree than
+        ArgumentValueError: torch knows no device of that name; or the file's tree differs from
             `into`.
-        UnsupportedError: there is no such device, or torch has no such type.
+        UnsupportedError: the device does not exist, or torch lacks the element type.
     """
     require_options("load_tree", options, TreeOptions)
     return loaded_tree(filename, "torch", {"device": device}, **options)

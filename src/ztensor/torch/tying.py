@@ -1,4 +1,4 @@
-"""Tensors of one memory: which names of a state dict have one tensor, and copies where not."""
+"""Tied tensors: names of a state dict that share one tensor, and copies of accidental aliases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def tied(state: Mapping[str, Any]) -> list[list[str]]:
-    """Return the names of each tensor that has several."""
+    """Return groups of names that have the same tensor; each has two names or more."""
     groups: dict[tuple[Any, ...], list[str]] = {}
     for name, value in state.items():
         groups.setdefault(identity(value), []).append(name)
@@ -22,14 +22,14 @@ def tied(state: Mapping[str, Any]) -> list[list[str]]:
 
 
 def separate(state: dict[str, Any], groups: Iterable[list[str]] = ()) -> None:
-    """Copy each tensor whose memory begins within that of another; the first keeps its own.
+    """Copy tensors that overlap the memory of an earlier tensor, unless they are tied.
 
-    A file may have merely equal tensors once, as one in its canonical form has: two weights of a
-    model would be trained as one.
+    A canonical file stores equal tensors once. Without copies two weights of a model would be
+    trained as one.
 
     Args:
         state: names to tensors, changed in place.
-        groups: the names of each tensor that is to have several.
+        groups: names of tied tensors, which keep their common memory.
     """
     first_of = {name: names[0] for names in groups for name in names[1:]}
     spans: dict[Any, list[tuple[str, int, int]]] = {}
@@ -50,9 +50,9 @@ def separate(state: dict[str, Any], groups: Iterable[list[str]] = ()) -> None:
 
 
 def identity(tensor: Any) -> tuple[Any, ...]:
-    """Return what is the same for tensors that are one, or views of the same elements.
+    """Return a key that is equal for views of the same elements.
 
-    That holds for as long as both live: memory that was given back is given out again.
+    The key is valid as long as both tensors live: freed addresses are used again.
     """
     if type(tensor) in PLAIN and tensor.layout is torch.strided and not tensor.is_meta:
         address = tensor.data_ptr()

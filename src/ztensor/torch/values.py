@@ -1,7 +1,7 @@
-"""One value at a time: a torch tensor as what is stored of it, and back.
+"""One torch tensor to its stored form, an array or a `Tensor`, and back.
 
-Elements are never converted. Types torch shares with NumPy go over as they are; those of
-ml_dtypes as integers of their width, which both libraries then view as what they are.
+Elements are never converted. Types that torch and NumPy share are passed as they are; types of
+ml_dtypes as integers of their width, which both libraries view as the right type.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-# What torch raises where it refuses; its releases differ in which.
+# Errors by which torch refuses a call; its releases differ.
 TORCH_ERRORS = (RuntimeError, TypeError, ValueError, IndexError, OverflowError, AssertionError)
 
 # Two 4-bit values in each element; for NumPy each value is an element.
 PACKED = "float4_e2m1fn"
-# The types of ml_dtypes, which travel as integers of their width.
+# The types of ml_dtypes, which are passed as integers of their width.
 _CARRIED = frozenset({
     "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz",
     "float8_e8m0fnu", PACKED,
@@ -53,8 +53,8 @@ _CARRIERS: dict[int, tuple[np.dtype[Any], Any]] = {
     1: (np.dtype(np.uint8), torch.uint8),
     2: (np.dtype(np.int16), torch.int16),
 }
-# Long names to torch's types, those this release of torch has. Named one by one: torch has more
-# types of names ml_dtypes knows, whose elements lie otherwise.
+# Long names to the types that this release of torch has. The list is explicit: torch has further
+# types with names of ml_dtypes, but another memory layout.
 _TORCH_DTYPES: dict[str, Any] = {
     name: getattr(torch, spelled)
     for name in (*BY_LONG_NAME, "complex64", "complex128", *_CARRIED)
@@ -67,7 +67,7 @@ PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class _Form(NamedTuple):
-    """How elements go over: torch's type, and the integer both views of them share, or None."""
+    """Torch's type of elements, and the integers by which both libraries share them, or None."""
 
     dtype: Any
     carrier: np.dtype[Any] | None
@@ -79,7 +79,7 @@ _FORMS: dict[np.dtype[Any], _Form] = {}
 
 @functools.lru_cache(64)
 def _name_of(dtype: np.dtype[Any]) -> str:
-    """Return the name of a type, which NumPy puts together each time: 20 us."""
+    """Return the name of a type; NumPy composes it on each access, in 20 us."""
     return dtype.name
 
 
@@ -89,8 +89,8 @@ def torch_dtype(dtype: np.dtype[Any]) -> Any:
     Raises:
         UnsupportedError: this release of torch has none.
     """
-    found = _TORCH_DTYPES.get(_name_of(dtype))
-    if found is None:
+    torch_type = _TORCH_DTYPES.get(_name_of(dtype))
+    if torch_type is None:
         raise UnsupportedError(
             f"torch {torch.__version__} has no such element type; read_numpy(name) gives the "
             "array, and its astype('float32') an array torch takes",
@@ -98,14 +98,14 @@ def torch_dtype(dtype: np.dtype[Any]) -> Any:
             expected=f"one of {', '.join(_TORCH_DTYPES)}",
             found=dtype.name,
         )
-    return found
+    return torch_type
 
 
 def numpy_type(dtype: Any) -> np.dtype[Any]:
     """Return the NumPy element type that a `torch.dtype` is written as.
 
     Raises:
-        NotRepresentableError: there is none.
+        NotRepresentableError: zTensor has no such element type.
     """
     name = _NAMES.get(dtype)
     if name is None:
@@ -141,7 +141,7 @@ def torch_shape(dtype: np.dtype[Any], shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what torch says went wrong, without its stack and its advice to developers."""
+    """Return the first line of an error of torch, without its stack and advice to developers."""
     return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
@@ -149,7 +149,7 @@ def first_line(error: BaseException) -> str:
 
 
 def array_to_torch(array: Array) -> Any:
-    """Return a dense array as a torch tensor on the CPU: a view where there can be one, or a copy.
+    """Return a dense array as a torch tensor on the CPU: a view if possible, else a copy.
 
     Raises:
         UnsupportedError: torch has no such element type.
@@ -168,11 +168,11 @@ def array_to_torch(array: Array) -> Any:
 
 
 def view_in_torch(array: Array) -> Any:
-    """Return a dense array as a torch tensor over the same memory; None where torch has no such.
+    """Return a torch tensor over the memory of a dense array; None if torch has no such view.
 
-    That is so for arrays that are read-only, byte-swapped, of negative strides, of packed 4-bit
-    elements, or at an address that is no multiple of their elements' width: torch takes that for
-    granted, and its vector code ends the process where it is not so.
+    It cannot if the array is read-only, byte-swapped, of negative strides, of packed 4-bit elements
+    or at an address that is not a multiple of the element size: the vector code of torch assumes
+    alignment and ends the process without it.
 
     Raises:
         UnsupportedError: torch has no such element type.
@@ -184,7 +184,7 @@ def view_in_torch(array: Array) -> Any:
         return None
     try:
         tensor = torch.from_numpy(array if form.carrier is None else array.view(form.carrier))
-    except ValueError:  # strides torch has not
+    except ValueError:  # torch has no negative strides
         return None
     if tensor.data_ptr() % array.itemsize:
         return None
@@ -200,10 +200,10 @@ def _new_form(dtype: np.dtype[Any]) -> _Form:
 
 
 def writable_array(tensor: Any, dtype: np.dtype[Any]) -> Array | None:
-    """Return an array over the memory of a torch tensor, to be filled with elements of a type.
+    """Return an array over the memory of a torch tensor, with its strides, to be filled.
 
-    Strides are the tensor's. None where there is no such array: the tensor is of another type or
-    on another device, it is sparse or only notes a conjugation, or its elements share memory.
+    None if the tensor has another type or device, is sparse, is a lazy conjugation, or has elements
+    that share memory.
     """
     name = _name_of(dtype)
     if not tensor.is_cpu or tensor.layout is not torch.strided or name == PACKED:
@@ -282,7 +282,7 @@ def _index_to_torch(indices: Array) -> Any:
 
 
 def _is_coalesced(coords: Array) -> bool:
-    """Return whether coordinates are sorted, and each is there once."""
+    """Return whether coordinates are sorted and unique."""
     rises = np.zeros(max(coords.shape[1] - 1, 0), bool)
     for axis in coords[::-1]:
         rises = (axis[1:] > axis[:-1]) | ((axis[1:] == axis[:-1]) & rises)
@@ -311,13 +311,13 @@ def empty(dtype: np.dtype[Any], shape: Sequence[int], device: Any) -> Any:
 
 
 def from_torch(tensor: Any) -> Array | Tensor:
-    """Return what is stored of a torch tensor: an array, or a `Tensor` for a sparse one.
+    """Return the stored form of a torch tensor: an array, or a `Tensor` if it is sparse.
 
-    Shares memory with tensors on the CPU, whatever their strides; others are copied there.
-    Gradients are left behind, and conjugations and negations torch only notes are done.
+    The array shares memory with a tensor on the CPU of any strides; other tensors are copied.
+    Gradients are dropped, lazy conjugations and negations resolved.
 
     Raises:
-        ArgumentTypeError: it is no torch tensor.
+        ArgumentTypeError: it is not a torch tensor.
         NotRepresentableError: it has no elements of its own (meta, lazy and wrapping tensors), or
             zTensor has no such element type or layout; the message says what would work.
     """
@@ -335,13 +335,13 @@ def from_torch(tensor: Any) -> Array | Tensor:
         raise
     except TORCH_ERRORS as error:
         raise _no_array(tensor, error) from error
-    if array.size and tensor.is_cpu and _ends(tensor) > tensor.untyped_storage().nbytes():
-        raise NotRepresentableError("the tensor's storage was freed, and with it elements to save")
+    if array.size and tensor.is_cpu and _end_in_storage(tensor) > tensor.untyped_storage().nbytes():
+        raise NotRepresentableError("the tensor's storage was freed, with elements to save")
     return array
 
 
-def _ends(tensor: Any) -> int:
-    """Return the byte of its storage behind the last element; no stride of torch is negative."""
+def _end_in_storage(tensor: Any) -> int:
+    """Return the end of the last element in the storage, in bytes; strides are never negative."""
     count = tensor.numel()
     if not tensor.is_contiguous():
         count = 1 + sum(
@@ -352,7 +352,7 @@ def _ends(tensor: Any) -> int:
 
 
 def _carried(tensor: Any, name: str) -> Array:
-    """Return elements of a type of ml_dtypes, which come as integers."""
+    """Return elements of a type of ml_dtypes, which torch gives as integers."""
     carrier = _CARRIERS[tensor.dtype.itemsize][1]
     bits: Array = tensor.detach().resolve_neg().view(carrier).numpy(force=True)
     if name != PACKED:
@@ -368,10 +368,10 @@ def _carried(tensor: Any, name: str) -> Array:
 
 
 def _without_subclass(tensor: Any) -> Any:
-    """Return the plain tensor of a subclass that only adds to it.
+    """Return a tensor of a subclass as `torch.Tensor`.
 
     Raises:
-        ArgumentTypeError: it is no torch tensor.
+        ArgumentTypeError: it is not a torch tensor.
         NotRepresentableError: the subclass keeps its elements elsewhere, or has none yet.
     """
     if not isinstance(tensor, torch.Tensor):

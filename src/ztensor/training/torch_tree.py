@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ztensor.errors import UnsupportedError, describe
-from ztensor.torch.devices import device_of, moved
+from ztensor.torch.devices import device_of, to_device
 from ztensor.torch.values import (
     PLAIN,
     array_to_torch,
@@ -146,7 +146,7 @@ def _placed(tensor: Any, words: str, place: Any) -> Any:
         if word in _ORDERS:
             tensor = _in_order(tensor, _ORDERS[word])
         elif place is not None:
-            tensor = moved(tensor, place)
+            tensor = to_device(tensor, place)
     return tensor
 
 

@@ -59,20 +59,25 @@ def plain(value: Any) -> Any:
     return value.dtype, tuple(value.shape), value.reshape(-1).view(torch.uint8).tolist()
 
 
-@pytest.fixture(params=[64, 1000, 8 << 20], ids=lambda size: f"staging {size}")
-def staging(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_STAGING_BYTES", request.param)
+staged = pytest.mark.parametrize("staging", [64, 1000, 8 << 20])
 
 
-@pytest.mark.usefixtures("staging")
+def read(
+    reader: Any, names: Any = None, device: Any = CPU, workers: int = 1, **options: Any
+) -> Any:
+    (file,) = reader.objects.parts()
+    return devices.read_onto(file, names or reader, torch.device(device), workers, **options)
+
+
+@staged
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
-def test_everything_arrives(device: Any, workers: int, compression: bool) -> None:
+def test_everything_arrives(device: Any, workers: int, compression: bool, staging: int) -> None:
     data = ztensor.numpy.save(arrays(), compression=compression)
     expected = ztorch.load(data)
     with ztensor.open(data) as reader:
-        found = devices.read_onto(reader.objects.parts()[0], reader, torch.device(device), workers)
+        found = read(reader, None, device, workers, staging_nbytes=staging)
     assert list(found) == list(expected)
     for name, value in expected.items():
         assert plain(found[name]) == plain(value), name
@@ -82,18 +87,18 @@ def test_everything_arrives(device: Any, workers: int, compression: bool) -> Non
 
 @pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
 @pytest.mark.parametrize("verify", [None, True, False])
-@pytest.mark.usefixtures("staging")
-def test_what_is_sent_is_checked(verify: bool | None, compression: bool) -> None:
+@staged
+def test_sent_bytes_are_checked(verify: bool | None, compression: bool, staging: int) -> None:
     data = bytearray(ztensor.numpy.save({"w": np.zeros(999)}, compression=compression))
     with ztensor.open(bytes(data)) as reader:
         where = reader.location("w")
     data[where.offset + where.length - 1] ^= 1
     with ztensor.open(bytes(data), verify=verify) as reader:
         if verify is False and not compression:
-            assert devices.read_onto(reader.objects.parts()[0], ["w"], CPU, 1)["w"].shape == (999,)
+            assert read(reader, ["w"], staging_nbytes=staging)["w"].shape == (999,)
             return
         with pytest.raises(ztensor.FormatError) as caught:
-            devices.read_onto(reader.objects.parts()[0], ["w"], CPU, 2)
+            read(reader, ["w"], workers=2, staging_nbytes=staging)
         assert (caught.value.object_name, caught.value.component) == ("w", "data")
         assert isinstance(caught.value, DigestMismatchError) or compression
 
@@ -106,7 +111,7 @@ def test_bytes_that_mean_two_things_arrive_as_two_tensors(orders: list[str]) -> 
     entries = [entry | {"name": order, "data_endianness": order} for order in orders]
     data = sealed(b"ZTEN0001" + bytes(56) + stored, item(entries))
     with ztensor.open(data) as reader:
-        found = devices.read_onto(reader.objects.parts()[0], reader, CPU, 1)
+        found = read(reader)
     assert found["little"].tolist() == [0, 1, 2, 3]
     assert found["big"].tolist() == [0, 1 << 24, 2 << 24, 3 << 24]
 
@@ -116,7 +121,7 @@ def test_files_of_all_versions_arrive(version: str) -> None:
     data = build(version)
     expected = ztorch.load(data)
     with ztensor.open(data) as reader:
-        found = devices.read_onto(reader.objects.parts()[0], reader, CPU, 1)
+        found = read(reader)
     assert {name: plain(value) for name, value in found.items()} == {
         name: plain(value) for name, value in expected.items()
     }
@@ -128,7 +133,7 @@ def test_elements_torch_lays_otherwise_are_converted_on_the_way() -> None:
     made.component("matrix")["data_endianness"] = "big"
     made.blobs["flags", "data"] = bytes([1, 0, 255, 2])
     with ztensor.open(made.to_bytes()) as reader:
-        found = devices.read_onto(reader.objects.parts()[0], ["matrix", "flags"], CPU, 1)
+        found = read(reader, ["matrix", "flags"])
     expected = np.array(VALUES["matrix"], np.int32).byteswap()
     assert found["matrix"].tolist() == expected.tolist()
     assert found["flags"].tolist() == [True, False, True, True]
@@ -138,7 +143,7 @@ def test_elements_torch_lays_otherwise_are_converted_on_the_way() -> None:
 def test_inference_mode_leaves_no_trace(workers: int) -> None:
     data = ztensor.numpy.save({"a": np.ones(3), "b": np.ones(4)})
     with ztensor.open(data) as reader, torch.inference_mode():
-        found = devices.read_onto(reader.objects.parts()[0], reader, CPU, workers)
+        found = read(reader, workers=workers)
     found["a"].add_(1)
     assert found["a"].tolist() == [2, 2, 2]
 
@@ -155,7 +160,7 @@ def test_broken_objects_are_refused_on_every_way(name: str, way: str) -> None:
     data = build(rule.versions[-1], broken=name)
     with ztensor.open(data) as reader:
         calls: dict[str, Any] = {
-            "onto a device": lambda: devices.read_onto(reader.objects.parts()[0], reader, CPU, 1),
+            "onto a device": lambda: read(reader),
             "a dict": lambda: ztorch.load(data),
             "one object": lambda: reader.read_torch(str(rule.object_name), copy=True),
         }
