@@ -8,19 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 
 import ztensor
 from tests.unit.distributed.saving import save as save_divided
 from ztensor import edit
 from ztensor.errors import NotRepresentableError, UsageError
-from ztensor.ext import FileObjects
-from ztensor.io.source.memory import MemorySource
+from ztensor.ext import ALGORITHMS, FileObjects, Manifest, cbor, source_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
-from ztensor.spec.container.framing import LOOK_BYTES, locate
-from ztensor.spec.digest import ALGORITHMS, xxh3
-from ztensor.spec.model.manifest import Manifest
-from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense, footer
 
 FOUR = np.arange(4, dtype=np.float32)
@@ -29,7 +25,7 @@ RIGHT = sorted(path for path in (CORPUS / "spec").glob("*.zt"))
 
 
 def manifest_of(path: Path) -> Manifest:
-    return FileObjects.manifest_in(MemorySource(path.read_bytes()), DEFAULT_LIMITS)[1]
+    return FileObjects.manifest_in(source_of(path.read_bytes(), mapped=False), DEFAULT_LIMITS)[1]
 
 
 def first(path: Path, **options: Any) -> Path:
@@ -126,32 +122,12 @@ def test_the_alignment_of_the_file_is_kept(alignment: int, tmp_path: Path) -> No
     ]
     for change in changes:
         change()
-        data = path.read_bytes()
-        frame = locate(data[:8], data[-LOOK_BYTES:], len(data))
-        offsets = [frame.manifest_offset]
+        offsets = [int.from_bytes(path.read_bytes()[-40:-32], "little")]  # of the manifest
         with ztensor.open(path) as reader:
             offsets += [reader.location(name).offset for name in reader]
         assert all(offset % alignment == 0 for offset in offsets)
         assert alignment == 65536 or any(offset % (2 * alignment) for offset in offsets)
     assert path.stat().st_size < 4 * alignment
-
-
-@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
-def test_the_kind_of_digest_is_kept_where_there_is_one(version: str, tmp_path: Path) -> None:
-    usual = {"1.2.0": "crc32c", "2.1": "xxh3"}[version]
-    path = tmp_path / "m.zt"
-    for checksum, expected in (("sha256", "sha256"), (True, usual), (None, usual)):
-        save_file({"a": FOUR}, path, version=version, checksum=checksum)
-        with ztensor.Editor(path) as writer:
-            writer.write("b", FOUR)
-            writer.write("c", FOUR, checksum=False)
-        with ztensor.open(path) as reader:
-            digests = [reader.metadata(name).components["data"].digest for name in ("b", "c")]
-        assert str(digests[0]).partition(":")[0] == expected
-        assert digests[1] is None
-    with ztensor.Editor(path, checksum="sha256") as writer:
-        writer.write("d", FOUR)
-    assert str(ztensor.open(path).metadata("d").components["data"].digest).startswith("sha256")
 
 
 def test_equal_bytes_stay_shared_and_shares_may_be_changed(tmp_path: Path) -> None:
@@ -170,6 +146,25 @@ def test_equal_bytes_stay_shared_and_shares_may_be_changed(tmp_path: Path) -> No
     with ztensor.open(path) as reader:
         assert reader.location("d") == reader.location("b") != reader.location("a")
         assert reader["b"].tolist() == FOUR.tolist()
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
+@pytest.mark.parametrize("checksum", ["sha256", True, None])
+def test_the_kind_of_digest_is_kept_if_there_is_one(
+    version: str, checksum: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.zt"
+    save_file({"a": FOUR}, path, version=version, checksum=checksum)
+    with ztensor.Editor(path) as writer:
+        writer.write("b", FOUR)
+        writer.write("c", FOUR, checksum=False)
+    with ztensor.Editor(path, checksum="sha256") as writer:
+        writer.write("d", FOUR)
+    with ztensor.open(path) as reader:
+        found = [str(reader.metadata(name).components["data"].digest) for name in "bcd"]
+    usual = {"1.2.0": "crc32c", "2.1": "xxh3"}[version]
+    expected = "sha256" if checksum == "sha256" else usual
+    assert [digest.partition(":")[0] for digest in found] == [expected, "None", "sha256"]
 
 
 # --- Shards ---------------------------------------------------------------------------------
@@ -249,7 +244,9 @@ def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
     place = file.blob(manifest)
     assert file.blob(blob) == part["blob"]
     path = tmp_path / "m.zt"
-    path.write_bytes(bytes(file.data) + footer(place[0], place[1], xxh3(manifest)))
+    path.write_bytes(
+        bytes(file.data) + footer(place[0], place[1], xxhash.xxh3_64_intdigest(manifest))
+    )
     for dry_run in (True, False):
         with ztensor.Editor(path, atomic=True, dry_run=dry_run) as editor:
             editor.write("new", FOUR + 1)
@@ -262,27 +259,6 @@ def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
 
 
 # --- What is refused ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("names", "taken"),
-    [
-        ({"a": "free", "b": "c"}, "c"),
-        ({"a": "c", "b": "free"}, "c"),
-        ({"a": "free", "b": "twice", "c": "twice"}, "twice"),
-        ({"a": "b", "c": "b"}, "b"),
-    ],
-)
-def test_the_new_name_that_is_taken_is_told(
-    names: dict[str, str], taken: str, tmp_path: Path
-) -> None:
-    path = first(tmp_path / "m.zt")
-    with ztensor.Editor(path) as editor:
-        editor.write("c", FOUR)
-        with pytest.raises(UsageError, match="taken") as caught:
-            editor.rename(names)
-        assert caught.value.object_name == taken
-    assert set(ztensor.open(path)) == {"a", "b", "c"}
 
 
 def test_the_root_of_a_divided_checkpoint_is_not_changed(tmp_path: Path) -> None:
@@ -354,10 +330,9 @@ def test_attributes_that_a_layout_needs_are_not_broken(file: str, tmp_path: Path
 # --- Compact --------------------------------------------------------------------------------
 
 
-def test_a_canonical_file_is_compacted_to_the_same_bytes(tmp_path: Path) -> None:
-    tensors = {"b": FOUR, "a": FOUR + 1, "aa": FOUR}
-    path = tmp_path / "m.zt"
-    save_file(tensors, path, version="2.1", canonical=True)
+def test_a_canonical_file_is_compacted_to_the_same_bytes(sharded: Path, tmp_path: Path) -> None:
+    path = tmp_path / "canonical.zt"
+    save_file({"b": FOUR, "a": FOUR + 1, "aa": FOUR}, path, version="2.1", canonical=True)
     before = path.read_bytes()
     with ztensor.Editor(path) as editor:
         editor.write("new", FOUR)
@@ -368,19 +343,12 @@ def test_a_canonical_file_is_compacted_to_the_same_bytes(tmp_path: Path) -> None
     assert ztensor.insight.canonical_problems(path)
     edit.compact(path, canonical=True)
     assert path.read_bytes() == before
-    with pytest.raises(ztensor.errors.ArgumentValueError):
-        edit.compact(save_1(tmp_path / "1.zt"), canonical=True)
-
-
-def save_1(path: Path) -> Path:
-    save_file({"a": FOUR}, path)
-    return path
-
-
-def test_what_lies_in_other_files_becomes_part_of_a_canonical_one(sharded: Path) -> None:
-    edit.compact(sharded, canonical=True)
+    edit.compact(sharded, canonical=True)  # objects in other files become part of it
     assert not ztensor.insight.canonical_problems(sharded)
     assert not manifest_of(sharded).shards
     with ztensor.open(sharded) as reader:
         assert reader["in b"].tolist() == (FOUR + 1).tolist()
         assert reader.location("in b").path == str(sharded)
+    save_file({"a": FOUR}, tmp_path / "1.zt")
+    with pytest.raises(ztensor.errors.ArgumentValueError):
+        edit.compact(tmp_path / "1.zt", canonical=True)

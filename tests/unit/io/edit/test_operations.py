@@ -46,7 +46,7 @@ REPLACEMENTS: dict[str, tuple[Any, Any]] = {
     "larger": (np.ones((50, 60), np.int32), [[1] * 60] * 50),
     "smaller": (np.int32(7), 7),
     "empty": (np.zeros((0, 4)), []),
-    "another type": (np.array(["NaN"], float).astype(np.float16) * 0 + 2, None),
+    "another type": (np.array([2], np.float16), [2]),
     "another layout": (SPARSE, [[0, 3], [4, 0]]),
     "not contiguous": (np.arange(12).reshape(3, 4).T[::2], [[0, 4, 8], [2, 6, 10]]),
     "byte-swapped": (np.arange(3, dtype=">i8"), [0, 1, 2]),
@@ -56,65 +56,46 @@ REPLACEMENTS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.wing
 @pytest.mark.parametrize("options", [{}, {"atomic": True}, {"durable": False}, {"compression": 3}])
-@pytest.mark.parametrize("kind", list(REPLACEMENTS))
+@pytest.mark.parametrize("kind", REPLACEMENTS)
 def test_anything_takes_the_place_of_a_tensor(
     path: Path, kind: str, options: dict[str, Any]
 ) -> None:
     data, expected = REPLACEMENTS[kind]
-    assert ztensor.edit.replace_tensor(path, "matrix", data, **options) == path.stat().st_size
-    found = values(path)
-    if expected is not None:
-        assert found["matrix"] == expected
-    rest = {name: value for name, value in found.items() if name != "matrix"}
-    assert rest == {name: value for name, value in VALUES.items() if name != "matrix"}
-
-
-@pytest.mark.wing
-def test_a_tensor_of_another_layout_is_replaced_by_an_array(path: Path) -> None:
-    ztensor.edit.replace_tensor(path, "rows", np.eye(2))
-    assert values(path)["rows"] == [[1, 0], [0, 1]]
+    for name in ("matrix", "rows"):  # of which one is sparse
+        assert ztensor.edit.replace_tensor(path, name, data, **options) == path.stat().st_size
+        assert values(path)[name] == expected
+    rest = {name: value for name, value in values(path).items() if name not in ("matrix", "rows")}
+    assert rest == {name: value for name, value in VALUES.items() if name in rest}
 
 
 @pytest.mark.wing
 @pytest.mark.parametrize(
     "names",
-    [lambda: "matrix", lambda: ["matrix"], lambda: {"matrix", "rows"}, lambda: iter(["matrix"])],
-    ids=["text", "list", "set", "iterator"],
+    [
+        lambda: "matrix",
+        lambda: ["matrix"],
+        lambda: {"matrix", "rows"},
+        lambda: iter(["matrix"]),
+        lambda: list(VALUES),
+    ],
+    ids=["text", "list", "set", "iterator", "all"],
 )
-def test_names_are_removed(path: Path, names: Callable[[], Any]) -> None:
-    assert ztensor.edit.remove_tensors(path, names=names()) == path.stat().st_size
-    left = values(path)
-    assert "matrix" not in left
-    assert left == {name: VALUES[name] for name in left}
-
-
-def test_all_names_are_removed(path: Path) -> None:
-    ztensor.edit.remove_tensors(path, names=list(VALUES))
-    assert values(path) == {}
-    with ztensor.Editor(path) as writer:
-        writer.write("first", np.arange(3))
-    assert values(path) == {"first": [0, 1, 2]}
-
-
-@pytest.mark.wing
-@pytest.mark.parametrize("durable", ["auto", True, False])
-def test_the_rest_goes_into_another_file(path: Path, tmp_path: Path, durable: Any) -> None:
+@pytest.mark.parametrize("output", [None, "m.zt", "rest.zt"])
+def test_names_are_removed_or_the_rest_is_copied(
+    path: Path, tmp_path: Path, names: Callable[[], Any], output: str | None
+) -> None:
     before = path.read_bytes()
-    output = tmp_path / "rest.zt"
-    size = ztensor.edit.remove_tensors(path, output, ["matrix", "rows"], durable=durable)
-    assert size == output.stat().st_size
-    assert path.read_bytes() == before
-    assert values(output) == {
-        name: value for name, value in VALUES.items() if name not in ("matrix", "rows")
-    }
-    with ztensor.open(output) as reader:
+    gone = {names()} if isinstance(names(), str) else set(names())
+    target = path if output is None else tmp_path / output
+    size = ztensor.edit.remove_tensors(path, output and target, names())
+    assert size == target.stat().st_size
+    assert values(target) == {name: VALUES[name] for name in VALUES if name not in gone}
+    assert (path.read_bytes() == before) is (output == "rest.zt")
+    with ztensor.open(target) as reader:
         assert reader.attributes == {"made for": "tests"}
-
-
-@pytest.mark.wing
-def test_the_rest_may_replace_the_file_itself(path: Path) -> None:
-    ztensor.edit.remove_tensors(path, path, ["matrix"])
-    assert "matrix" not in values(path)
+    with ztensor.Editor(target) as writer:
+        writer.write("first", np.arange(3))
+    assert values(target)["first"] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("output", [None, "out.zt"])
@@ -123,15 +104,9 @@ def test_names_that_cannot_be_removed(path: Path, tmp_path: Path, output: str | 
     target = None if output is None else tmp_path / output
     with pytest.raises(ObjectNotFoundError):
         ztensor.edit.remove_tensors(path, target, ["matrix", "missing"])
-    assert path.read_bytes() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["m.zt"]
-
-
-def test_removing_nothing_is_a_copy_or_a_mistake(path: Path, tmp_path: Path) -> None:
-    before = path.read_bytes()
     with pytest.raises(ArgumentValueError):
         ztensor.edit.remove_tensors(path, names=[])
     assert path.read_bytes() == before
-    ztensor.edit.remove_tensors(path, tmp_path / "copy.zt", [])
-    with ztensor.open(path) as old, ztensor.open(tmp_path / "copy.zt") as new:
-        assert set(old.keys()) == set(new.keys())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["m.zt"]
+    ztensor.edit.remove_tensors(path, tmp_path / "copy.zt", [])  # nothing is left out of the copy
+    assert values(tmp_path / "copy.zt") == VALUES
