@@ -1,4 +1,4 @@
-"""`ztensor append`: the arrays of NumPy files, or the objects of others, into a finished file."""
+"""`ztensor append`: add objects of other files to a finished file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def append(terminal: Terminal, options: Namespace) -> None:
     without .npy.
 
     Output:
-      How many objects were added; with --dry-run what would be, one to a line.
+      The number of added objects; with --dry-run the changes, one to a line.
 
     JSON:
       file            the argument
@@ -55,11 +55,11 @@ def append(terminal: Terminal, options: Namespace) -> None:
       object_count, nbytes
                       of the file, each with before and after
       rewritten_from  the version of an old file that was rewritten, or null
-      unrepresented   a list of file, kind, where, count, nbytes: what only
-                      an INPUT says, and no copy has
+      unrepresented   a list of file, kind, where, count, nbytes: content of an
+                      INPUT that no copy has
 
     Safety:
-      It never replaces an object that is there. It unpickles nothing: an array
+      It never replaces an existing object. It unpickles nothing: an array
       of Python objects is an error.
 
     Exit code:
@@ -67,7 +67,7 @@ def append(terminal: Terminal, options: Namespace) -> None:
 
     Examples:
       $ ztensor append model.zt head.npy more.npz --dry-run
-        what would be added, to the byte
+        the planned changes, with sizes to the byte
       $ ztensor append model.zt head.npy more.npz
         the same, done
       $ ztensor append model.zt head.npy --name output.weight

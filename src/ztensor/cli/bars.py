@@ -15,7 +15,7 @@ ASCII_RAMP = " .:-=+*#%@"
 
 
 def blocks_for(height: int) -> str:
-    """Return the letters to draw with: such as standard output can show."""
+    """Return the block characters that standard output can show."""
     try:
         BLOCKS.encode(sys.stdout.encoding or "ascii")
     except (UnicodeError, LookupError):
@@ -33,8 +33,8 @@ def text_bars(
     Args:
         counts: values in each bin.
         height: how many lines.
-        blocks: from a space to a full block, rising: `BLOCKS`, or for terminals that have no such
-            letters `ASCII_BLOCKS`, or `ASCII_RAMP` for a single line.
+        blocks: from a space to a full block: `BLOCKS`; for ASCII `ASCII_BLOCKS`, or `ASCII_RAMP`
+            for one line.
         log_counts: heights grow with the logarithm of counts.
     """
     steps = len(blocks) - 1
@@ -51,7 +51,7 @@ def text_bars(
 
 
 def text_axis(low: float, high: float, width: int, *, has_zero: bool = True) -> str:
-    """Return the line below bars of text: the numbers at both ends, and 0 where it has room."""
+    """Return the axis below bars: the numbers at both ends, and 0 if it fits."""
     left, right = f"{low:.4g}", f"{high:.4g}"
     if low == high:
         return left

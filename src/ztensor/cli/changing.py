@@ -1,6 +1,6 @@
-"""What every verb that changes files does around its work: the commit, the account.
+"""The commit, the dry run and the report of verbs that change files.
 
-A dry run takes every step but writing, so what it says is what would happen, errors included.
+A dry run takes every step except writing, so its report and its errors are those of the real run.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from ztensor.cli.terminal import Progress
 
 _VALUE_CHARACTERS = 100  # of an attribute on a terminal
-_MOST_TOLD = 8  # of what a file says beyond its objects
+_MOST_LINES = 8  # lines on content that copies leave out
 
-# A file that is mostly dead is worth a hint, one that hardly is is not.
+# From this amount and share of dead bytes on, a hint names `ztensor compact`.
 _DEAD_BYTES = 64 << 20
 _DEAD_SHARE = 0.25
 
 
 class Changes:
-    """The changes made through an editor, as they will be told.
+    """Record the changes made through an editor, for the report.
 
     Args:
         editor: the file.
@@ -55,19 +55,19 @@ class Changes:
         self.facts: dict[str, Any] = {}  # of one verb, for its JSON
 
     def add(self, change: str, **facts: Any) -> None:
-        """Take note of a change: `add`, `replace`, `remove`, `rename`, `set` or `unset`."""
+        """Record a change: `add`, `replace`, `remove`, `rename`, `set` or `unset`."""
         self.made.append({"change": change, **as_json(facts)})
 
     def added(self, name: str) -> None:
-        """Take note of an object that was written."""
+        """Record an object that was written."""
         self.add("add", **_object_facts(self.editor.metadata(name)))
 
     def removed(self, found: ztensor.TensorMetadata) -> None:
-        """Take note of an object that was taken out."""
+        """Record an object that was removed."""
         self.add("remove", **_object_facts(found))
 
     def replaced(self, old: ztensor.TensorMetadata) -> None:
-        """Take note of an object that was written in another's place."""
+        """Record an object that was written under the name of an old one."""
         new = self.editor.metadata(old.name)
         self.add("replace", name=old.name, before=_object_facts(old), after=_object_facts(new))
 
@@ -89,10 +89,10 @@ def _object_text(facts: Mapping[str, Any]) -> str:
 
 
 def _plan(change: Mapping[str, Any], limit: int) -> tuple[str, str, str]:
-    """Return what would be done, to which object or attribute, and the rest.
+    """Return the cells of a planned change: the action, the object or attribute, and details.
 
     Args:
-        change: a change as JSON has it.
+        change: one entry of the JSON list.
         limit: most characters of a value.
     """
     verb = change["change"]
@@ -113,7 +113,7 @@ def _plan(change: Mapping[str, Any], limit: int) -> tuple[str, str, str]:
 
 @contextlib.contextmanager
 def changing(terminal: Terminal, options: Namespace) -> Iterator[Changes]:
-    """Open a file for changes; at the end commit them at once, and tell what was done.
+    """Open a file for changes; at the end commit them together and print the report.
 
     Raises:
         ZTensorError: a change is impossible; the file is then as it was.
@@ -133,13 +133,13 @@ def changing(terminal: Terminal, options: Namespace) -> Iterator[Changes]:
         would = "would be" if dry_run else "was"
         older = f"its version {editor.rewritten_from} cannot be changed in place"
         terminal.note(f"{file}: {older}; it {would} rewritten as 1.2.0")
-    _tell(terminal, file, changes, nbytes, dry_run=dry_run)
+    _print_changes(terminal, file, changes, nbytes, dry_run=dry_run)
     if not dry_run:
         _hint_at_dead_bytes(terminal, file)
 
 
 def require_one_file(path: str) -> None:
-    """Refuse a set of files where one is changed.
+    """Raise unless a path is a single file.
 
     Raises:
         UsageError: the path means several files.
@@ -151,18 +151,20 @@ def require_one_file(path: str) -> None:
 
 
 def is_divided_folder(path: str) -> bool:
-    """Return whether a path or URL is of a divided checkpoint, or of what is left of one."""
+    """Return whether a path or URL is a distributed checkpoint, complete or not."""
     from ztensor.distributed.cleaning import has_parts
 
     return (os.path.isdir(path) or ext.is_remote(path)) and has_parts(path)
 
 
 def quiet_library() -> None:
-    """Keep the library's warnings from being printed as they are; verbs say the same, escaped."""
+    """Silence the library's warnings: verbs print the same facts, escaped."""
     logging.getLogger("ztensor").addHandler(logging.NullHandler())
 
 
-def _tell(terminal: Terminal, file: str, changes: Changes, nbytes: int, *, dry_run: bool) -> None:
+def _print_changes(
+    terminal: Terminal, file: str, changes: Changes, nbytes: int, *, dry_run: bool
+) -> None:
     editor = changes.editor
     count = len(editor.keys())
     if dry_run:
@@ -207,7 +209,7 @@ def _done_text(verb: str, count: int) -> str:
 
 
 def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
-    """Point to `compact` where a good part of the file is of no use any more."""
+    """Suggest `compact` if much of the file is dead bytes."""
     if terminal.quiet or size_of(file) < _DEAD_BYTES:
         return
     from ztensor.cli.info import room_of
@@ -215,16 +217,14 @@ def _hint_at_dead_bytes(terminal: Terminal, file: str) -> None:
     with ztensor.Reader(file) as reader:
         _, dead, _ = room_of(reader.objects.parts()[0])
         if dead >= _DEAD_BYTES and dead >= _DEAD_SHARE * reader.nbytes:
-            terminal.note(
-                f"{size_text(dead)} of {file} are of no use any more; `ztensor compact` frees them"
-            )
+            terminal.note(f"{size_text(dead)} of {file} are dead; `ztensor compact` frees them")
 
 
 def pair_of(text: str, form: str) -> tuple[str, str]:
-    """Return what is before and behind the first "=".
+    """Split a text at its first "=".
 
     Raises:
-        ArgumentValueError: there is none, or nothing before it.
+        ArgumentValueError: no "=" is in the text, or nothing precedes it.
     """
     before, equals, behind = text.partition("=")
     if not equals or not before:
@@ -233,7 +233,7 @@ def pair_of(text: str, form: str) -> tuple[str, str]:
 
 
 def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """Return what takes counts of bytes and shows their sum as progress towards a total."""
+    """Return a function that adds counts of bytes and reports their sum as progress."""
     done = 0
 
     def count(nbytes: int) -> None:
@@ -246,13 +246,14 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
 
 
 def left_behind(terminal: Terminal, file: str, reader: ztensor.Reader) -> list[dict[str, Any]]:
-    """Say what of a file no copy of its objects has, and return it for JSON."""
-    # Objects that are listed only are refused where they are chosen.
+    """Print the content of a file that no copy of its objects has, and return it for JSON."""
+    # Objects without data are refused when they are chosen.
     found = [one for one in reader.unrepresented if not one.is_unread]
-    for one in found[:_MOST_TOLD]:
+    for one in found[:_MOST_LINES]:
         terminal.note(f"{file}: left out: {one}")
-    if len(found) > _MOST_TOLD:
-        terminal.note(f"{file}: left out: {len(found) - _MOST_TOLD:,} more; `ztensor info` has all")
+    if len(found) > _MOST_LINES:
+        more = f"{len(found) - _MOST_LINES:,} more; `ztensor info` lists all"
+        terminal.note(f"{file}: left out: {more}")
     return [{"file": file, **dataclasses.asdict(one)} for one in found]
 
 
@@ -260,7 +261,7 @@ def size_of(path: str) -> int:
     """Return the length of a file in bytes.
 
     Raises:
-        SourceError: it is gone.
+        SourceError: the file does not exist any more.
     """
     try:
         return os.stat(path).st_size
@@ -269,38 +270,38 @@ def size_of(path: str) -> int:
 
 
 def require_free(path: str, *, force: bool) -> None:
-    """Refuse to write over a file that exists, unless it was asked for.
+    """Raise if a file exists at a path, unless `force` allows to replace it.
 
     Raises:
-        UsageError: there is something at the path.
+        UsageError: the path exists.
     """
     ext.Place.of(path).require_free(overwrite=force, allowed_by="--force")
 
 
 def require_suffix(path: str, *suffixes: str) -> None:
-    """Refuse a name that says that the file is of another kind than what is written.
+    """Raise unless a path has one of the suffixes of the format that is written.
 
     Raises:
-        ArgumentValueError: so it is.
+        ArgumentValueError: the suffix belongs to another format.
     """
     if not path.lower().endswith(suffixes):
         raise ArgumentValueError(
-            "what is written has another suffix",
+            "the new file needs another suffix",
             expected=" or ".join(suffixes),
             found=describe(path),
         )
 
 
 def require_target(path: str, *, force: bool) -> None:
-    """Refuse to write a zTensor file over one that exists, or under another format's suffix.
+    """Raise if a zTensor file would replace a file, or have another format's suffix.
 
     Raises:
-        UsageError: there is something at the path, or its suffix belongs to another format.
+        UsageError: the path exists, or its suffix belongs to another format.
     """
     require_free(path, force=force)
     kind = ext.FORMATS.named_as(path)
     if kind not in (None, "zt"):
-        error = UsageError("a zTensor file would have another format's name", file=path)
+        error = UsageError("the suffix of a zTensor file is from another format", file=path)
         error.hint = "call it .zt"
         if ext.FORMATS[kind].is_written:
             error.hint += f"; `ztensor convert` makes {kind} of it"
@@ -308,12 +309,14 @@ def require_target(path: str, *, force: bool) -> None:
 
 
 def require_apart(output: str, reader: ztensor.Reader) -> None:
-    """Refuse to write over a file that is read, under whatever name or link, asked for or not.
+    """Raise if an output is one of the files that are read, by any name or link.
 
     Raises:
-        UsageError: so it is.
+        UsageError: the output is an input.
     """
     for file in (reader.name, *reader.objects.paths):
-        with contextlib.suppress(OSError, ValueError):  # one of them is not there, or no file
+        with contextlib.suppress(OSError, ValueError):  # not a path that exists
             if os.path.samefile(file, output):
-                raise UsageError("it is read; write to another file", file=output, found=file)
+                raise UsageError(
+                    "the output is also an input; write to another file", file=output, found=file
+                )

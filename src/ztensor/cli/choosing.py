@@ -1,4 +1,4 @@
-"""Which objects the patterns of `--include` and `--exclude` choose, and the error for none."""
+"""The objects that `--include` and `--exclude` choose, and the error if no object matches."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def name_filter(options: argparse.Namespace) -> Callable[[str], bool]:
-    """Return the function that says of a name whether the patterns choose it."""
+    """Return a function that returns whether the patterns choose a name."""
     return keeps(options.include or None, options.exclude)
 
 
 def chosen(sources: Sequence[Collection[str]], options: argparse.Namespace) -> list[str]:
-    """Return the names that patterns choose, of one reader or several, or of what has names.
+    """Return the names in one collection or several that patterns choose.
 
     Raises:
-        ObjectNotFoundError: none does, so that a slip of the pen is no success.
+        ObjectNotFoundError: no name matches, so that a misspelt pattern is not a success.
     """
     keep = name_filter(options)
     names = list(dict.fromkeys(name for source in sources for name in source if keep(name)))
@@ -34,10 +34,10 @@ def chosen(sources: Sequence[Collection[str]], options: argparse.Namespace) -> l
 def chosen_or_all(
     sources: Sequence[Collection[str]], options: argparse.Namespace
 ) -> list[str] | None:
-    """Return the names that patterns choose, or None where there are no patterns.
+    """Return the names that patterns choose, or None if no patterns are given.
 
     Raises:
-        ObjectNotFoundError: no name is chosen.
+        ObjectNotFoundError: no name matches.
     """
     return chosen(sources, options) if options.include or options.exclude else None
 
@@ -45,11 +45,11 @@ def chosen_or_all(
 def nothing_matches(
     names: Sequence[str], patterns: Sequence[str], file: str | None = None
 ) -> ObjectNotFoundError:
-    """Return the error for patterns that choose none of the names there are.
+    """Return the error for patterns that match no name.
 
     Args:
-        names: what there is.
-        patterns: what they should match; none where all that matches is excluded.
+        names: the names to choose from.
+        patterns: the patterns; empty if every match is excluded.
         file: the path of the file.
     """
     error = ObjectNotFoundError(

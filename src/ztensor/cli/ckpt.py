@@ -26,15 +26,15 @@ OPTIONS = (
         "--keep",
         metavar="N",
         type=int,
-        help="Keep so many of the newest steps; by default 1.",
+        help="Number of newest steps to keep; by default 1.",
     ),
     Option(
         "--keep-best",
         action="append",
         metavar="METRIC:N:min|max",
-        help="And so many of the best; may be repeated.",
+        help="Also keep the best steps by a metric; may be repeated.",
     ),
-    Option("--keep-every", metavar="N", type=int, help="And the steps that this divides."),
+    Option("--keep-every", metavar="N", type=int, help="Also keep the steps that N divides."),
     Option("--damaged", is_flag=True, help="Remove damaged steps, too."),
     DRY_RUN,
 )
@@ -51,10 +51,10 @@ def ckpt(terminal: Terminal, options: Namespace) -> None:
     """List, check or remove the steps of a training run.
 
     DIR has files that `ztensor.CheckpointManager` saved, such as step-00000100.zt. `ls` opens each
-    and reads no data. `verify` reads every byte. `prune` removes what no rule keeps; pinned steps
-    and damaged ones stay, unless --damaged is given. Before it removes anything it reads the newest
-    steps until one is right, and that one stays whatever the rules say. Other files are left alone.
-    The options are for `prune`.
+    and reads no data. `verify` reads every byte. `prune` removes the steps that no rule keeps;
+    pinned steps and damaged ones stay, unless --damaged is given. Before it removes anything it
+    reads the newest steps until one is undamaged; that step stays in any case. Other files are left
+    alone. The options are for `prune`.
 
     Output:
       ls: one line for each step, with its size and metrics, and whether it is
@@ -73,27 +73,27 @@ def ckpt(terminal: Terminal, options: Namespace) -> None:
 
     Safety:
       ls and verify never change a file. prune removes steps only, and never the
-      newest one that is right.
+      newest undamaged one.
 
     Exit code:
-      0 if no damage was found, or all was removed; 1 if a step is damaged, or
-      there is none.
+      0 if no damage was found, or all was removed; 1 if a step is damaged, or the
+      folder has none.
 
     Examples:
       $ ztensor ckpt ls run
         the steps; only the ends of the files are read
       $ ztensor ckpt verify run
-        one byte of the newest is wrong; exits with 1
+        one byte of the newest step is wrong; exits with 1
       $ ztensor ckpt prune run --keep 1 --dry-run
-        step 200 is the newest that is right, and stays
+        step 200 is the newest undamaged one, and stays
     """
     folder = options.folder
     if not ext.is_remote(folder) and not os.path.isdir(folder):
-        raise SourceNotFoundError("there is no folder of that name", file=folder)
+        raise SourceNotFoundError("the folder does not exist", file=folder)
     with ztensor.CheckpointManager(folder, **_rules(options)) as manager:
         if not manager.newest(0)[0]:
             raise SourceNotFoundError(
-                "no step of a training run is there",
+                "the folder has no step of a training run",
                 file=folder,
                 expected="files such as step-00000100.zt, which ztensor.CheckpointManager saves",
             )
@@ -101,15 +101,15 @@ def ckpt(terminal: Terminal, options: Namespace) -> None:
             _prune(terminal, manager, options)
             return
         steps = manager.checkpoints() if options.action == "ls" else manager.verify()
-    (_list if options.action == "ls" else _tell)(terminal, folder, steps)
+    (_print_list if options.action == "ls" else _print_verified)(terminal, folder, steps)
     _finish(terminal, folder, steps)
 
 
 def _rules(options: Namespace) -> dict[str, Any]:
-    """Return what a `CheckpointManager` takes that says which steps stay.
+    """Return the arguments of `CheckpointManager` that select the steps to keep.
 
     Raises:
-        UsageError: nothing says so, or the verb removes nothing.
+        UsageError: an option is missing, or the verb removes nothing.
     """
     is_given = options.keep is not None or options.keep_best or options.keep_every is not None
     if options.action != "prune":
@@ -124,8 +124,8 @@ def _rules(options: Namespace) -> dict[str, Any]:
         }
     if not options.damaged:
         raise UsageError(
-            "prune needs to be told what stays: --keep, --keep-best or --keep-every; "
-            "or --damaged, to remove only that"
+            "prune needs a rule for the steps to keep: --keep, --keep-best or --keep-every; "
+            "or --damaged, to remove damaged steps only"
         )
     return {"keep": None}
 
@@ -135,14 +135,16 @@ def _best(text: str) -> tuple[str, int, str]:
     count, _, mode = rest.partition(":")
     if not metric or not count.isascii() or not count.isdigit() or mode not in ("min", "max"):
         raise ArgumentValueError(
-            "--keep-best takes a metric, how many steps, and which end of it is best",
+            "--keep-best takes a metric, a number of steps, and min or max",
             expected="such as loss:2:min",
             found=describe(text, 60),
         )
     return metric, int(count), mode
 
 
-def _list(terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]) -> None:
+def _print_list(
+    terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]
+) -> None:
     terminal.table(
         _COLUMNS,
         [
@@ -164,7 +166,9 @@ def _state(one: ztensor.training.Checkpoint) -> str:
     return f"{'DAMAGED' if one.is_damaged else 'unknown'}: {one.problem.message}"
 
 
-def _tell(terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]) -> None:
+def _print_verified(
+    terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]
+) -> None:
     for one in steps:
         if one.problem is None:
             word = "ok" if one.is_checked else "unchecked"

@@ -1,4 +1,4 @@
-"""`ztensor compact`: a file without the bytes nothing refers to."""
+"""`ztensor compact`: rewrite a file without its dead bytes."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ OPTIONS = (
         metavar="HOURS",
         type=number(0, kind=float),
         default=24.0,
-        help="Of a divided checkpoint in a store: leave younger files; by default 24.",
+        help="For a distributed checkpoint in a store: keep younger files; by default 24.",
     ),
     *CHANGING,
 )
 
 
 def compact(terminal: Terminal, options: Namespace) -> None:
-    """Free the bytes of what was removed or replaced.
+    """Free the bytes of removed and replaced data.
 
     The file is written anew without dead bytes and replaces the old one atomically, so there must
     be room for both. Version, encodings, digests and attributes do not change; with --canonical a
-    file of 2.x is stored raw, each content once, with an xxh3 for every part. Of the folder of a
-    divided checkpoint, or a prefix of a store, the files are removed that saves left which died; a
-    store does not know who still writes, so there they have to be --older-than so many hours.
+    file of 2.x is stored raw, each content once, with an xxh3 digest for every component. If FILE
+    is the folder of a distributed checkpoint, or a prefix of a store, files that killed saves left
+    are removed. In a store only those are removed that are --older-than so many hours, as a save
+    may still be writing the others.
 
     Output:
       How much was freed.
@@ -46,8 +47,7 @@ def compact(terminal: Terminal, options: Namespace) -> None:
       nbytes          before and after
 
     Safety:
-      It never leaves half a file: until the new one is complete the old one
-      stays.
+      It never leaves half a file: the old one stays until the new one is complete.
 
     Exit code:
       0 if it was done, 4 if the file is damaged; it is then not changed.
@@ -70,7 +70,7 @@ def compact(terminal: Terminal, options: Namespace) -> None:
     now = size_of(file)
     before, after = (now, now - freed) if dry_run else (now + freed, now)
     sizes = f"{size_text(before)} -> {size_text(after)}"
-    amount = size_text(max(freed, 0))  # our commit record may be more than there was to free
+    amount = size_text(max(freed, 0))  # our commit record may be larger than the dead bytes
     if dry_run:
         terminal.line(f"{file}: unchanged; compacting would free {amount}, {sizes}")
     else:
@@ -86,7 +86,7 @@ def compact(terminal: Terminal, options: Namespace) -> None:
 
 
 def _compact_folder(terminal: Terminal, options: Namespace) -> None:
-    """Remove what saves that died left in the folder of a divided checkpoint."""
+    """Remove files that killed saves left in the folder of a distributed checkpoint."""
     folder, dry_run = options.file, options.dry_run
     gone = ztensor.distributed.compact(folder, older_than=options.older_than, dry_run=dry_run)
     would = "would be removed" if dry_run else "removed"

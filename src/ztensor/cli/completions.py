@@ -1,4 +1,4 @@
-"""`ztensor completions`: what teaches a shell to complete this command, and what it then asks."""
+"""`ztensor completions`: a script for a shell, and the answers to its requests."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def completions(terminal: Terminal, options: Namespace) -> None:
 
 
 def complete(verbs: Iterable[tuple[str, str, str]]) -> None:
-    """Answer the shell that asks how a command line goes on, and end the process.
+    """Answer a shell's request for completions, and end the process.
 
     Args:
         verbs: name, summary and place of each.
@@ -84,7 +84,7 @@ def complete(verbs: Iterable[tuple[str, str, str]]) -> None:
 
 
 def _names(prefix: str, parsed_args: Namespace, **_others: Any) -> list[str]:
-    """Return names of the objects in FILE; only such as no shell reads anything into."""
+    """Return the names of objects in FILE that need no quoting in a shell."""
     try:
         with open_file(parsed_args.file) as reader:
             names = [name for name in reader if name.startswith(prefix)]

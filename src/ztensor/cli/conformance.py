@@ -1,4 +1,4 @@
-"""`ztensor conformance`: whether a reader does with the files of a corpus what formats ask."""
+"""`ztensor conformance`: test a reader on the files of a corpus."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ OPTIONS = (
     Option(
         "--reader",
         metavar="CMD",
-        help="The command to try, called with a path behind it; by default this library.",
+        help="The command to test, called with a path as its last word; by default this library.",
     ),
     Option(
         "--timeout",
         metavar="SECONDS",
         type=float,
         default=30.0,
-        help="What one call may take; by default 30.",
+        help="Time limit of a call; by default 30.",
     ),
-    Option("--memory", metavar="MIB", type=number(1), help="What one call may have, on Linux."),
+    Option("--memory", metavar="MIB", type=number(1), help="Memory limit of a call, on Linux."),
     Option("--jobs", "-j", metavar="N", type=number(1), default=1, help="Calls at a time."),
 )
 
@@ -47,12 +47,12 @@ _MOST_SHOWN = 20
 
 
 def conformance(terminal: Terminal, options: Namespace) -> None:
-    """Try a reader of .zt files on a corpus of right and wrong ones.
+    """Test a reader of .zt files on a corpus of valid and invalid ones.
 
     The corpora are the folders tests/corpus and tests/corpus2 of the sources. CMD is split into
     words as a shell does, but no shell runs. For each file it is called with the path and exits
-    with 0 if it takes the file, or 3 if it refuses it; it may print what it read as JSON.
-    docs/specification/conformance.md has all of it.
+    with 0 if it accepts the file, or 3 if it refuses it; it may print the contents as JSON.
+    docs/specification/conformance.md describes the corpora and the JSON.
 
     Output:
       A line for each section of the formats: how many files are as expected, how
@@ -67,11 +67,11 @@ def conformance(terminal: Terminal, options: Namespace) -> None:
 
     Safety:
       It never changes a file, but CMD may: it is run. A call is killed after the
-      timeout, or when it has printed 64 MiB. Some files are made to take much
-      memory: --memory caps it.
+      timeout, or when it has printed 64 MiB. Some files are made to exhaust memory:
+      --memory limits it.
 
     Exit code:
-      0 where every file is as expected, else 1.
+      0 if every file is as expected, else 1.
 
     Examples:
       $ ztensor conformance corpus
@@ -81,7 +81,7 @@ def conformance(terminal: Terminal, options: Namespace) -> None:
     """
     for folder in options.folders:
         if ext.is_remote(folder):
-            raise UsageError("a corpus is a folder on disk, and no URL: download it", file=folder)
+            raise UsageError("a corpus is a folder on disk, not a URL: download it", file=folder)
     command, memory = options.reader, options.memory
     verdicts: list[Verdict] = []
     for folder in options.folders:
@@ -130,6 +130,6 @@ def _show(terminal: Terminal, report: ConformanceReport) -> None:
         terminal.problem(f"{one.outcome.value}  {one.path}: {one.why}")
     left = len(report.failures) - _MOST_SHOWN
     if left > 0:
-        terminal.problem(f"and {left:,} more; --json has all of them")
+        terminal.problem(f"and {left:,} more; --json lists all")
     files = count_text(len(report.verdicts), "file")
     terminal.line(f"{report.counts['as expected']:,} of {files} as expected")

@@ -36,7 +36,7 @@ OPTIONS = (
     Option(
         "--to",
         metavar="FORMAT",
-        help=f"{', '.join(FORMATS.written())}; by default what OUT's suffix says.",
+        help=f"{', '.join(FORMATS.written())}; by default the format of OUT's suffix.",
     ),
     VERSION,
     Option(
@@ -49,7 +49,7 @@ OPTIONS = (
     Option(
         "--in-place",
         is_flag=True,
-        help="Rewrite the one .zt file that is named, and give no OUT.",
+        help="Rewrite one .zt file in its place; takes no OUT.",
     ),
     Option(
         "--dequantize",
@@ -86,14 +86,14 @@ def convert(terminal: Terminal, options: Namespace) -> None:
     are copied unchanged where possible, and memory use stays small. With --max-shard-size a larger
     model becomes shards beside OUT and an index, as on model hubs. OUT is written atomically.
 
-    Several INs go into a folder: OUT is one that is there, or ends with a slash. Each file keeps
-    its name but for the suffix, which --to selects, by default .zt.
+    Several INs go into a folder: OUT must exist or end with a slash. Each file keeps its name, with
+    the suffix of --to, by default .zt.
 
     If IN is a folder and OUT has no suffix of a format, OUT is a folder too: weights are converted
     to .zt, or to .safetensors with --to, indexes of shards are rewritten, and all other files are
-    copied. Every object is compared before OUT appears as a whole.
+    copied. Every object is compared before OUT appears.
 
-    With --in-place the .zt file that is named is rewritten in another version or encoding: the new
+    With --in-place one .zt file is rewritten in another version or encoding: the new
     file is read back and compared with the old one in names, shapes, types, elements and
     attributes, then replaces it atomically. It keeps its version unless --version is given. If the
     version cannot store something, nothing is written.
@@ -106,8 +106,8 @@ def convert(terminal: Terminal, options: Namespace) -> None:
     the largest error.
 
     Output:
-      What the new file cannot say, one kind to a line, and a summary. Of a
-      folder what is done with each file.
+      What is lost, one kind to a line, and a summary. For a folder, the action for
+      each file.
 
     JSON:
       file, output    the arguments
@@ -116,14 +116,14 @@ def convert(terminal: Terminal, options: Namespace) -> None:
                       of OUT; version is null but for .zt
       object_count    of OUT
       nbytes          before and after
-      files           what was written: OUT, or the shards and last the index,
+      files           the new files: OUT, or the shards and last the index,
                       which output is then
       lossless, lost  lost is a list of object (null for the file's own),
                       sentence, and kind
       unrepresented   a list of kind, where, count, nbytes: what only IN says;
                       lost has a sentence on each
       checked         whether OUT was read back and compared
-      unchecked       objects of IN whose bytes are under no digest
+      unchecked       objects of IN whose bytes have no digest
       changed         a list of object, from, to, largest_error: what --dtype,
                       --dequantize and --quantize changed
       deleted         paths
@@ -135,7 +135,7 @@ def convert(terminal: Terminal, options: Namespace) -> None:
                       file of each, too
 
     Safety:
-      It never changes IN but with --in-place, and deletes it only with
+      It changes IN only with --in-place, and never deletes it without
       --delete-input; both after the new file was compared with it. It replaces
       an existing OUT only with --force.
 
@@ -161,7 +161,7 @@ def convert(terminal: Terminal, options: Namespace) -> None:
       $ ztensor convert model.zt --in-place --compression raw
         and raw again, ready to be mapped
       $ ztensor convert plain.zt --in-place --version 1.1.0
-        for readers that know 1.1, where 1.1 can say all of it
+        for readers of 1.1; an error if 1.1 cannot store everything
       $ ztensor convert tiny.npz model.zt new/ --to safetensors
         several files, each under its own name in a folder
     """
@@ -196,14 +196,14 @@ def convert(terminal: Terminal, options: Namespace) -> None:
         found = convert_file(terminal, files[0], output, options, how)
     else:
         raise UsageError(
-            "several files go into a folder: OUT is one that is there, or ends with a slash",
+            "several files go into a folder: OUT must exist, or end with a slash",
             file=output,
         )
     terminal.result(found)
 
 
 def _compression_of(text: str) -> bool | int | str | None:
-    """Return what `--compression` says: None to keep, or what `Writer` takes."""
+    """Return the compression as `Writer` takes it, or None to keep the encoding."""
     if text == "keep":
         return None
     if text in ("raw", "none"):

@@ -1,4 +1,4 @@
-"""`ztensor diff`: what two files differ in."""
+"""`ztensor diff`: the differences of two files."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def diff(terminal: Terminal, options: Namespace) -> None:
     are not read. Otherwise both are read and compared, as bytes and, from the first difference on,
     as numbers. Values differ if |a - b| > atol + rtol * max(|a|, |b|). Objects of different layouts
     are compared as dense arrays. A sparse object of more than 16 million elements can only be
-    compared with an object that has its values at the same places. Of two training states, which
-    `ztensor.save_tree` saved, all that is no tensor is compared, too.
+    compared with an object that has its values at the same places. For two training states, saved
+    by `ztensor.save_tree`, the values that are not tensors are compared, too.
 
     Output:
       One line for each object that differs: what differs, the largest |a - b|,

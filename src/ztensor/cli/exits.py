@@ -1,4 +1,4 @@
-"""What the exit codes mean: one table, from the family of an error to a code."""
+"""The exit codes, and a table from families of errors to codes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MEANINGS = {
     ExitCode.BROKEN_PIPE: "the program that reads the output ended, as `head` does",
 }
 
-# The first family an error belongs to decides; what is none of them failed.
+# The first family that matches decides; the code of other errors is FAILED.
 _FAMILIES: tuple[tuple[type[ZTensorError], ExitCode], ...] = (
     (FormatError, ExitCode.CORRUPT),
     (LimitError, ExitCode.CORRUPT),

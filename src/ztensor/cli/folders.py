@@ -1,4 +1,4 @@
-"""`ztensor convert` of a whole folder of a model, and what it tells of each file."""
+"""`ztensor convert` of a model's folder, and its report on each file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-# Options of `convert` that mean nothing where a folder is converted.
+# Options of `convert` that have no meaning for folders.
 _OF_FILES = (
     "dtype", "chunk_rows", "dequantize", "quantize", "include", "exclude", "max_shard_size",
     "delete_input",
@@ -28,7 +28,7 @@ _WORDS = {"convert": "converted", "index": "rewritten", "copy": "copied", "leave
 
 
 def is_folder_asked(files: Sequence[str], output: str) -> bool:
-    """Return whether a folder is to become a folder, and not one file of its weights."""
+    """Return whether to convert a folder to a folder, not to one file of its weights."""
     if len(files) != 1 or not os.path.isdir(files[0]):
         return False
     from ztensor.formats.dcp.folders import is_checkpoint
@@ -40,23 +40,23 @@ def is_folder_asked(files: Sequence[str], output: str) -> bool:
 def convert_whole(
     terminal: Terminal, folder: str, output: str, options: Namespace, how: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Convert a folder, tell what was done with each file, and return it as JSON.
+    """Convert a folder, print a line for each file, and return the report as JSON.
 
     Args:
-        terminal: where it is told.
+        terminal: prints the report.
         folder: the folder.
-        output: the new one.
-        options: those of the verb.
-        how: what `ztensor.convert` takes for a file.
+        output: the new folder.
+        options: the verb's options.
+        how: the options of `ztensor.convert` for one file.
 
     Raises:
         UsageError: an option is given that is for files only.
-        ZTensorError: it cannot be done; both folders are as they were.
+        ZTensorError: the conversion failed; neither folder is changed.
     """
     given = [word for word in _OF_FILES if getattr(options, word) not in (None, False, [])]
     if given:
         raise UsageError(
-            "this option is for files, and a folder is converted here",
+            "this option is for files; IN is a folder",
             file=folder,
             found=", ".join(f"--{word.replace('_', '-')}" for word in given),
         )
@@ -107,8 +107,8 @@ def _show(terminal: Terminal, facts: Mapping[str, Any], *, lists_losses: bool) -
     rows = []
     for step in facts["steps"]:
         target, sentence = step["new_file"], step["sentence"]
-        told = f"{target} ({sentence})" if target and sentence else target or sentence or ""
-        rows.append((_WORDS[step["action"]], step["file"], told))
+        fact = f"{target} ({sentence})" if target and sentence else target or sentence or ""
+        rows.append((_WORDS[step["action"]], step["file"], fact))
     terminal.table((Column("what"), Column("file"), Column("new file")), rows)
     path, kind, losses = facts["output"], facts["format"], facts["lost"]
     if losses:

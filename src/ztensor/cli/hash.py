@@ -1,4 +1,4 @@
-"""`ztensor hash`: an id of what files hold, whatever their layout on disk, and a check of it."""
+"""`ztensor hash`: ids of the contents of files, independent of storage, and a check of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator, Mapping, Sequence
 
-_Ids = tuple[str, "Mapping[str, str]"]  # of all that was chosen, and of each tensor
+_Ids = tuple[str, "Mapping[str, str]"]  # the id of all chosen tensors, and of each
 
 OPTIONS = (
     Option(
@@ -52,7 +52,7 @@ OPTIONS = (
         "--algorithm",
         choices=("xxh3", "sha256"),
         default="xxh3",
-        help="Of the content digest; by default xxh3.",
+        help="Algorithm of the content digest; by default xxh3.",
     ),
     THREADS,
     *JOBS,
@@ -75,10 +75,10 @@ def hash_(terminal: Terminal, options: Namespace) -> None:
     digest.
 
     Output:
-      One line for each file, like those of sha256sum: the id, two spaces, the
-      path. With --content the id begins with its algorithm and a colon. With
-      --check: whether each file of the list has the listed id; an id with a colon
-      is a content digest.
+      One line for each file, as sha256sum prints: the id, two spaces, the path.
+      With --content the id begins with its algorithm and a colon. With --check:
+      whether each file of the list has the listed id; an id with a colon is a
+      content digest.
 
     JSON:
       attributes      whether the id covers them
@@ -101,7 +101,7 @@ def hash_(terminal: Terminal, options: Namespace) -> None:
       $ ztensor hash tiny.npz > tiny.ids
         a list to keep
       $ ztensor hash --content two.zt
-        what other programs of 2.x call its content digest
+        the content digest, as other programs for 2.x compute it
       $ ztensor hash --check tiny.ids
         whether the file is still the same
     """
@@ -118,13 +118,13 @@ def hash_(terminal: Terminal, options: Namespace) -> None:
         _check(terminal, options.check, options)
         return
     found = (
-        (file, _told(terminal, file, ids, tensors=tensors))
+        (file, _report(terminal, file, ids, tensors=tensors))
         for file, ids in _each(terminal, files, options)
     )
     terminal.result({"attributes": options.attributes, "files": in_order(files, found)})
 
 
-def _told(
+def _report(
     terminal: Terminal, file: str, found: _Ids | ZTensorError, *, tensors: bool
 ) -> dict[str, Any]:
     if isinstance(found, ZTensorError):
@@ -142,7 +142,7 @@ def _told(
 def _each(
     terminal: Terminal, files: Sequence[str], options: Namespace
 ) -> Iterator[tuple[str, _Ids | ZTensorError]]:
-    """Yield files and their ids, or the error, as they are done."""
+    """Yield files with their ids or errors, in the order of completion."""
     if not jobs.are_asked(options):
         algorithm = options.algorithm if options.content else None
         for file in files:
@@ -165,8 +165,8 @@ def _ids(
     Args:
         terminal: where progress is shown.
         file: the file.
-        options: those of the verb.
-        algorithm: of the content digest, where that is asked for.
+        options: the verb's options.
+        algorithm: the algorithm of the content digest; None for the id.
     """
     try:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
@@ -221,8 +221,8 @@ def _read(listing: str) -> Sequence[tuple[str, str]]:
     """Return ids and paths of a list.
 
     Raises:
-        FormatError: a line is none of the list's form, or there is none.
-        SourceError: it cannot be read.
+        FormatError: a line is malformed, or the list is empty.
+        SourceError: the list cannot be read.
     """
     try:
         with open(ext.path_text(listing), "rb") as lines:
@@ -234,7 +234,7 @@ def _read(listing: str) -> Sequence[tuple[str, str]]:
         match = _LINE.fullmatch(line)
         if match is None or not _IDS.fullmatch(match[1].lower()):
             raise FormatError(
-                f"line {number} is no line of `ztensor hash`",
+                f"line {number} is not one that `ztensor hash` prints",
                 file=listing,
                 expected="an id, two spaces and a path",
                 found=describe(line),

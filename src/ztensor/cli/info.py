@@ -1,4 +1,4 @@
-"""`ztensor info`: one file as a whole, and what its bytes are used for."""
+"""`ztensor info`: version, sizes and attributes of a file, and the use of its bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OPTIONS = (FILE,)
 
-_HEAD, _FOOTER_2 = 8, 40  # bytes before all blobs, and behind those of 2.x
+_HEAD, _FOOTER_2 = 8, 40  # bytes of the header, and of the footer of 2.x
 _MAGICS = {"0.1": "ZTEN0001", "1.0": "ZTEN1000", "1": "ZTEN1000", "2": "ZT2"}
 _TABLES = (
     ("type", "components", "types"),
@@ -44,13 +44,13 @@ def info(terminal: Terminal, options: Namespace) -> None:
     Output:
       Size, version and counts; the number of objects and bytes of each type,
       format and encoding; the file's attributes, and of a training state the
-      values that are no tensors, each by its keys joined by dots. For other
-      formats also what a copy leaves out, such as a graph or code. For a zTensor
-      file also the place of its manifest; `padding` (alignment between blobs:
-      less than 64 bytes each time, in 2.x less than its alignment); `dead` bytes
-      (removed or replaced data and older manifests); `shared` bytes (used by
-      several components), if any; `commit`, our writer's record of the last
-      change; and of 2.x `canonical`: whether the same tensors always give these
+      values that are not tensors, each by its keys joined by dots. For other
+      formats also content that a copy leaves out, such as a graph or code. For a
+      zTensor file also the place of its manifest; `padding` (alignment between
+      blobs: less than 64 bytes each time, in 2.x less than its alignment); `dead`
+      bytes (removed or replaced data and older manifests); `shared` bytes (used
+      by several components), if any; `commit`, our writer's record of the last
+      change; and for 2.x `canonical`: whether the same tensors always give these
       bytes, or why not. `container` is the framing: 0.1, 1.0 (releases 1.0.0 and
       1.0.1), 1 (versions 1.1 and 1.2) or 2.
 
@@ -74,10 +74,10 @@ def info(terminal: Terminal, options: Namespace) -> None:
       manifest        offset and nbytes, or null
       padding_nbytes, dead_nbytes, shared_nbytes
                       numbers, or null
-      commit          prev and end, or null
+                      commit          prev and end, or null
       canonical       of 2.x: is_canonical, and problems; or null
       attributes      of the file
-      tree            of a training state: maps paths to the values that are no
+      tree            of a training state: maps paths to the values that are not
                       tensors; or null
       unrepresented   list of kind, where, count, nbytes: what only FILE says
 
@@ -100,7 +100,7 @@ def info(terminal: Terminal, options: Namespace) -> None:
 
 
 def summarize(reader: ztensor.Reader) -> dict[str, Any]:
-    """Return what `info --json` says of a file or of a set; None where it has no meaning."""
+    """Return the document of `info --json` for a file or set; None for facts it lacks."""
     parts = reader.objects.parts()
     files = [part.name for part in parts] if reader.objects.is_set else None
     objects = reader.metadata(list(reader))
@@ -123,30 +123,30 @@ def summarize(reader: ztensor.Reader) -> dict[str, Any]:
         "digested_nbytes": sum(component.length for component in digested),
         "unrepresented": [dataclasses.asdict(one) for one in reader.unrepresented],
         **_framing(reader, parts[0] if files is None else None),
-        **_told(reader),
+        **_attributes(reader),
     }
 
 
-def _told(reader: ztensor.Reader) -> dict[str, Any]:
-    """Return the attributes, and of a training state what is no tensor, in place of its bytes."""
+def _attributes(reader: ztensor.Reader) -> dict[str, Any]:
+    """Return the attributes, and a training state's values in place of their bytes."""
     from ztensor.training.told import told_tree
 
     tree = told_tree(reader)
     if tree is not None:
         try:
             plain = as_json(tree.values().plain)
-        except ZTensorError:  # shown as it is; `ztensor.load_tree` says what is wrong
+        except ZTensorError:  # shown as bytes; `ztensor.load_tree` raises the error
             return {"attributes": as_json(reader.attributes), "tree": None}
         return {"attributes": as_json(tree.attributes), "tree": plain}
     return {"attributes": as_json(reader.attributes), "tree": None}
 
 
 def _framing(reader: ztensor.Reader, file: ext.FileObjects | None) -> dict[str, Any]:
-    """Return what only one zTensor file has: where its manifest is, and what no object needs."""
+    """Return the facts on the container of a zTensor file: manifest, padding, dead bytes."""
     if file is None or file.frame is None:
         keys = "container manifest padding_nbytes shared_nbytes dead_nbytes commit canonical"
         return dict.fromkeys(keys.split())
-    frame, commit = file.frame, file.manifest.commit  # what only reading needs to know
+    frame, commit = file.frame, file.manifest.commit
     canonical = ztensor.insight.canonical_problems(reader) if frame.container.value == "2" else None
     padding, dead, shared = room_of(file)
     return {
@@ -163,7 +163,7 @@ def _framing(reader: ztensor.Reader, file: ext.FileObjects | None) -> dict[str, 
 
 
 def room_of(file: ext.FileObjects) -> tuple[int, int, int]:
-    """Return how many bytes of a file are padding, dead, and had by several objects."""
+    """Return the numbers of padding, dead and shared bytes of a file."""
     frame = file.frame
     if frame is None:
         return 0, 0, 0
@@ -186,23 +186,23 @@ def room_of(file: ext.FileObjects) -> tuple[int, int, int]:
 
 
 def alignment_of(offsets: Iterable[int]) -> int:
-    """Return what the blobs of a file of 2.x seem to be aligned to: it does not say so."""
+    """Return the alignment of the blobs of a 2.x file, derived from their offsets."""
     return math.gcd(1 << 16, *offsets)
 
 
 def unused(
     blobs: Iterable[tuple[int, int]], begin: int, end: int, page: int = 64
 ) -> tuple[int, int]:
-    """Return the bytes of padding, and the dead ones, between `begin` and `end`.
+    """Return the numbers of padding bytes and of dead bytes between `begin` and `end`.
 
-    Padding reaches from the end of a blob to the next multiple of `page` at most. Whatever else no
-    blob holds is dead: what was removed or replaced, and manifests of earlier states.
+    Padding ends at the next multiple of `page` after a blob, at most. All other bytes outside of
+    blobs are dead: removed or replaced data, and manifests of earlier states.
 
     Args:
-        blobs: offset and length of each, in any order; they may overlap.
-        begin: where the header ends.
-        end: where the manifest begins, or in 2.x the footer.
-        page: what blobs begin at a multiple of.
+        blobs: their offsets and lengths, in any order; they may overlap.
+        begin: the end of the header.
+        end: the offset of the manifest, or of the footer in 2.x.
+        page: the alignment of blobs.
     """
     padding = dead = 0
     position = begin
@@ -217,7 +217,7 @@ def unused(
 
 
 def _tally(pairs: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
-    """Return count and bytes for each word, the one with the most bytes first."""
+    """Return count and bytes for each word, the largest first."""
     counts: collections.Counter[str] = collections.Counter()
     nbytes: collections.Counter[str] = collections.Counter()
     for word, length in pairs:
@@ -248,7 +248,7 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
 
 
 def _rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what is said of the file as a whole."""
+    """Return the names and values of the facts on the file."""
     manifest, commit, files = facts["manifest"], facts["commit"], facts["files"]
     rows = [
         ("file", facts["file"]),
@@ -279,7 +279,7 @@ def _rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _show_tally(terminal: Terminal, titles: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:
-    """Print a table of words, and last a count and a size."""
+    """Print a table whose last two columns are a count and a size."""
     terminal.line()
     columns = [Column(title, numeric=title not in titles[:-2]) for title in titles]
     cells = [
@@ -297,7 +297,7 @@ def _format(facts: Mapping[str, Any]) -> str:
     version, container = facts["version"], facts["container"]
     if container is not None:
         if container == "2":
-            version = "2.1"  # its files say 2, as those of 2.0
+            version = "2.1"  # its manifests say 2, as in 2.0
         return f"{version}, container {container} ({_MAGICS.get(container, 'another magic')})"
     return f"{facts['format']}, version {version}" if version else str(facts["format"])
 

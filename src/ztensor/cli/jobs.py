@@ -1,4 +1,4 @@
-"""Several files at once: `--jobs` and `--scheduler`, and what does the work for them."""
+"""Several files at once: the executors of `--jobs` and `--scheduler`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _PATIENCE_SECONDS = 10
 
 
 def are_asked(options: Namespace) -> bool:
-    """Return whether files are done concurrently, and not one after the other here."""
+    """Return whether files are processed concurrently."""
     return options.jobs is not None or options.scheduler is not None
 
 
 @contextlib.contextmanager
 def executing(how: Namespace, files: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Give what a function of `ztensor.fleet` takes: an executor, and how many workers it has.
+    """Give the arguments of a function of `ztensor.fleet`: an executor and its number of workers.
 
     Raises:
         UsageError: standard input is among the files, or both options are given.
         MissingDependencyError: `distributed` is not installed.
-        SourceError: there is no scheduler.
+        SourceError: no scheduler answers.
     """
     if STDIN in files:
         raise UsageError("standard input is read by this process alone: leave out --jobs")

@@ -1,4 +1,4 @@
-"""`ztensor ls`: what is in files, one object to a line."""
+"""`ztensor ls`: the objects of files, one to a line."""
 
 from __future__ import annotations
 
@@ -59,18 +59,17 @@ def ls(terminal: Terminal, options: Namespace) -> None:
     data, so large files are as fast as small ones.
 
     Output:
-      One line for each object: name, shape, type (of a quantized object that
-      of its codes: `q5_0`, or `int4 g64` for 4 bits in groups of 64), format
+      One line for each object: name, shape, type (of codes, for a quantized
+      object: `q5_0`, or `int4 g64` for 4 bits in groups of 64), format
       (the layout), encoding, size in the file in powers of 1000, and digest
-      algorithm (or `none`; or `of chunks` in a divided checkpoint, whose chunks
-      have them). Several encodings or digests are separated by commas. If the
-      terminal is too narrow, columns with the same value on every line are left
-      out, and the last line has these values. Through a pipe there is no last
-      line, nothing is shortened, a shape or type has no spaces, and sizes are
-      in bytes. With several files the first field is the file; files of a
-      folder that are no parts of one model are listed one by one. --summary
-      prints one line for each file: objects, parameters, size, and types, the
-      most bytes first.
+      algorithm (or `none`; or `of chunks` in a distributed checkpoint). Several
+      encodings or digests are separated by commas. If the terminal is too narrow,
+      columns with the same value on every line are left out, and the last line
+      has these values. In a pipe the last line is left out, nothing is shortened,
+      a shape or type has no spaces, and sizes are in bytes. With several files
+      the first field is the file; files of a folder that are not parts of one
+      model are listed one by one. --summary prints one line for each file:
+      objects, parameters, size, and types, the most bytes first.
 
     JSON:
       `files`, a list with one entry for each file:
@@ -99,7 +98,7 @@ def ls(terminal: Terminal, options: Namespace) -> None:
 
     Examples:
       $ ztensor ls tiny.safetensors
-        what is in a file of another format
+        the objects in a file of another format
       $ ztensor ls model.zt
         sparse and quantized objects, too
       $ ztensor ls model.zt --include 'layers.*' --exclude '*.int4' --sort size
@@ -134,13 +133,13 @@ def ls(terminal: Terminal, options: Namespace) -> None:
 
 
 def _unrelated(folder: str) -> list[str]:
-    """Return the files of a folder that are no parts of one model, each to be listed by itself."""
+    """Return the files of a folder that are not parts of one model."""
     paths = (os.path.join(folder, name) for name in os.listdir(folder))
     return sorted(ext.FORMATS.readable(paths), key=_by_number)
 
 
 def select(reader: Reader, options: Namespace) -> list[TensorMetadata]:
-    """Return the objects that patterns choose, in the order that is asked for."""
+    """Return the objects that patterns choose, sorted as `--sort` says."""
     objects = [reader.metadata(name) for name in filter(name_filter(options), reader)]
     if options.sort == "name":
         objects.sort(key=lambda found: _by_number(found.name))
@@ -163,7 +162,7 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]:
-    """Return what `ls --json` says of one file."""
+    """Return the entry of a file in `ls --json`."""
     from ztensor.insight.analysis.parameters import parameter_count
 
     digests = _of_chunks(reader)
@@ -192,15 +191,15 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
 
 
 def _of_chunks(reader: Reader) -> str:
-    """Return the word for digests of a divided checkpoint, whose chunks have them; else ""."""
-    divided = sys.modules.get("ztensor.distributed.opened")  # it is loaded where there is one
+    """Return the digest column of a distributed checkpoint; else an empty text."""
+    divided = sys.modules.get("ztensor.distributed.opened")  # loaded if one was opened
     objects: Any = reader.objects
     is_divided = divided is not None and isinstance(objects, divided.DividedObjects)
     return "of chunks" if is_divided and objects.root.table.digest is not None else ""
 
 
 def _types(objects: Sequence[dict[str, Any]]) -> str:
-    """Return the types of objects, those of the most bytes first."""
+    """Return the types of objects, the type with the most bytes first."""
     nbytes: collections.Counter[str] = collections.Counter()
     for found in objects:
         nbytes[found["elements"]] += found["stored_nbytes"]
@@ -208,7 +207,7 @@ def _types(objects: Sequence[dict[str, Any]]) -> str:
 
 
 def _words(words: Iterable[str]) -> str:
-    """Return the different words among those of an object's components."""
+    """Return the distinct words of an object's components."""
     return ",".join(dict.fromkeys(words)) or "none"
 
 

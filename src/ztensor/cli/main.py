@@ -1,4 +1,4 @@
-"""The command `ztensor`, and the one list of its verbs.
+"""The command `ztensor`, and the list of its verbs.
 
 A verb's module is loaded when the verb is called. The help of the whole command, and a shell that
 completes it, need only the list.
@@ -25,7 +25,7 @@ class Verb(NamedTuple):
     """A verb of the command.
 
     Attributes:
-        summary: a sentence, which is also the first of its docstring; a test compares them.
+        summary: the first sentence of its docstring; a test compares them.
         place: its module and function, such as `package.module:function`; by default the function
             of its name in the module `ztensor.cli.NAME`.
     """
@@ -45,7 +45,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "plot": Verb("Draw histograms in the terminal, or as SVG or PNG."),
         "diff": Verb("Compare two files, whatever their formats."),
         "report": Verb("Write one page that shows a model, or two beside each other."),
-        "view": Verb("Look at a model in the browser, computed as it is looked at."),
+        "view": Verb("Look at a model in the browser, computed on demand."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
         "ckpt": Verb("List, check or remove the steps of a training run."),
     },
@@ -60,18 +60,18 @@ VERBS: dict[str, dict[str, Verb]] = {
         "rm": Verb("Remove objects."),
         "mv": Verb("Rename objects."),
         "set": Verb("Set and remove attributes, of a file or of an object."),
-        "compact": Verb("Free the bytes of what was removed or replaced."),
-        "repair": Verb("Find what a torn file still holds, and save it."),
+        "compact": Verb("Free the bytes of removed and replaced data."),
+        "repair": Verb("Find the last complete state of a torn file, and save it."),
     },
     "Try another reader": {
-        "conformance": Verb("Try a reader of .zt files on a corpus of right and wrong ones."),
+        "conformance": Verb("Test a reader of .zt files on a corpus of valid and invalid ones."),
     },
     "Teach the shell": {
         "completions": Verb("Print a script that completes verbs, options and names."),
     },
 }
 
-# What other commands call a verb.
+# Names of verbs in other commands.
 _MEANT = {
     **dict.fromkeys(("cat", "head", "print"), "show"),
     **dict.fromkeys(("delete", "remove"), "rm"),
@@ -81,7 +81,7 @@ _MEANT = {
     "rename": "mv",
 }
 
-# What to type instead of verbs that are gone.
+# Replacements of verbs that were removed.
 _GONE = {
     "bench": "`python -m timeit -s 'from ztensor.numpy import load_file' 'load_file(\"FILE\")'`",
     "browse": "`ztensor view MODEL`, or `ztensor ls MODEL` for its names",
@@ -116,7 +116,7 @@ PLUGINS: Registry[str, Callable[..., None]] = Registry({}, group="ztensor.verbs"
 
 
 def find(name: str) -> Verb | None:
-    """Return a verb by its name, of the list or of a plugin.
+    """Return a verb of the list or of a plugin, or None.
 
     Raises:
         UnsupportedError: the plugin that has the name is broken.
@@ -136,7 +136,7 @@ def _verb_of(function: Callable[..., None]) -> Verb:
 
 
 def _groups() -> dict[str, dict[str, Verb]]:
-    """Return the list with the verbs of plugins behind it, but those that are broken."""
+    """Return the list and the verbs of plugins that can be loaded."""
     plugins = {name: _verb_of(function) for name, function in PLUGINS.usable()}
     return {**VERBS, **({"Of other packages": plugins} if plugins else {})}
 
@@ -159,9 +159,9 @@ def _overview() -> str:
 
 
 def _explain(word: str) -> str:
-    """Return why a word is no verb, and what to type instead."""
+    """Return why a word is not a verb, and a replacement."""
     if word in _GONE:
-        return f"{word!r} is no verb any more; type {_GONE[word]}"
+        return f"{word!r} was removed; type {_GONE[word]}"
     if os.path.lexists(word):
         return "a file comes after a verb, as in `ztensor ls FILE`"
     near, _ = near_names(word, [name for verbs in VERBS.values() for name in verbs])
@@ -172,7 +172,7 @@ def _explain(word: str) -> str:
 
 
 def _run(words: Sequence[str]) -> int:
-    """Do what the command line says; return the exit code."""
+    """Run the command line and return the exit code."""
     if not words:
         print(_overview(), end="")
         return ExitCode.USAGE
@@ -203,10 +203,10 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _open_missing_streams() -> None:
-    """Open the standard streams that the process was started without.
+    """Open standard streams that are closed.
 
-    Input and output then fail where they are used, like those on a full disk. Messages are dropped.
-    No file that a verb opens gets their numbers.
+    Use of input or output then fails, as on a full disk. Messages are dropped. No file that a verb
+    opens gets their descriptors.
     """
     for name, flags, mode in (
         ("stdin", os.O_WRONLY, "r"),
@@ -222,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; `SystemExit` carries the exit code.
 
     Args:
-        arguments: the words behind `ztensor`; by default those of this process.
+        arguments: the words after `ztensor`; by default from `sys.argv`.
     """
     _open_missing_streams()
     if "_ARGCOMPLETE" in os.environ:
@@ -230,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         complete((name, *verb) for verbs in _groups().values() for name, verb in verbs.items())
     mixed = mixture()
-    if mixed is not None:  # said on each call: the next change to the installation breaks it
+    if mixed is not None:  # printed on each call: the next change to the installation breaks it
         print(mixed.message, file=sys.stderr)
         if mixed.is_broken:
             raise SystemExit(ExitCode.FAILED)

@@ -25,7 +25,7 @@ OPTIONS = (
         "--on-conflict",
         choices=("error", "first", "last"),
         default="error",
-        help="Where two files have the same name: refuse, the default, or keep the first or last.",
+        help="Two objects of one name are an error, the default, or the first or last one wins.",
     ),
     VERSION,
     ALIGNMENT,
@@ -42,7 +42,7 @@ def merge(terminal: Terminal, options: Namespace) -> None:
     memory. The attributes of all files are kept; for equal keys the last file wins.
 
     Output:
-      A summary; with --dry-run also the names that several files have.
+      A summary; with --dry-run also the names in several files.
 
     JSON:
       file            OUT
@@ -51,8 +51,8 @@ def merge(terminal: Terminal, options: Namespace) -> None:
                       of OUT
       inputs          a list of file, object_count
       conflicts       a list of name, from (the file that wins), dropped (others)
-      unrepresented   a list of file, kind, where, count, nbytes: what only an IN
-                      says, and no copy has
+      unrepresented   a list of file, kind, where, count, nbytes: content of an IN
+                      that no copy has
 
     Safety:
       It never changes an IN, never picks a winner for a name without
@@ -66,7 +66,7 @@ def merge(terminal: Terminal, options: Namespace) -> None:
       $ ztensor merge tiny.safetensors more.npz -o all.zt
         two files of different formats in one
       $ ztensor merge model.zt changed.zt -o both.zt --on-conflict last --dry-run
-        which names both files have, and where each would come from
+        the names in both files, and the file that each is kept from
     """
     quiet_library()
     output, inputs = options.output, options.files
@@ -103,7 +103,7 @@ def merge(terminal: Terminal, options: Namespace) -> None:
 
 def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     if facts["dry_run"] and facts["conflicts"]:
-        columns = Column("name"), Column("would be that of"), Column("and not of")
+        columns = Column("name"), Column("kept from"), Column("dropped from")
         rows = [(c["name"], c["from"], ", ".join(c["dropped"])) for c in facts["conflicts"]]
         terminal.table(columns, rows)
     of = f"{count_text(facts['object_count'], 'object')}, {size_text(facts['nbytes'])}"
@@ -115,7 +115,7 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
 def _look(
     terminal: Terminal, output: str, inputs: Sequence[str], options: Namespace
 ) -> tuple[list[int], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return how many objects come from each file, which names several have, and what is left."""
+    """Return the number of objects from each file, the conflicts, and the content left out."""
     holders: dict[str, list[str]] = {}
     counts = []
     with contextlib.ExitStack() as stack:

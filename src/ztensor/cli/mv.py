@@ -1,4 +1,4 @@
-"""`ztensor mv`: objects under other names."""
+"""`ztensor mv`: rename objects."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def mv(terminal: Terminal, options: Namespace) -> None:
     ends at the first "=" of the pair.
 
     Output:
-      How many were renamed; with --dry-run what would be, one to a line.
+      The number of renamed objects; with --dry-run the changes, one to a line.
 
     JSON:
       As of `ztensor append`.
 
     Safety:
-      It never takes a name that another object has, and copies no data.
+      It never takes the name of another object, and copies no data.
 
     Exit code:
       0 if all were renamed, 2 if one does not exist or its new name is taken.

@@ -1,8 +1,8 @@
-"""What the verbs are called with: options as values, and those that several verbs take.
+"""Options of verbs as values, and groups of options that several verbs share.
 
 A verb's module has `OPTIONS`, in the order of its help: `OPTIONS = (FILE, *CHOICE, Option(...))`.
 The verb gets their values as one `argparse.Namespace`; the functions at the end turn the values of
-a group into what the library takes.
+a group into arguments of the library.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Option:
 
     Args:
         words: the name of an argument, or the spellings of an option.
-        help: what it does, a sentence.
+        help: a sentence.
         is_flag: whether it takes no value.
         is_switch: whether it is a flag that is set, and `--no-...` unsets.
         is_name: whether shells complete it by the names of the objects in FILE.
-        settings: what `argparse.ArgumentParser.add_argument` takes.
+        settings: arguments of `argparse.ArgumentParser.add_argument`.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class Option:
 
     @property
     def is_argument(self) -> bool:
-        """Return whether its place says what it is, and no word before it."""
+        """Return whether it is positional."""
         return not self.words[0].startswith("-")
 
     @property
     def metavar(self) -> str:
-        """Return what stands for its value; empty for a flag."""
+        """Return the placeholder of its value; empty for a flag."""
         word: str = self.settings.get("metavar", "")
         return word
 
     @property
     def spellings(self) -> list[str]:
-        """Return how an option is typed, each with what stands for its value."""
+        """Return the spellings of an option, each with the placeholder of its value."""
         words = sorted(self.words, key=len, reverse=True)
         if self.settings.get("action") is argparse.BooleanOptionalAction:
             words += [f"--no-{word[2:]}" for word in words]
@@ -68,18 +68,18 @@ class Option:
 
     @property
     def usage(self) -> str:
-        """Return how an argument is shown in the line on usage."""
+        """Return an argument as the usage line shows it."""
         nargs = self.settings.get("nargs")
         many = "..." if nargs in ("*", "+") and " " not in self.metavar else ""
         return f"[{self.metavar}{many}]" if nargs in ("*", "?") else f"{self.metavar}{many}"
 
     def add_to(self, parser: argparse.ArgumentParser) -> argparse.Action:
-        """Let a parser take it."""
+        """Add the option to a parser."""
         return parser.add_argument(*self.words, help=self.help.replace("%", "%%"), **self.settings)
 
 
 def number(low: float, high: float | None = None, kind: type = int) -> Callable[[str], Any]:
-    """Return a function that makes a number of a text, and refuses one that is out of bounds."""
+    """Return a parser of numbers that refuses those out of bounds."""
 
     def parse(text: str) -> Any:
         try:
@@ -173,12 +173,12 @@ JOBS = (
         "-j",
         metavar="N",
         type=number(1),
-        help="Several files: do so many at a time, each in a process of its own.",
+        help="Process N files at a time, each in its own process.",
     ),
     Option(
         "--scheduler",
         metavar="ADDRESS",
-        help="Several files: let the workers of a Dask scheduler do them, such as tcp://host:8786.",
+        help="Process files by the workers of a Dask scheduler, such as tcp://host:8786.",
     ),
 )
 
@@ -199,7 +199,7 @@ LOCKING = (
     Option(
         "--no-lock",
         is_flag=True,
-        help="Take no lock; for file systems without locks, if nobody else writes.",
+        help="Take no lock; for file systems without locks, if no other process writes.",
     ),
     Option(
         "--timeout",
@@ -222,7 +222,7 @@ CONVERTING = (
     ),
     NAMED_OUTPUT,
     Option("--strict", is_flag=True, help="Write nothing if anything would be lost."),
-    Option("--losses", is_flag=True, help="List all that is lost, not one of each kind."),
+    Option("--losses", is_flag=True, help="List every loss, not one of each kind."),
     Option(
         "--check",
         is_flag=True,
@@ -250,22 +250,22 @@ OUTPUT = (
 
 
 def new_file(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the library's functions that write new files take of `NEW_FILE`."""
+    """Return the arguments for functions that write new files, from `NEW_FILE`."""
     return {"dry_run": options.dry_run, "durable": not options.no_durable}
 
 
 def changing(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the library's functions that change files take of `CHANGING`."""
+    """Return the arguments for functions that change files, from `CHANGING`."""
     return {**new_file(options), "lock": not options.no_lock, "timeout": options.timeout}
 
 
 def patterns(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what the library's functions that choose objects take of `CHOICE`."""
+    """Return the arguments for functions that choose objects, from `CHOICE`."""
     return {"include": options.include or None, "exclude": options.exclude or None}
 
 
 def converting(options: argparse.Namespace) -> dict[str, Any]:
-    """Return what `ztensor.convert` takes of `CONVERTING`."""
+    """Return the arguments of `ztensor.convert`, from `CONVERTING`."""
     return {
         **patterns(options),
         "alignment": options.alignment,

@@ -1,4 +1,4 @@
-"""How the words behind a verb become options: argparse, with help and errors of our own."""
+"""The command line of a verb, parsed by argparse with our own help and errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _WIDEST = 100
 
 
 def filled(text: str) -> str:
-    """Return a text with its paragraphs as wide as the terminal, indented lines as they are."""
-    import textwrap  # for help alone
+    """Wrap paragraphs to the width of the terminal; indented lines stay as they are."""
+    import textwrap  # needed for help only
 
     width = min(shutil.get_terminal_size().columns, _WIDEST)
     parts = text.strip().split("\n\n")
@@ -34,9 +34,9 @@ class Command(NamedTuple):
     """A verb, loaded.
 
     Attributes:
-        name: what is typed.
+        name: the word on the command line.
         function: takes a `Terminal` and the options.
-        options: what it takes, those of all verbs last.
+        options: its options, then the options of all verbs.
     """
 
     name: str
@@ -45,22 +45,22 @@ class Command(NamedTuple):
 
     @property
     def help(self) -> str:
-        """Return what it does, in paragraphs and sections."""
+        """Return its help: paragraphs and sections."""
         return inspect.getdoc(self.function) or ""
 
     @property
     def usage(self) -> str:
-        """Return how it is called."""
+        """Return the usage line."""
         arguments = [option.usage for option in self.options if option.is_argument]
         return " ".join(["ztensor", self.name, "[OPTIONS]", *arguments])
 
     def add_to(self, parser: argparse.ArgumentParser) -> None:
-        """Let a parser take its options."""
+        """Add its options to a parser."""
         for option in self.options:
             option.add_to(parser)
 
     def explain(self) -> str:
-        """Return its help as it is printed."""
+        """Return the printed help."""
         parser = _Parser(
             usage=self.usage,
             description=filled(self.help),
@@ -74,7 +74,7 @@ class Command(NamedTuple):
         """Return the values of its options.
 
         Raises:
-            UsageError: a word has no place here, or one is missing.
+            UsageError: an argument is missing or unexpected.
         """
         advice = f"; `ztensor {self.name} --help` shows all"
         parser = _Parser(usage=self.usage, allow_abbrev=False)
@@ -87,11 +87,11 @@ class Command(NamedTuple):
         if extra:
             word = extra[0]
             if not word.startswith("-"):
-                raise UsageError(f"there is no place for {describe(word)}{advice}")
+                raise UsageError(f"unexpected argument {describe(word)}{advice}")
             spellings = [text for option in self.options for text in option.words]
             near, _ = near_names(word.partition("=")[0], spellings)
             hint = f"; did you mean {near[0]}?" if near else advice
-            raise UsageError(f"there is no option {describe(word)}{hint}")
+            raise UsageError(f"unknown option {describe(word)}{hint}")
         if values.json and values.quiet:
             raise UsageError("--json and --quiet exclude each other")
         return values
@@ -106,11 +106,11 @@ def load(name: str, place: str = "") -> Command:
     """Load a verb.
 
     Args:
-        name: what is typed.
-        place: where its function is, as a `Verb` has it.
+        name: the word on the command line.
+        place: `Verb.place`.
     """
     module_name, _, own = place.partition(":")
     module: Any = importlib.import_module(module_name or f"ztensor.cli.{name}")
-    # Where the name is one of Python's own, the function's has an underscore behind it.
+    # A function whose name would hide a builtin ends with an underscore.
     function = getattr(module, own or f"{name}_", None) or getattr(module, name)
     return Command(name, function, (*getattr(module, "OPTIONS", ()), *OUTPUT))

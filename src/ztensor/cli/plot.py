@@ -47,7 +47,7 @@ OPTIONS = (
     DRY_RUN,
 )
 
-_FEW = 4  # objects that are drawn large without being asked
+_FEW = 4  # objects that are drawn large by default
 _LARGE = 6  # lines
 _SMALL_WIDTH = 32
 
@@ -82,7 +82,7 @@ def plot(terminal: Terminal, options: Namespace) -> None:
       $ ztensor plot triangle.npz sum
         one object, large
       $ ztensor plot triangle.npz --height 1
-        each on a line of its own
+        each on its own line
       $ ztensor plot triangle.npz --log-counts -o triangle.svg
         a picture of all, with visible tails
     """

@@ -1,4 +1,4 @@
-"""`ztensor repair`: what a torn file still holds, and how to get it out."""
+"""`ztensor repair`: find and save the last complete state of a torn file."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ OPTIONS = (
     Option(
         "--in-place",
         is_flag=True,
-        help="Cut the file back to that state; the rest is kept in a file beside it.",
+        help="Truncate the file to that state; the rest is kept in another file beside it.",
     ),
     Option(
         "--drop-tail",
         is_flag=True,
-        help="With --in-place: do not keep the part that is cut off.",
+        help="With --in-place: do not keep the rest.",
     ),
     Option(
         "--accept",
@@ -46,8 +46,8 @@ OPTIONS = (
     Option(
         "--one-save",
         is_flag=True,
-        help="Vouch that the files of processes that do not say which save they are of are all of "
-        "one, and that none is missing.",
+        help="Assert that files without the id of a save all belong to one save, "
+        "and that no file is missing.",
     ),
     FORCE,
     *CHANGING,
@@ -62,13 +62,13 @@ _COLUMNS = (
 
 
 def repair(terminal: Terminal, options: Namespace) -> None:
-    """Find what a torn file still holds, and save it.
+    """Find the last complete state of a torn file, and save it.
 
     It searches the file backwards for the last committed state. Without options nothing is changed.
-    --write saves that state as a new file. --in-place cuts the file back to it, and keeps the rest
-    as FILE.tail-1. Of the folder of a divided checkpoint, or a prefix of a store, a lost or
-    damaged root is written anew, where the other files prove that a save is there as a whole; a
-    damaged one is kept beside it.
+    --write saves that state as a new file. --in-place truncates the file to it, and keeps the rest
+    as FILE.tail-1. If FILE is the folder of a distributed checkpoint, or a prefix of a store, a
+    lost or damaged root is written anew if the other files prove that a save is complete; a damaged
+    root is kept beside it.
 
     Output:
       Where the state ends, how many objects it has, how many bytes follow it, and
@@ -96,7 +96,7 @@ def repair(terminal: Terminal, options: Namespace) -> None:
 
     Examples:
       $ ztensor repair torn.zt
-        what is left of a file whose writer was killed; exits with 1
+        a file whose writer was killed; exits with 1
       $ ztensor repair torn.zt --write mended.zt
         that state as a new file
     """
@@ -129,7 +129,7 @@ def repair(terminal: Terminal, options: Namespace) -> None:
 
 
 def _repair_root(terminal: Terminal, options: Namespace) -> None:
-    """Make the root of a divided checkpoint anew where it is lost or damaged."""
+    """Rewrite the root of a distributed checkpoint if it is lost or damaged."""
     folder, dry_run = options.file, options.dry_run
     durable = not options.no_durable
     report = ztensor.distributed.repair(
@@ -140,14 +140,14 @@ def _repair_root(terminal: Terminal, options: Namespace) -> None:
         terminal.line(f"{folder}: nothing to repair, {of}")
     else:
         terminal.line(f"{report.path}: {'would be written' if dry_run else 'written'}, {of}")
-        terminal.line("  values that are no tensors were in the lost root alone")
+        terminal.line("    values that are not tensors are lost with the old root")
     if report.kept is not None:
         terminal.line(f"  the damaged one is kept as {report.kept}")
     terminal.result(dataclasses.asdict(report) | {"dry_run": dry_run})
 
 
 def _opens(file: str) -> bool:
-    """Return whether the file can be read as it is, whatever lies behind its last state."""
+    """Return whether the file can be opened, with any bytes after its last state."""
     try:
         ztensor.Reader(file).close()
     except ZTensorError:
@@ -173,13 +173,13 @@ def _show(
     if report.written is not None:
         _show_mending(terminal, report, dry_run=dry_run)
     elif report.is_clean and report.damaged:
-        terminal.line("the file is whole; what objects lost, nothing here brings back")
+        terminal.line("the file is complete; damaged objects cannot be restored from it")
     elif report.is_clean:
         terminal.line("nothing to repair")
     elif opens:
         why = "an interrupted change left bytes behind; compact frees them"
         if report.end is None:
-            why = "its writer placed the manifest as ours never do, so no position proves it"
+            why = "its writer placed the manifest in a way that cannot be verified"
         terminal.line(f"the file opens as it is: {why}")
     elif report.end is None:
         terminal.problem("no committed state was found")
@@ -191,7 +191,7 @@ def _show_mending(terminal: Terminal, report: ztensor.edit.RepairReport, *, dry_
     would = "would be " if dry_run else ""
     if report.written == report.path:
         kept = "not kept" if report.tail_path is None else f"kept as {report.tail_path}"
-        where = f"cut back to {report.end or 0:,} bytes; what was behind them {would}{kept}"
+        where = f"cut back to {report.end or 0:,} bytes; the rest {would}{kept}"
     else:
         where = f"written to {report.written}"
     terminal.line(f"{would}{where}")
@@ -200,7 +200,7 @@ def _show_mending(terminal: Terminal, report: ztensor.edit.RepairReport, *, dry_
 def _explain(terminal: Terminal, report: ztensor.edit.RepairReport) -> None:
     terminal.line()
     if not report.candidates:
-        terminal.line("no place looks like the end of a state")
+        terminal.line("no possible end of a state was found")
         return
     rows = [
         (

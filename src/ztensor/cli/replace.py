@@ -1,4 +1,4 @@
-"""`ztensor replace`: other data under a name that is there."""
+"""`ztensor replace`: other data under an existing name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 OPTIONS = (
     CHANGED_FILE,
     Option("name", metavar="NAME", is_name=True, help="The object to replace."),
-    Option("input", metavar="INPUT", help="A file of any known format that has the new one."),
+    Option("input", metavar="INPUT", help="A file of any known format that has the new array."),
     Option(
         "--from",
         dest="source",
@@ -35,11 +35,11 @@ OPTIONS = (
 def replace(terminal: Terminal, options: Namespace) -> None:
     """Put another array under a name.
 
-    The new array may have any shape, type and layout. The object keeps its attributes; those of the
-    new one are added.
+    The new array may have any shape, type and layout. The object keeps its attributes, and the
+    attributes of INPUT are added.
 
     Output:
-      One line; with --dry-run also what was there and what would be.
+      One line; with --dry-run also the old and the new object.
 
     JSON:
       As of `ztensor append`.
@@ -49,7 +49,7 @@ def replace(terminal: Terminal, options: Namespace) -> None:
       complete, and stays in the file until `ztensor compact`.
 
     Exit code:
-      0 if it was replaced, 2 if there is no object of that name.
+      0 if it was replaced, 2 if no object has that name.
 
     Examples:
       $ ztensor replace model.zt layers.0.weight head.npy --dry-run
@@ -73,16 +73,16 @@ def replace(terminal: Terminal, options: Namespace) -> None:
 
 
 def _source(reader: Reader, name: str) -> str:
-    """Return the object of an input that comes under a name.
+    """Return the name of the object in an input that replaces `name`.
 
     Raises:
-        UsageError: it has several, and none of that name.
+        UsageError: the input has several objects, and no object has that name.
     """
     if name in reader:
         return name
     if len(reader) != 1:
         raise UsageError(
-            "the input has no object of that name; --from says which one is meant",
+            "the input has no object of that name; name one by --from",
             file=reader.name,
             object_name=name,
             found=count_text(len(reader), "object"),

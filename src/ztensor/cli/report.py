@@ -1,4 +1,4 @@
-"""`ztensor report`: what is in a model and what is odd about it, as one page for the browser."""
+"""`ztensor report`: the tensors and findings of a model as one page for the browser."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ OPTIONS = (
     Option(
         "--fail-on",
         metavar="CONDITIONS",
-        help="Exit with 1 if one of these is met: rules, `error`, `warn`, comparisons.",
+        help="Exit with 1 if a condition is met: rules, `error`, `warn`, comparisons.",
     ),
     Option(
         "--sample",
         metavar="SHARE",
         type=float,
-        help="Look only at such a share, as 0.05, of the rows of large tensors.",
+        help="Read only this share, such as 0.05, of the rows of large tensors.",
     ),
     THREADS,
     FORCE,
@@ -62,31 +62,31 @@ def report(terminal: Terminal, options: Namespace) -> None:
     and layers, the names as a tree and as a table, a treemap, and of each tensor its numbers, a
     histogram and a map of its rows and columns; of two models what changed. Nothing in a model can
     run in it. Of 1,000 tensors it takes up to 3 MB, and 1.5 kB for each one beyond; what did not
-    fit is said in it.
+    fit is listed in it.
 
-    Everything is read once and checked against its digest; of OTHER only what its digests do not
-    prove to be equal.
+    Everything is read once and checked against its digest; tensors of OTHER whose digests are equal
+    are not read.
 
     With --sample only some rows of large tensors are read, the same each time, and no digest of
-    these is checked. Rules that a sample cannot tell, such as NaN or dead rows, are said to be not
-    looked at; a NaN that it has is found. Neither OTHER nor --fail-on goes with it.
+    these is checked. Rules that need all rows, such as NaN or dead rows, are listed as not checked;
+    a NaN in the sample is found. It cannot be combined with OTHER or --fail-on.
 
     --fail-on takes conditions with commas between them. A rule: damaged, nan, inf, layer,
     saturated, lone-value, outlier-channel, dead-channel, all-zero, constant, zeros, same-content;
     of two models also moved, change, noisy. A finding that is excused, such as infinities in a
-    mask, does not count. `error` or `warn`: whatever is of that level or worse. A comparison by <,
+    mask, does not count. `error` or `warn`: findings of that level or worse. A comparison by <,
     <=, > or >=: nans, infs, zeros, min, max, mean, std, rms, crest, kurtosis, log2_rms; of two
     models also relative, cosine, snr_db, max_abs, changed.
 
     Output:
-      The findings, the worst first: level, name, what is odd, the rule in
-      brackets, and of two models in which it is; 50 at most. Then the
+      The findings, the worst first: level, name, description, the rule in brackets,
+      and for two models where it was found; 50 at most. Then the
       conditions of --fail-on that are met, and the size of the page.
 
     JSON:
       schema, producer
                       `ztensor-insight/1`, which the page on insight describes in
-                      full, and who wrote it
+                      full, and the program
       sampled         false: every element was looked at; else share, of the rows
                       of large tensors
       models          one or two: name, format, version, nbytes, stored_nbytes,

@@ -1,4 +1,4 @@
-"""What the verbs that write a file anew share: `convert`, and the account they give."""
+"""The work and the report of `convert`, for new files and in place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _FILE = "(the file)"
 Row = tuple[str, str]
-# Options of `convert` that mean nothing where a file is rewritten in its place.
+# Options of `convert` that have no meaning with `--in-place`.
 _OF_NEW_FILES = (
     "to", "dtype", "dequantize", "quantize", "pickled", "include", "exclude", "max_shard_size",
     "delete_input", "jobs", "scheduler",
@@ -34,20 +34,20 @@ _OF_NEW_FILES = (
 def convert_file(
     terminal: Terminal, file: str, output: str, options: Namespace, how: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write a file as another, tell what was done, and delete the first where that is wanted.
+    """Convert a file, print the report, and delete the input if asked to.
 
     Args:
-        terminal: where it is told.
-        file: the file that is read.
-        output: the new one.
-        options: those of the verb.
-        how: what `ztensor.convert` takes, but for what `converting` returns.
+        terminal: prints the report.
+        file: the input.
+        output: the new file.
+        options: the verb's options.
+        how: arguments of `ztensor.convert` that `converting` does not return.
 
     Returns:
-        The same as JSON.
+        The report as JSON.
 
     Raises:
-        ZTensorError: it cannot be done; both files are as they were.
+        ZTensorError: the conversion failed; neither file is changed.
     """
     quiet_library()
     if options.delete_input:
@@ -69,13 +69,13 @@ def convert_several(
     options: Namespace,
     how: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
-    """Write files as others in a folder, and tell of each what was done when it is.
+    """Convert files into a folder, and print a report for each.
 
     Returns:
-        The same as JSON, in the order of the files.
+        The reports as JSON, in the order of the files.
 
     Raises:
-        ZTensorError: it cannot be begun.
+        ZTensorError: the work cannot be started.
     """
     quiet_library()
     if options.delete_input:
@@ -83,7 +83,7 @@ def convert_several(
             _require_deletable(file, options)
     how = {**how, **converting(options), "to": how["to"] or "zt", "overwrite": options.force}
 
-    def told(
+    def reported(
         file: str, report: ztensor.converting.ConversionReport | ZTensorError
     ) -> dict[str, Any]:
         if isinstance(report, ZTensorError):
@@ -93,15 +93,15 @@ def convert_several(
 
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
         found = ztensor.fleet.convert_files(files, folder, progress=progress, **workers, **how)
-        return in_order(files, ((file, told(file, one)) for file, one in found))
+        return in_order(files, ((file, reported(file, report)) for file, report in found))
 
 
 def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> dict[str, Any]:
-    """Rewrite a zTensor file in its place, tell what was done, and return it as JSON.
+    """Rewrite a zTensor file in its place, print the report, and return it as JSON.
 
     Raises:
-        UsageError: an option is given that is for new files.
-        ZTensorError: it cannot be done; the file is as it was.
+        UsageError: an option is for new files only.
+        ZTensorError: the conversion failed; the file is not changed.
     """
     quiet_library()
     if len(options.files) != 1 or options.named_output is not None:
@@ -122,7 +122,7 @@ def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> d
     }
     with terminal.progress(file) as progress:
         report = ztensor.migrate(file, progress=progress, **how)
-    return tell(terminal, file, report, options)
+    return report_conversion(terminal, file, report, options)
 
 
 def _end(
@@ -130,11 +130,11 @@ def _end(
 ) -> dict[str, Any]:
     is_deleted = options.delete_input and not options.dry_run
     deleted = delete(report.inputs) if is_deleted else []
-    return tell(terminal, file, report, options, deleted)
+    return report_conversion(terminal, file, report, options, deleted)
 
 
 def _require_deletable(file: str, options: Namespace) -> None:
-    """Raise where the new file would not hold all of the one that is to be deleted."""
+    """Raise if the new file would not have all contents of a file that is to be deleted."""
     if options.include or options.exclude:
         raise UsageError("--delete-input cannot be combined with --include or --exclude")
     if options.dequantize or options.quantize or options.dtype:
@@ -145,14 +145,14 @@ def _require_deletable(file: str, options: Namespace) -> None:
         raise UsageError("--delete-input needs a file, not standard input")
 
 
-def tell(
+def report_conversion(
     terminal: Terminal,
     file: str,
     report: ztensor.converting.ConversionReport,
     options: Namespace,
     deleted: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Say what a conversion did, or would do, and what is lost by it; return it as JSON."""
+    """Print the report of a conversion or dry run, and return it as JSON."""
     facts = {
         "file": file,
         "output": report.path,
@@ -188,11 +188,11 @@ def tell(
 def loss_rows(
     losses: Sequence[tuple[str, str, str]], *, all_of_them: bool
 ) -> list[tuple[str, str]]:
-    """Return the rows that tell of losses: one for each kind, or one for each of them.
+    """Return the rows of the table of losses: one for each kind, or one for each loss.
 
     Args:
-        losses: of each what lost it, the sentence and the kind.
-        all_of_them: whether each has a row.
+        losses: the object or file, the sentence and the kind of each.
+        all_of_them: whether each loss has a row.
     """
     kinds: dict[object, list[tuple[str, str]]] = {}
     for number, (of, sentence, kind) in enumerate(losses):
@@ -202,7 +202,7 @@ def loss_rows(
         names = list(dict.fromkeys(of for of, _ in alike))
         sentence = alike[0][1]
         if len({one for _, one in alike}) > 1:
-            sentence += f"; and {len(alike) - 1:,} more of the kind, which --losses lists"
+            sentence += f"; and {len(alike) - 1:,} more of the kind; --losses lists all"
         more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
         rows.append((names[0] + more, sentence))
     return rows
@@ -211,8 +211,8 @@ def loss_rows(
 def _show(terminal: Terminal, facts: Mapping[str, Any], *, lists_losses: bool) -> None:
     losses, changed, path = facts["lost"], facts["changed"], facts["output"]
     if losses:
-        told = [(one["object"] or _FILE, one["sentence"], one["kind"]) for one in losses]
-        rows = loss_rows(told, all_of_them=lists_losses)
+        triples = [(one["object"] or _FILE, one["sentence"], one["kind"]) for one in losses]
+        rows = loss_rows(triples, all_of_them=lists_losses)
         terminal.table((Column("lost of"), Column("what")), rows)
     kind = " ".join(filter(None, (facts["format"], facts["version"])))
     sizes = " -> ".join(map(size_text, facts["nbytes"].values()))
@@ -234,7 +234,7 @@ def _show(terminal: Terminal, facts: Mapping[str, Any], *, lists_losses: bool) -
 
 
 def _changed_text(changed: Sequence[Mapping[str, Any]]) -> str:
-    """Return how many objects have other elements, and how far these are off at most."""
+    """Return the number of changed objects and the largest error as a sentence."""
     kinds = ", ".join(dict.fromkeys(one["from"] for one in changed))
     text = f"{count_text(len(changed), 'object')} made {changed[0]['to']}, from {kinds}"
     worst = max(changed, key=lambda one: one["largest_error"])
@@ -244,13 +244,13 @@ def _changed_text(changed: Sequence[Mapping[str, Any]]) -> str:
 
 
 def shards_of(path: str) -> list[str]:
-    """Return the index and the shards that are there of a file's name."""
+    """Return the paths of the index and of existing shards for a file's name."""
     folder, name = os.path.split(path)
     stem, extension = os.path.splitext(name)
     try:
         names = os.listdir(folder or os.curdir)
     except OSError:
-        return []  # what is written there will say so
+        return []  # writing there raises the error
     matches = filter(None, map(ext.ShardSet.match, sorted(names)))
     shards = [one[0] for one in matches if (one["stem"], one["extension"]) == (stem, extension)]
     return [f"{path}.index.json", *(os.path.join(folder, shard) for shard in shards)]
@@ -260,7 +260,7 @@ def delete(paths: Sequence[str]) -> list[str]:
     """Delete files, an index before its shards, and return their paths.
 
     Raises:
-        SourceError: one could not be.
+        SourceError: a file could not be deleted.
     """
     for path in paths:
         try:

@@ -1,4 +1,4 @@
-"""`ztensor rm`: objects out of a file."""
+"""`ztensor rm`: remove objects from a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTIONS = (
         "--include",
         action="append",
         metavar="GLOB",
-        help="Remove objects whose names match, too; may be repeated.",
+        help="Also remove objects whose names match; may be repeated.",
     ),
     EXCLUDE,
     *EDITING,
@@ -33,11 +33,11 @@ OPTIONS = (
 def rm(terminal: Terminal, options: Namespace) -> None:
     """Remove objects.
 
-    Only a new manifest is written: it takes no longer for a large object. Names that begin with a
-    dash come after `--`.
+    Only a new manifest is written, so the size of an object does not matter. Names that begin with
+    a dash come after `--`.
 
     Output:
-      How many were removed; with --dry-run what would be, one to a line.
+      The number of removed objects; with --dry-run their names, one to a line.
 
     JSON:
       As of `ztensor append`.
@@ -51,7 +51,7 @@ def rm(terminal: Terminal, options: Namespace) -> None:
 
     Examples:
       $ ztensor rm model.zt --include 'layers.0.*' --dry-run
-        what a pattern would remove
+        the objects that a pattern would remove
       $ ztensor rm model.zt step
         one object, by its name
     """

@@ -34,7 +34,7 @@ def set_(terminal: Terminal, options: Namespace) -> None:
     Only a new manifest is written.
 
     Output:
-      How many were set and removed; with --dry-run what would be, one to a line.
+      The number of changed attributes; with --dry-run the changes, one to a line.
 
     JSON:
       As of `ztensor append`.
@@ -47,7 +47,7 @@ def set_(terminal: Terminal, options: Namespace) -> None:
 
     Examples:
       $ ztensor set model.zt note='a new text' author=me --remove format --dry-run
-        what would change in the file's own attributes
+        the planned changes of the file's own attributes
       $ ztensor set model.zt 'shape_of_input=[1, 64]' --json-values
         a list, not a text
       $ ztensor set model.zt unit=volt --object step
@@ -93,7 +93,7 @@ def _value_of(key: str, text: str) -> Any:
         value = json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise ArgumentValueError(
-            f"the value of {describe(key)} is no JSON: {error}", found=describe(text)
+            f"the value of {describe(key)} is not JSON: {error}", found=describe(text)
         ) from error
     if value is None:
         raise ArgumentValueError(

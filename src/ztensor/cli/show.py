@@ -1,4 +1,4 @@
-"""`ztensor show`: one object, where its parts lie, and what its values are like."""
+"""`ztensor show`: an object, the places of its components, and a summary of its values."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _VALUE_CHARACTERS = 200
 def show(terminal: Terminal, options: Namespace) -> None:
     """Show one object: its parts, attributes and first values.
 
-    Values are read and decoded in blocks, so an object may be larger than memory. Of a training
-    state, which `ztensor.save_tree` saved, NAME may also be the keys of a value joined by dots, or
-    of a list or dict: then what is in it is shown.
+    Values are read and decoded in blocks, so an object may be larger than memory. In a training
+    state, saved by `ztensor.save_tree`, NAME may also be the path of a value, its keys joined by
+    dots; of a list or dict all items are shown.
 
     Output:
       Name, shape, type, format and size; the place of each component;
@@ -75,13 +75,13 @@ def show(terminal: Terminal, options: Namespace) -> None:
                       null if it does not apply
       error           why the values could not be read
       tree            of a training state, with file and name only: maps paths to
-                      values, a tensor is told by its name
+                      values, and to the names of tensors
 
     Safety:
       It never changes a file. `ztensor verify` checks all digests.
 
     Exit code:
-      0 if everything could be read, 2 if there is no object of that name.
+      0 if everything could be read, 2 if no object has that name.
 
     Examples:
       $ ztensor show model.zt layers.0.weight.fp8
@@ -119,7 +119,7 @@ def show(terminal: Terminal, options: Namespace) -> None:
 
 
 def _of_tree(reader: Reader, path: str) -> dict[str, Any]:
-    """Return the values at or under a path of a training state; empty where there are none."""
+    """Return the values at or under a path of a training state, by path."""
     from ztensor.training.told import told_tree
 
     tree = told_tree(reader)
@@ -127,7 +127,7 @@ def _of_tree(reader: Reader, path: str) -> dict[str, Any]:
         return {}
     try:
         values = tree.values()
-    except ZTensorError:  # then it has none; the error of a missing name says what there is
+    except ZTensorError:  # the error for the missing name follows
         return {}
     return {
         one: as_json(value)
@@ -143,10 +143,10 @@ def _show_tree(terminal: Terminal, values: Mapping[str, Any]) -> None:
 
 
 def describe(reader: Reader, name: str) -> dict[str, Any]:
-    """Return what `show --json` says of an object before its values are read.
+    """Return the entries of `show --json` that need no values.
 
     Raises:
-        ObjectNotFoundError: no object of that name.
+        ObjectNotFoundError: no object has that name.
     """
     found = reader.metadata(name)
     return {

@@ -1,4 +1,4 @@
-"""How values read: for people, where no file may steer the terminal, and as strict JSON."""
+"""Values as text for people, and as strict JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 count_text = counted
 element_text = shared.element_text
-_ITEMS = 8  # of a longer list; --json has all
+_ITEMS = 8  # items shown of a longer list
 shape_text, size_text, visible = shared.shape_text, shared.size_text, shared.visible
 
 
 def cut(text: str, limit: int) -> str:
-    """Return at most `limit` characters of a text, and how long it was where that is less."""
+    """Return at most `limit` characters of a text; a cut text ends with its length."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text):,} characters)"
 
 
@@ -34,7 +34,7 @@ def parameters_text(count: int) -> str:
     """
     if count < 1000:
         return f"{count} parameter{'' if count == 1 else 's'}"
-    if count >= 10**18:  # what claims more is no model
+    if count >= 10**18:  # only a wrong shape claims more
         return "over 1,000,000 T parameters"
     amount, unit = count / 1000, "k"
     for larger in "MBT":
@@ -45,17 +45,17 @@ def parameters_text(count: int) -> str:
 
 
 def named_text(names: Sequence[str]) -> str:
-    """Return how many objects there are, and the first names."""
+    """Return the number of objects and the first names."""
     return counted(len(names), "object", names, cut=60)
 
 
 def as_json(value: object) -> Any:
-    """Return what `json.dumps` takes and any JSON parser reads, without a loss.
+    """Return a value as strict JSON that keeps all of it.
 
-    What JSON lacks is a map with one key that begins with `$`: `$bytes` (hexadecimal), `$float`
-    (`nan`, `inf`, `-inf`), `$tag` (number and value), `$simple`, `$undefined`, `$int` (of more
-    digits than parsers read, hexadecimal), and `$map` (pairs) for a map with keys that are no
-    text or begin with `$` themselves.
+    A value that JSON lacks becomes a map with one key that begins with `$`: `$bytes` (hexadecimal),
+    `$float` (`nan`, `inf`, `-inf`), `$tag` (number and value), `$simple`, `$undefined`, `$int` (too
+    large for parsers, hexadecimal), and `$map` (pairs) for a map with keys that are not text or
+    begin with `$`.
     """
     match value:
         case bytes():
@@ -84,19 +84,19 @@ def as_json(value: object) -> Any:
             return {key: as_json(item) for key, item in value.items()}
         case list() | tuple():
             return [as_json(item) for item in value]
-    return visible(str(value))  # nothing a file can hold, or what stands for it
+    return visible(str(value))  # a type, or a value no file can hold
 
 
 def value_text(value: object, limit: int) -> str:
     """Return a value of a saved tree for people: on one line, cut; a tensor by its name."""
-    told = as_json(value)
-    if isinstance(told, str) and not isinstance(value, str):  # it stands for what it says
-        return cut(told, limit)
-    return json_text(told, limit)
+    spelled = as_json(value)
+    if isinstance(spelled, str) and not isinstance(value, str):  # the name of a type or tensor
+        return cut(spelled, limit)
+    return json_text(spelled, limit)
 
 
 def listed_text(value: object, limit: int) -> str:
-    """Return what `as_json` gave for people as `json_text` does, of a long list the first items."""
+    """Return a result of `as_json` as `json_text` does; a long list is cut to its first items."""
     if not isinstance(value, list) or len(value) <= _ITEMS:
         return json_text(value, limit)
     first = json_text(value[:_ITEMS], sys.maxsize)[:-1]
@@ -104,5 +104,5 @@ def listed_text(value: object, limit: int) -> str:
 
 
 def json_text(value: object, limit: int) -> str:
-    """Return what `as_json` gave for people: on one line, letters as they are, cut."""
+    """Return a result of `as_json` as one line of text, cut to `limit` characters."""
     return cut(visible(json.dumps(value, ensure_ascii=False)), limit)

@@ -1,4 +1,4 @@
-"""`ztensor split`: one file in shards with an index, as model hubs keep large checkpoints."""
+"""`ztensor split`: a file as shards with an index, as on model hubs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ OPTIONS = (
     Option(
         "--root",
         is_flag=True,
-        help="Write shards as 2.1 has them: a .zt that names them, and no index.",
+        help="Write shards of 2.1: a root .zt that names them, and no index.",
     ),
     *CHOICE,
     *NEW_FILE,
@@ -61,10 +61,10 @@ def split(terminal: Terminal, options: Namespace) -> None:
     JSON:
       file            the argument
       dry_run         whether nothing was written
-      index           its path, or that of the root
+      index           the path of the index or root
       shards          a list of file, object_count, stored_nbytes, names
-      unrepresented   a list of file, kind, where, count, nbytes: what only FILE
-                      says, and no copy has
+      unrepresented   a list of file, kind, where, count, nbytes: content of FILE
+                      that no copy has
 
     Safety:
       It never changes or deletes FILE, and replaces no file without --force.
@@ -74,7 +74,7 @@ def split(terminal: Terminal, options: Namespace) -> None:
 
     Examples:
       $ ztensor split model.zt --max-shard-size 40kB
-        the shards and what each holds
+        the shards, and the number of objects in each
       $ ztensor split model.zt --to safetensors --max-shard-size 40kB --into hub
         as model hubs have them, in a new folder
       $ ztensor ls model.zt.index.json --include '*.weight'

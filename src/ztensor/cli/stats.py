@@ -1,4 +1,4 @@
-"""`ztensor stats`: what the values of objects are like, and whether there is a NaN among them."""
+"""`ztensor stats`: statistics of values, and a check for NaN and infinity."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTIONS = (
     Option(
         "--check",
         is_flag=True,
-        help="Exit with 1 if there is a NaN or infinity, and name the objects.",
+        help="Exit with 1 if a value is NaN or infinite, and name the objects.",
     ),
     *JOBS,
 )
@@ -76,8 +76,8 @@ def stats(terminal: Terminal, options: Namespace) -> None:
       It never changes a file.
 
     Exit code:
-      0 if everything could be read; 1 with --check if there is a NaN or
-      infinity; 2 if a pattern matches nothing.
+      0 if everything could be read; 1 with --check if a value is NaN or infinite;
+      2 if a pattern matches nothing.
 
     Examples:
       $ ztensor stats tiny.npz
@@ -96,18 +96,18 @@ def stats(terminal: Terminal, options: Namespace) -> None:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen([reader], options)
             found = ztensor.stats(reader, names, progress=progress, **how)
-        terminal.result(_told(terminal, file, found, shown, check=options.check))
+        terminal.result(_report(terminal, file, found, shown, check=options.check))
         return
     how |= patterns(options)
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
         results = []
         for one, report in ztensor.fleet.stats_files(files, **workers, **how, progress=progress):
             terminal.line(f"{one}:")
-            results.append((one, _told(terminal, str(one), report, shown, check=options.check)))
+            results.append((one, _report(terminal, str(one), report, shown, check=options.check)))
     terminal.result({"files": in_order(files, results)})
 
 
-def _told(
+def _report(
     terminal: Terminal,
     file: str,
     found: ztensor.insight.StatsReport | ZTensorError,
@@ -115,7 +115,7 @@ def _told(
     *,
     check: bool,
 ) -> dict[str, Any]:
-    """Show what was found in a file, and return it as JSON."""
+    """Print the statistics of a file, and return them as JSON."""
     if isinstance(found, ZTensorError):
         terminal.error(found)
         return {"file": file, "error": error_as_json(found)}
@@ -139,7 +139,9 @@ def _shares(text: str) -> tuple[float, ...]:
         return tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError:
         raise ArgumentValueError(
-            "these are no quantiles", expected="numbers such as 0.01,0.5,0.99", found=describe(text)
+            "--quantiles takes numbers from 0 to 1",
+            expected="numbers such as 0.01,0.5,0.99",
+            found=describe(text),
         ) from None
 
 
@@ -176,12 +178,12 @@ def _kind(one: ztensor.insight.TensorStats) -> str:
 
 
 def count_in(terminal: Terminal, count: int) -> str:
-    """Return a count: with commas for people, plain for programs."""
+    """Return a count: with commas on a terminal, else plain."""
     return f"{count:,}" if terminal.interactive else str(count)
 
 
 def number_in(terminal: Terminal, value: float | None) -> str:
-    """Return a number: three digits for people, all of them for programs; `-` for none."""
+    """Return a number: three digits on a terminal, else all; `-` for None."""
     if value is None:
         return "-"
     if not terminal.interactive:
@@ -191,7 +193,7 @@ def number_in(terminal: Terminal, value: float | None) -> str:
 
 def _as_json(one: ztensor.insight.TensorStats) -> dict[str, Any]:
     fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
-    del fields["channels"], fields["sampled"], fields["middle"]  # none was asked for
+    del fields["channels"], fields["sampled"], fields["middle"]  # not computed here
     fields |= {"rms": one.rms, "crest": one.crest}
     fields["quantiles"] = [[share, value] for share, value in one.quantiles.items()]
     if one.histogram is not None:

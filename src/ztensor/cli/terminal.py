@@ -1,7 +1,7 @@
-"""The one place that prints: lines, columns, JSON and progress, each safe to show.
+"""The only module that prints: lines, tables, JSON and progress, all escaped.
 
-Texts are escaped here and not by the verbs, so none can forget it, and what is secret of a URL is
-left out of them. There is no markup and no colour: no escape sequence is ever printed.
+Texts are escaped here and not by the verbs, so no verb can forget it. Secrets in URLs are removed.
+No escape sequence is ever printed: neither markup nor colour.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-# Work that is done sooner shows no bar: it would only flicker.
+# Shorter work shows no bar: it would flicker.
 PATIENCE_SECONDS = 0.3
 # On a terminal longer cells are cut.
 _CELL_CHARACTERS = 300
 # Longer cells do not align others: with one name of megabytes every line would be that long.
 _ALIGNED_CELLS = 80
 _FACT_CHARACTERS = 30
-# A shorter part of a URL is no key, and may be part of a tensor's name.
+# A shorter part of a URL is not a key, and may occur in a tensor's name.
 _SECRET_CHARACTERS = 8
 _NARROWEST_FIRST_COLUMN = 16
 _SEPARATORS = "._/-"  # of words in names: a long one is folded after them
@@ -44,8 +44,7 @@ class Column(NamedTuple):
     Attributes:
         title: the heading.
         numeric: whether cells are aligned to the right.
-        optional: whether the column may be left out on a narrow terminal where all of its cells
-            say the same.
+        optional: whether a narrow terminal may drop the column if all of its cells are equal.
     """
 
     title: str
@@ -54,7 +53,7 @@ class Column(NamedTuple):
 
 
 class Terminal:
-    """Standard output and standard error, as one verb was asked to use them.
+    """Standard output and standard error, as the options of a verb ask.
 
     Args:
         json: results are JSON; nothing else goes to standard output.
@@ -74,7 +73,7 @@ class Terminal:
         self.has_result = False
         self._hidden: dict[str, str] = {}
         for stream in (sys.stdout, sys.stderr):
-            # A terminal that cannot show a letter gets its escape, not an exception.
+            # A letter that the terminal lacks becomes an escape, not an exception.
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
 
@@ -85,11 +84,11 @@ class Terminal:
 
     @property
     def width(self) -> int:
-        """Return the columns of the terminal; `COLUMNS` overrides what it says."""
+        """Return the width of the terminal in columns; `COLUMNS` overrides it."""
         return max(40, shutil.get_terminal_size().columns)
 
     def hide(self, words: Iterable[str]) -> None:
-        """Leave out of all that is printed what is secret of the URLs among words."""
+        """Remove the secrets of URLs in `words` from all output."""
         for word in words:
             secrets = secrets_of(word)
             if secrets:
@@ -99,7 +98,7 @@ class Terminal:
                     self._hidden[secret] = ""
 
     def shown(self, text: str) -> str:
-        """Return a text as it is printed: on one line, harmless to a terminal, without secrets."""
+        """Return a text as it is printed: on one line, escaped, without secrets."""
         for secret, instead in self._hidden.items():
             text = text.replace(secret, instead)
         return visible(text)
@@ -112,7 +111,7 @@ class Terminal:
             self._print([text])
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
-        """Print names and what they are, below one another."""
+        """Print names and values in two columns."""
         limit = _FACT_CHARACTERS if self.interactive else sys.maxsize
         names = [cut(self.shown(name), limit) for name, _ in facts]
         width = min(max(map(_width, names), default=0), _FACT_CHARACTERS)
@@ -124,11 +123,11 @@ class Terminal:
     ) -> list[tuple[str, str]]:
         """Print a table, its columns aligned.
 
-        On a terminal that is too narrow, optional columns that say nothing are left out, and the
-        first column is folded. Elsewhere every cell is whole, and lines are as long as they are.
+        On a terminal that is too narrow, optional columns with equal cells are left out, and the
+        first column is folded. In a pipe nothing is shortened.
 
         Returns:
-            Title and cell of each column that was left out, since all of its cells are alike.
+            Title and cell of each column that was left out.
         """
         if not self.wants_text:
             return []
@@ -158,11 +157,11 @@ class Terminal:
         return left_out[::-1]
 
     def result(self, value: Any) -> None:
-        """Print a verb's result where JSON is wanted; `value` is what `json.dumps` takes."""
+        """Print a verb's result with --json."""
         if self.wants_json:
             self.has_result = True
             layout: dict[str, Any] = {"indent": 2} if self.interactive else {}
-            # Escapes instead of any character but ASCII: those of terminals among them.
+            # ASCII only, so that no escape sequence of a terminal is printed.
             text = json.dumps(value, allow_nan=False, **layout)
             for secret, instead in self._hidden.items():
                 text = text.replace(json.dumps(secret)[1:-1], json.dumps(instead)[1:-1])
@@ -176,14 +175,14 @@ class Terminal:
             self._print([text], sys.stderr)
 
     def problem(self, text: str) -> None:
-        """Print what is wrong: among the results for people, to standard error when quiet."""
+        """Print a problem among the results, or to standard error with --quiet."""
         if self.quiet:
             self._print([text], sys.stderr)
         else:
             self.line(text)
 
     def error(self, error: BaseException, *, details: Sequence[str] = ()) -> None:
-        """Print an error to standard error, and let the exit code say of which family it is."""
+        """Print an error to standard error, and set the exit code of its family."""
         self.fail(code_of(error))
         lines = [f"error: {message_of(error)}", *(f"  {detail}" for detail in details)]
         self._print(lines, sys.stderr)
@@ -194,12 +193,10 @@ class Terminal:
 
     @contextlib.contextmanager
     def progress(self, label: str) -> Iterator[Progress | None]:
-        """Give a function that shows how many bytes of how many are done, and how fast.
+        """Give a function that shows the progress of bytes and their rate, or None.
 
-        Where the work reads or writes behind URLs, it also shows how many requests that took.
-
-        The bar is on standard error and goes away; it is there only on a terminal, and only when
-        the work takes a while.
+        Work on URLs also shows the number of requests. The bar is on standard error and is removed
+        at the end; it appears only on a terminal, and only for longer work.
         """
         if self.quiet or not _is_terminal(sys.stderr):
             yield None
@@ -243,16 +240,16 @@ class Terminal:
         stream.write("".join(f"{self.shown(line)}\n" for line in lines))
 
     def finish(self) -> None:
-        """Hand everything printed to the system, so that a full disk or closed pipe is noticed."""
+        """Flush all output, so that a full disk or closed pipe is noticed."""
         sys.stdout.flush()
         try:
             sys.stderr.flush()
-        except OSError:  # nobody can be told
+        except OSError:  # it cannot be reported
             let_go(sys.stderr)
 
 
 def let_go(stream: IO[str]) -> None:
-    """Point a stream nowhere: Python flushes it once more when it ends."""
+    """Redirect a stream to the null device: Python flushes it again at exit."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -260,7 +257,7 @@ def let_go(stream: IO[str]) -> None:
 
 
 def message_of(error: BaseException) -> str:
-    """Return what a command says of an error: what only code can do is told as such."""
+    """Return the message of an error; advice for code is marked as such."""
     if isinstance(error, ZTensorError):
         advice = f"; in Python, {error.in_python}" if error.in_python else ""
         return f"{error.told()}{advice}"
@@ -275,7 +272,7 @@ def _is_terminal(stream: IO[str] | None) -> bool:
 
 
 def _width(text: str) -> int:
-    """Return how many cells a text takes: wide letters take two, marks none."""
+    """Return the width of a text in cells: two for wide letters, none for marks."""
     if text.isascii():
         return len(text)
     marks = sum(unicodedata.category(character) in ("Mn", "Me") for character in text)
@@ -297,9 +294,9 @@ def _aligned(
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """Return a text in lines of at most `width` cells, those after the first two cells shorter.
+    """Fold a text into lines of at most `width` cells, or `width - 2` from the second on.
 
-    Lines end after a separator of names where one is in their second half.
+    A line ends after a separator of names if its second half has one.
     """
     if _width(text) <= width:
         return [text]

@@ -1,4 +1,4 @@
-"""What every verb does around its work: its input, and how it ends."""
+"""The input files, errors and exit code of any verb."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STDIN = "-"
 
 
 def call(command: Command, words: Sequence[str]) -> ExitCode:
-    """Run a verb; print the error it ends with, and return the code that fits."""
+    """Run a verb, print its error if any, and return the exit code."""
     terminal = Terminal()
     terminal.hide(words)
     try:
@@ -41,20 +41,20 @@ def call(command: Command, words: Sequence[str]) -> ExitCode:
     except OSError as error:
         if not isinstance(error, ZTensorError):
             raise  # of standard output
-        _tell(terminal, error)
-    except Exception as error:  # noqa: BLE001  # a bug: its text may be a stranger's, too
-        _tell(terminal, error)
+        _print_error(terminal, error)
+    except Exception as error:  # noqa: BLE001  # a bug: its text may quote a file, too
+        _print_error(terminal, error)
     terminal.finish()
     return terminal.exit_code
 
 
 def matched(files: list[str]) -> list[str]:
-    """Return files, each pattern replaced by what matches it, in a store or here.
+    """Return files with each pattern replaced by its matches, in a store or on disk.
 
-    Most shells do that with names here, but none with `**` everywhere, and that of Windows never.
+    Most shells expand local patterns, but few expand `**`, and the shell of Windows expands none.
 
     Raises:
-        ZTensorError: a store cannot be asked, or has nothing that matches.
+        ZTensorError: a store fails, or has no match.
     """
     found: list[str] = []
     for file in files:
@@ -72,12 +72,12 @@ def matched(files: list[str]) -> list[str]:
 def in_order(
     files: Sequence[str], found: Iterable[tuple[Any, dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """Return what was found of files in their order, not in that in which they were done."""
+    """Return the reports on files in the order of `files`, not of completion."""
     places = {file: place for place, file in enumerate(files)}
     return [one for _, one in sorted(found, key=lambda pair: places[pair[0]])]
 
 
-def _tell(terminal: Terminal, error: Exception) -> None:
+def _print_error(terminal: Terminal, error: Exception) -> None:
     details = []
     if not isinstance(error, (ZTensorError, MemoryError)):
         details = ["this is a bug in ztensor, please report it with these lines:"]
@@ -88,7 +88,7 @@ def _tell(terminal: Terminal, error: Exception) -> None:
 
 
 def code_without_output(error: OSError) -> ExitCode:
-    """Tell that what was printed could not be handed on, and return the exit code for that."""
+    """Print that standard output failed, and return the exit code for it."""
     let_go(sys.stdout)
     if error.errno == errno.EPIPE or (os.name == "nt" and error.errno == errno.EINVAL):
         return ExitCode.BROKEN_PIPE
@@ -100,15 +100,15 @@ def code_without_output(error: OSError) -> ExitCode:
 
 
 def open_file(file: str) -> Reader:
-    """Open what an argument names.
+    """Open a file of the command line; `-` is standard input.
 
-    Standard input is read in place where it is a file, and into memory where it is a pipe.
+    Standard input is read in place if it is a file, and into memory if it is a pipe.
 
     Raises:
-        ZTensorError: it cannot be opened.
+        ZTensorError: the file cannot be opened.
     """
     if file != STDIN:
-        return ztensor.open(file, mmap=False)  # no view outlives a verb, and no map can be cut
+        return ztensor.open(file, mmap=False)  # a mapped file may be truncated meanwhile
     stream = sys.stdin.buffer
     try:
         return ztensor.open(stream if stream.seekable() else stream.read())
@@ -119,7 +119,7 @@ def open_file(file: str) -> Reader:
 
 
 def error_as_json(error: Exception) -> dict[str, Any]:
-    """Return an error as the JSON of every verb has it."""
+    """Return an error as JSON, the same for every verb."""
     problems = error.problems if isinstance(error, ManifestError) else ()
     reason = error.reason if isinstance(error, ZTensorError) else None
     return {
@@ -131,7 +131,7 @@ def error_as_json(error: Exception) -> dict[str, Any]:
 
 
 def problem_as_json(problem: Any) -> dict[str, Any]:
-    """Return one broken rule as the JSON of every verb has it."""
+    """Return a problem as JSON, the same for every verb."""
     return {
         "reason": problem.reason.value,
         "message": problem.message,

@@ -1,4 +1,4 @@
-"""`ztensor verify`: read every byte of files and list all that is wrong."""
+"""`ztensor verify`: check every byte of files and list all problems."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONS = (
     Option(
         "--deep",
         is_flag=True,
-        help="Also check the digests of whole files that a file of 2.x names.",
+        help="Also check the digests of whole shards that a file of 2.x names.",
     ),
     *JOBS,
 )
@@ -49,7 +49,7 @@ def verify(terminal: Terminal, options: Namespace) -> None:
       One line for each file. `ok`: a digest covers every byte, and all digests
       match. `unchecked`: no damage was found, but some bytes have no digest and
       may have changed; the line says which objects, and why. `DAMAGED`: one line
-      for each problem: the object, the component, what was expected and found,
+      for each problem: the object, the component, the expected and the found value,
       the section of the specification, and in brackets the reason, one of
       `ztensor.Reason`. With --quiet only damaged files, on standard error. If a
       file cannot be opened, its error, and all problems of its manifest.
@@ -75,9 +75,9 @@ def verify(terminal: Terminal, options: Namespace) -> None:
       $ ztensor verify model.zt
         nothing is wrong
       $ ztensor verify model.zt damaged.zt
-        one bit is wrong in the second; exits with 1
+        one bit of the second is wrong; exits with 1
       $ ztensor verify model.zt tiny.npz --jobs 2 --quiet
-        several at a time; what is damaged is told when it is found
+        several at a time; damaged files are printed as they are found
     """
     if jobs.are_asked(options):
         results = _verify_at_once(terminal, options)
@@ -97,7 +97,7 @@ def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, An
     how = {**patterns(options), "deep": options.deep}
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
         found = ztensor.fleet.verify_files(files, **workers, **how, progress=progress)
-        return in_order(files, ((file, _told(terminal, file, one)) for file, one in found))
+        return in_order(files, ((file, _report(terminal, file, one)) for file, one in found))
 
 
 def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str, Any]:
@@ -107,11 +107,11 @@ def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str,
             names = chosen_or_all([reader], options)
             report = reader.verify(names, deep=options.deep, progress=progress)
     except ZTensorError as error:
-        return _told(terminal, file, error)
-    return _told(terminal, file, report, time.monotonic() - begin)
+        return _report(terminal, file, error)
+    return _report(terminal, file, report, time.monotonic() - begin)
 
 
-def _told(
+def _report(
     terminal: Terminal,
     file: str,
     report: ztensor.io.VerifyReport | ZTensorError,
@@ -158,7 +158,7 @@ def _show_report(
     for name, why in report.unchecked.items():
         whys.setdefault(why, []).append(name)
     for why, names in whys.items():
-        terminal.line(f"  under no digest: {named_text(names)}: {why}")
+        terminal.line(f"  not verified: {named_text(names)}: {why}")
     for problem in report.unsupported:
         terminal.line(f"  not checked in full: {_sentence(problem)}")
 

@@ -1,4 +1,4 @@
-"""`ztensor view`: the page of a model from this machine, computed as it is looked at."""
+"""`ztensor view`: serve the page of a model to this machine, computed on demand."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ OPTIONS = (
     Option(
         "--browser",
         is_switch=True,
-        help="Open a browser, or only say where.",
+        help="Open a browser, or only print the address.",
     ),
-    Option("--keep", is_flag=True, help="Stay when the page was closed; end by Ctrl-C."),
-    Option("--seconds", metavar="S", type=float, help="End after so long at the latest."),
+    Option("--keep", is_flag=True, help="Keep serving when the page was closed; end by Ctrl-C."),
+    Option("--seconds", metavar="S", type=float, help="End after this time at the latest."),
 )
 
 
 def view(terminal: Terminal, options: Namespace) -> None:
-    """Look at a model in the browser, computed as it is looked at.
+    """Look at a model in the browser, computed on demand.
 
-    The page is that of `ztensor report`, and it is there at once whatever the size: only what a
-    file says of itself is read. Numbers, histogram and map of a tensor are computed when it is
-    chosen, and no further when another one is; so are any slice of it and its singular values.
-    Findings and the colours of layers need all values, and have a button.
+    The page is the same as of `ztensor report`, and opens at once for any size: only manifests are
+    read. Numbers, histogram and map of a tensor are computed when it is chosen, and abandoned when
+    another one is; so are any slice of it and its singular values. Findings and the colours of
+    layers need all values, and have a button.
 
-    The page is served to this machine alone, at an address that nobody can guess. It ends 30
+    The page is served to this machine only, at an address that cannot be guessed. It ends 30
     seconds after the page was closed. On another machine: --no-browser, and
     `ssh -L PORT:127.0.0.1:PORT`.
 
@@ -53,25 +53,25 @@ def view(terminal: Terminal, options: Namespace) -> None:
       The address.
 
     JSON:
-      url             the address of the page, once it can be opened
+      url             the address of the page
 
     Safety:
-      It never changes a file. Nothing in a model can run in the page, and no
-      other page, user or machine can ask it. A file that changes meanwhile is
-      said, not mixed.
+      It never changes a file. Nothing in a model can run in the page, and no other
+      page, user or machine gets answers. If a file changes meanwhile, the page
+      says so.
 
     Exit code:
-      0 if the page was left, or Ctrl-C pressed.
+      0 if the page was closed, or Ctrl-C pressed.
 
     Examples:
       $ ztensor view model.zt --no-browser --seconds 0.1
-        say where the page is; without these options it opens, and stays
+        print the address; without these options the page opens, and stays
       $ ztensor view model.zt changed.zt --no-browser --seconds 0.1
         two models beside each other
     """
     file, other = options.file, options.other
     if STDIN in (file, other):
-        raise ArgumentValueError("a model to look at is a file, not standard input")
+        raise ArgumentValueError("view needs a file, not standard input")
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(open_file(file))
         second = None if other is None else stack.enter_context(open_file(other))
@@ -92,7 +92,7 @@ def view(terminal: Terminal, options: Namespace) -> None:
 
 @contextlib.contextmanager
 def _browser(url: str) -> Iterator[None]:
-    """Open the page. The token is in no list of processes: a file only we can read leads there."""
+    """Open the page through a private file, so that no list of processes shows the token."""
     import tempfile
     import webbrowser
 

@@ -93,7 +93,7 @@ def test_prune_keeps_what_rules_say_and_the_newest_that_is_right(run: Run, folde
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("prune",), "what stays"),
+        (("prune",), "needs a rule"),
         (("ls", "--keep", "1"), "for prune"),
         (("verify", "--dry-run"), "for prune"),
         (("prune", "--keep", "0"), "keep"),

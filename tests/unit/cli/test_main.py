@@ -121,7 +121,7 @@ except SystemExit as end:
         (("ls", "--sumary", "x"), "did you mean --summary?"),
         (("ls", "x", "--sort", "y"), "choose from"),
         (("ls",), "required: FILE"),
-        (("info", "x", "y"), "no place for 'y'"),
+        (("info", "x", "y"), "unexpected argument 'y'"),
         (("show", "x", "y", "--value"), "did you mean --values?"),
         (("plot", "x", "--height", "0"), "'0' is not from 1 to 100"),
         (("verify", "x", "--jobs", "two"), "'two' is not a whole number"),

@@ -135,7 +135,7 @@ def test_no_digests_is_not_ok(run: Run, hostile: Path, tmp_path: Path) -> None:
     ended = run("verify", path)
     assert ended.code == ExitCode.OK
     assert f"{path}: unchecked" in ended.out
-    assert "under no digest: 1 object ('w'): it has no digest" in ended.out
+    assert "not verified: 1 object ('w'): it has no digest" in ended.out
     assert run("verify", path, "--require-digests").code == ExitCode.UNCHECKED
     found = run("verify", path, "--json", "--require-digests")
     assert found.code == ExitCode.UNCHECKED
