@@ -1,14 +1,16 @@
-"""The arithmetic of group quantization: small integers packed in words, and back to floats.
+"""Group quantization: small integers packed in words, and back to floats.
 
-Read `scheme.py` (every convention, and the sizes that follow from it), then
-
-- `namespace.py` (what is asked of an array library), `unpacking.py` (words to integers) and
-  `dequantizing.py` (integers to floats), written once for NumPy and PyTorch;
-- `quantizing.py` (floats to groups) and `recipes.py` (floats to what named formats store);
-- `checkpoints.py` (tensors of GPTQ, AWQ and other checkpoints to objects) and `floats.py` (objects
-  of a file to floats, a piece at a time);
-- the layouts: `groups.py` (`quantized_group`), `group_profiles.py` (those of 2.x) and
-  `gguf_blocks.py` (those of ggml, by `gguf_decoding.py` and `gguf_grids.py`).
+| module | content |
+| --- | --- |
+| `scheme.py` | every convention as an attribute, and the shapes of components |
+| `namespace.py` | operations that an array library must offer |
+| `unpacking.py`, `dequantizing.py` | words to integers to floats, for NumPy and PyTorch |
+| `quantizing.py`, `recipes.py` | floats to groups, and to named formats |
+| `checkpoints.py` | tensors of GPTQ, AWQ and other checkpoints to objects |
+| `floats.py` | objects of a file to floats, in blocks of bounded size |
+| `groups.py` | the layout `quantized_group` |
+| `group_profiles.py` | the layouts of 2.x |
+| `gguf_blocks.py` | the layouts of ggml, with `gguf_decoding.py` and `gguf_grids.py` |
 
 `docs/guides/quantized.md` is the page about the conventions.
 """

@@ -1,7 +1,7 @@
-"""Quantized weights as published checkpoints hold them, seen as `quantized_group` objects.
+"""Quantized weights of published checkpoints as `quantized_group` objects.
 
-Nothing is computed: the tensors of a checkpoint become components as they are, and what their
-project's code knows about them becomes attributes. `docs/guides/quantized.md` has the tables.
+Nothing is computed: the tensors of a checkpoint become components as they are, and the conventions
+of the project's code become attributes. `docs/guides/quantized.md` has the tables.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _layer(
     bits: int = 4,
     group_size: int | None = None,
 ) -> View:
-    """Return the object of a layer whose rows are grouped; `own`: further attributes."""
+    """Return the object of a layer with grouped rows; `own`: further attributes."""
     for name, array in (("qweight", qweight), ("qzeros", qzeros), ("scales", scales)):
         if array.ndim != 2:
             raise ArgumentValueError(
@@ -181,7 +181,7 @@ def _symmetric(
     arrays: Mapping[str, Array],
     **own: object,
 ) -> View:
-    """Return an object in blocks along the later dimensions, whose zero point is 0.
+    """Return an object with blocks along the later dimensions and the zero point 0.
 
     Args:
         packed: the codes; 4-bit pairs unless `own` says otherwise.
@@ -222,7 +222,7 @@ def _group_size(given: int | None, length: int, groups: int) -> int:
         return -1
     if length % groups:
         raise ArgumentValueError(
-            "the scales do not tell how long a group is",
+            "the count of scales does not determine the group size",
             expected="group_size=",
             found=f"{groups} groups of {length} rows",
         )
@@ -241,7 +241,7 @@ def _require_integer(name: str, value: int, low: int, high: int) -> None:
 def _fitting(
     shape: tuple[int, ...], arrays: Mapping[str, Array], attributes: Mapping[str, object]
 ) -> View:
-    """Return an object whose components fit its attributes.
+    """Return an object after comparing its components with its attributes.
 
     Raises:
         ArgumentValueError: they do not.

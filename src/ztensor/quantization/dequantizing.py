@@ -1,8 +1,8 @@
 """Packed integers to floats, in any array library.
 
-An object is seen as a matrix of K rows and N columns: K is the first dimension of its shape, N
-the product of the others. One element is `(q - zero) * scale`, where `scale` and `zero` are those
-of the element's group: `group_size` neighbours along one axis (`docs/guides/quantized.md`).
+An object is a matrix of K rows and N columns: K is the first dimension of its shape, N the product
+of the others. One element is `(q - zero) * scale`, with the `scale` and `zero` of the element's
+group: `group_size` neighbours along one axis (`docs/guides/quantized.md`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ NUMPY = NumpyNamespace()
 
 # Lines of a tile are contiguous, so they are cut only when very long.
 _LINE = 1 << 15
-# So many scales and zero points are made floats once (8 MiB together), more for each tile anew.
+# Up to this count, scales and zero points are converted once (8 MiB together), else for each tile.
 _WHOLE = 1 << 20
 
 
 def scheme_of(view: View) -> GroupScheme:
-    """Return the scheme an object's attributes describe.
+    """Return the scheme that an object's attributes describe.
 
     Raises:
         LayoutError: a required component is missing, or the attributes do not make a scheme.
@@ -56,12 +56,12 @@ def scheme_of(view: View) -> GroupScheme:
 
 
 def dequantize_view(view: View, *, dtype: DTypeLike = np.float32, xp: Namespace = NUMPY) -> Any:
-    """Return the floats that an object of the layout `quantized_group` stands for.
+    """Dequantize an object of the layout `quantized_group`.
 
     Args:
         view: the object's shape, components and attributes.
         dtype: `float16`, `bfloat16`, `float32` or `float64`.
-        xp: the array library that does the work and holds the result.
+        xp: the array library that computes and holds the result.
 
     Raises:
         LayoutError: attributes or sizes do not make a group quantization.
@@ -78,17 +78,13 @@ def dequantize_view(view: View, *, dtype: DTypeLike = np.float32, xp: Namespace 
 def dequantize_array(
     view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
 ) -> Array:
-    """Return the floats that a `quantized_group` stands for as an array of NumPy, of its shape.
-
-    Raises:
-        LayoutError: as `dequantize_view`, like the others.
-    """
+    """Dequantize an object to a NumPy array of its shape; see `dequantize_view`."""
     dense: Array = dequantize_view(view, dtype=dtype, xp=NumpyNamespace(threads))
     return dense.reshape(view.shape)
 
 
 def integers_of_view(view: View) -> Array:
-    """Return the packed integers of an object of the layout `quantized_group`; see `integers`.
+    """Return the packed integers of a `quantized_group` object; see `integers`.
 
     Raises:
         LayoutError: attributes or sizes do not make a group quantization.
@@ -112,7 +108,7 @@ def dequantize(
     dtype: DTypeLike = np.float32,
     xp: Namespace = NUMPY,
 ) -> Any:
-    """Return the floats that packed integers, scales and zero points stand for.
+    """Return the floats of packed integers, scales and zero points.
 
     Each element is `(q - zero) * scale`, computed in float32 (in float64 when that is asked for),
     with infinities and NaN as IEEE 754 has them. The components may have any shape of the right
@@ -126,10 +122,10 @@ def dequantize(
         zeros: one float or integer per group and line, or a single one, or words of packed
             integers.
         g_idx: for each row (column, where `group_axis` is 1) the number of its group.
-        codebook: what each integer stands for, where the scheme's element is `codebook`.
+        codebook: (2^bits,) the value of each integer, if the scheme's element is `codebook`.
         global_scale: one float that every scale is multiplied by.
         dtype: `float16`, `bfloat16`, `float32` or `float64`.
-        xp: the array library that does the work and holds the result.
+        xp: the array library that computes and holds the result.
 
     Returns:
         A new row-major array of `shape`. Other memory: some 10 MiB, whatever the size.
@@ -140,10 +136,10 @@ def dequantize(
         ArgumentValueError: another `dtype`.
     """
     target = float_dtype(dtype)
-    given = (packed, scales, zeros, g_idx, codebook, global_scale)
+    arrays = (packed, scales, zeros, g_idx, codebook, global_scale)
     components = {
         role: array
-        for role, array in zip((*REQUIRED, *OPTIONAL), given, strict=True)
+        for role, array in zip((*REQUIRED, *OPTIONAL), arrays, strict=True)
         if array is not None
     }
     require_fit(scheme, shape, components)
@@ -155,8 +151,8 @@ def dequantize(
         try:
             xp.each(work.fill, work.tiles)
         finally:
-            # Its functions refer to it, and it to the result, which would live until the collector
-            # of cycles comes: one tensor after the other, as long as there is memory.
+            # It is in a reference cycle with its closures, and refers to the result: without this
+            # a loop over many tensors would hold them all until the garbage collector runs.
             vars(work).clear()
     return result
 
@@ -170,7 +166,7 @@ def integers(
         scheme: the object's scheme.
         shape: the object's shape, `(K, ...)`.
         packed: words of the scheme's container.
-        xp: the array library that does the work and holds the result.
+        xp: the array library that computes and holds the result.
 
     Returns:
         A new row-major array of `shape`. Other memory: a few MiB, whatever the size.
@@ -190,17 +186,17 @@ def integers(
             place = matrix[rows, columns]
             _integers(xp, scheme, words, scheme.pack_axis, rows, columns, place)
 
-        size = 4 * xp.tile  # bytes are small: more of them lie in the cache
-        height, width = _tile_shape(matrix.shape, 1, size, turned=False)
+        size = 4 * xp.tile  # of bytes, more fit the cache
+        height, width = _tile_shape(matrix.shape, 1, size, is_transposed=False)
         xp.each(fill, list(_tiles(matrix.shape, height, height, width)))
     return result
 
 
 def require_fit(scheme: GroupScheme, shape: Sequence[int], components: Mapping[str, Array]) -> None:
-    """Raise unless components are of the types and sizes that a scheme and a shape ask for.
+    """Raise unless components have the types and sizes of a scheme and a shape.
 
     Raises:
-        LayoutError: one is not, or is missing, or `g_idx` names no group.
+        LayoutError: a component is wrong or missing, or an index of `g_idx` is out of range.
     """
     require_sizes(
         scheme,
@@ -223,10 +219,10 @@ def require_fit(scheme: GroupScheme, shape: Sequence[int], components: Mapping[s
 
 
 class _Work:
-    """Components laid out for the arithmetic, and the arithmetic for one tile of the result.
+    """Components as the arithmetic needs them, and the arithmetic for one tile of the result.
 
-    Tiles, scales and zero points have the grouped axis first: they are turned where it is the
-    second, which moves nothing.
+    Tiles, scales and zero points have the grouped axis first. If it is the second, they are
+    transposed views.
     """
 
     def __init__(
@@ -240,7 +236,7 @@ class _Work:
     ) -> None:
         self.xp, self.scheme, self.out, self.target = xp, scheme, out, target
         self.compute = "float64" if target == "float64" else "float32"
-        self.turned = scheme.group_axis == 1
+        self.is_transposed = scheme.group_axis == 1
         self.group = scheme.group_length(shape)
         shapes = scheme.shapes(shape, components["zeros"].dtype)
         matrix, by_group = matrix_shape(shape), shapes["scales"]
@@ -257,8 +253,10 @@ class _Work:
         if "g_idx" in components:
             self.groups_of = xp.asarray(components["g_idx"].reshape(-1).astype(np.int64))
 
-        along, across = matrix[:: -1 if self.turned else 1]
-        height, width = _tile_shape((along, across), self.group, xp.tile, turned=self.turned)
+        along, across = matrix[:: -1 if self.is_transposed else 1]
+        height, width = _tile_shape(
+            (along, across), self.group, xp.tile, is_transposed=self.is_transposed
+        )
         span = self.group if height < self.group else height
         self.tiles = list(_tiles((along, across), span, height, width))
         self.whole: tuple[Any, Any] | None = None
@@ -270,7 +268,7 @@ class _Work:
     # --- Components ---------------------------------------------------------------------------
 
     def _table(self, codebook: Array | None) -> Array | None:
-        """Return what each integer stands for; None where it stands for itself."""
+        """Return the value of each integer, (2^bits,); None if elements are the integers."""
         element = self.scheme.element
         if element == INTEGER:
             return None
@@ -281,7 +279,7 @@ class _Work:
         return table
 
     def _byte_table(self, table: Array) -> Any:
-        """Return what all integers of a byte stand for, at once; None where bytes are no blocks."""
+        """Return the values in each byte, (256, count); None if a block is not one byte."""
         scheme = self.scheme
         count, is_byte = scheme.packing.count, scheme.packing.width * scheme.packing.words == 8
         if not is_byte or scheme.pack_axis != 1 or not 1 < count < 8:
@@ -291,7 +289,7 @@ class _Work:
         return self.xp.asarray(table[codes].reshape(256, count))
 
     def _floats(self, array: Array) -> Callable[[Any, slice], Any]:
-        """Return what reads the floats for some groups (a slice, or numbers) and lines."""
+        """Return a function from groups (a slice or indices) and lines to their floats."""
         table = None
         if array.itemsize == 1 and array.dtype.kind not in "iu":  # fp8: not all libraries have it
             codes = np.arange(256, dtype=np.uint8).view(array.dtype)
@@ -302,31 +300,31 @@ class _Work:
         else:
             array = array.astype(array.dtype.newbyteorder("="), copy=False)
         stored = self.xp.asarray(array)
-        if self.turned:
+        if self.is_transposed:
             return lambda groups, lines: self._converted(stored[lines, groups], table)
         return lambda groups, lines: self._converted(stored[groups, lines], table)
 
     def _converted(self, stored: Any, table: Any = None) -> Any:
-        """Return numbers as floats that lie in memory as they did, turned."""
+        """Return numbers as floats in the same memory order, with the grouped axis first."""
         floats = self.xp.empty(tuple(stored.shape), self.compute)
         if table is None:
             floats[...] = stored
         else:
             self.xp.lookup(table, stored, floats)
-        return floats.T if self.turned else floats
+        return floats.T if self.is_transposed else floats
 
     def _number(self, array: Array | None, missing: float) -> float:
         return missing if array is None else float(array.reshape(-1).astype(self.compute)[0])
 
     def _zeros(self, zeros: Array) -> float | Callable[[Any, slice], Any]:
-        """Return the one zero point of all groups, or what reads those of some."""
+        """Return the shared zero point, or a function from groups and lines to zero points."""
         scheme, is_integer = self.scheme, zeros.dtype.kind in "iu"
         offset = scheme.zero_offset if is_integer else 0
         if scheme.has_packed_zeros(zeros.dtype):
             words = self.xp.asarray(words_of(zeros))
 
             def unpacked(groups: Any, lines: slice) -> Any:
-                place = (lines, groups) if self.turned else (groups, lines)
+                place = (lines, groups) if self.is_transposed else (groups, lines)
                 axis = 1 - scheme.group_axis
                 codes = _integers(self.xp, scheme, words, axis, *place, offset=offset)
                 return self._converted(codes)
@@ -340,7 +338,7 @@ class _Work:
         return (lambda groups, lines: read(groups, lines) + offset) if offset else read
 
     def _constants(self, groups: Any, lines: slice) -> tuple[Any, Any]:
-        """Return zero points (None where none are to be subtracted) and scales as floats."""
+        """Return zero points (None if a shared one was subtracted already) and scales."""
         if self.whole is not None:
             zero, scale = self.whole
             return None if zero is None else zero[groups, lines], scale[groups, lines]
@@ -352,14 +350,14 @@ class _Work:
     # --- Tiles --------------------------------------------------------------------------------
 
     def fill(self, along: slice, across: slice) -> None:
-        """Write one tile of the result: a part of the grouped axis, and one of the other."""
+        """Write one tile of the result: slices of the grouped axis and of the other."""
         xp = self.xp
-        rows, columns = (across, along) if self.turned else (along, across)
+        rows, columns = (across, along) if self.is_transposed else (along, across)
         place = self.out[rows, columns]
         is_result = self.target == self.compute
         tile = place if is_result else xp.scratch(tuple(place.shape), self.compute)
         self._fill_elements(tile, rows, columns)
-        self._apply_constants(tile.T if self.turned else tile, along, across)
+        self._apply_constants(tile.T if self.is_transposed else tile, along, across)
         if not is_result:
             place[...] = tile
 
@@ -386,11 +384,11 @@ class _Work:
             return
         groups = slice(along.start // self.group, -(-along.stop // self.group))
         zero, scale = self._constants(groups, across)
-        for part, of in group_cubes(tile, self.group):
-            cube = part  # changed in place
+        for view, numbers in group_cubes(tile, self.group):
+            cube = view  # changed in place
             if zero is not None:
-                cube -= zero[of, None]
-            cube *= scale[of, None]
+                cube -= zero[numbers, None]
+            cube *= scale[numbers, None]
 
 
 def _integers(
@@ -404,7 +402,7 @@ def _integers(
     *,
     offset: int = 0,
 ) -> Any:
-    """Return the integers of a part of the matrix, in scratch memory unless `out` is given.
+    """Return the integers of a block of the matrix, in scratch memory unless `out` is given.
 
     Args:
         xp: the array library.
@@ -413,7 +411,7 @@ def _integers(
         axis: 0 or 1.
         rows: a slice; numbers too, where `axis` is 1.
         columns: a slice; numbers too, where `axis` is 0.
-        out: where to write them.
+        out: the array to fill.
         offset: added to each integer, modulo 2^bits.
     """
     count, step = scheme.packing.count, scheme.packing.words
@@ -423,7 +421,8 @@ def _integers(
     part = words[rows, blocks] if axis else words[blocks, columns]
     shape = list(part.shape)
     shape[axis] = (last - first) * count
-    # It fits where no block is cut; along rows these must be whole, since pairs are seen as one.
+    # `out` fits if no block of words is cut. Along rows, pairs of bytes are written as one element,
+    # so rows must be whole.
     fits = shape[axis] == span.stop - span.start
     fits = fits and (axis == 0 or part.shape[1] == words.shape[1])
     whole = out if out is not None and fits else xp.scratch(tuple(shape), "uint8")
@@ -431,34 +430,36 @@ def _integers(
     if whole is out:
         return out
     within = slice(span.start - first * count, span.stop - first * count)
-    found = xp.view(whole, "int8") if scheme.signed else whole
-    found = found[:, within] if axis else found[within]
+    codes = xp.view(whole, "int8") if scheme.signed else whole
+    codes = codes[:, within] if axis else codes[within]
     if out is None:
-        return found
-    out[...] = found
+        return codes
+    out[...] = codes
     return out
 
 
-def _tile_shape(shape: tuple[int, int], group: int, size: int, *, turned: bool) -> tuple[int, int]:
-    """Return along the grouped axis, and across it, how much is worked on at once.
+def _tile_shape(
+    shape: tuple[int, int], group: int, size: int, *, is_transposed: bool
+) -> tuple[int, int]:
+    """Return the shape of a tile: along the grouped axis, and across it.
 
-    A tile is whole groups, or part of one group; its lines in memory are as long as can be.
+    A tile is whole groups, or part of one group. Its lines in memory are as long as possible.
 
     Args:
-        shape: along, across.
+        shape: the matrix along and across the grouped axis.
         group: elements of the grouped axis in a group.
-        size: elements a tile should have.
-        turned: the grouped axis is the contiguous one.
+        size: target count of elements.
+        is_transposed: the grouped axis is the contiguous one.
     """
     along, across = shape
-    line = min(along if turned else across, _LINE)
-    height = line if turned else max(1, size // line)
+    line = min(along if is_transposed else across, _LINE)
+    height = line if is_transposed else max(1, size // line)
     height = height // group * group if group <= height else _rounded(height)
-    return height, _rounded(max(1, size // height)) if turned else line
+    return height, _rounded(max(1, size // height)) if is_transposed else line
 
 
 def _rounded(count: int) -> int:
-    """Return at most `count`, such that blocks of words are seldom cut: they hold up to 64."""
+    """Return `count` rounded down so that it seldom cuts blocks of words, which hold up to 64."""
     unit = 64 if count >= 64 else 8 if count >= 8 else 1
     return count // unit * unit
 
@@ -466,7 +467,7 @@ def _rounded(count: int) -> int:
 def _tiles(
     shape: tuple[int, int], span: int, height: int, width: int
 ) -> Iterator[tuple[slice, slice]]:
-    """Yield tiles that cover a matrix; none reaches across a multiple of `span` along it."""
+    """Yield tiles that cover a matrix and end at multiples of `span` along the grouped axis."""
     along, across = shape
     for first in range(0, along, span):
         last = min(first + span, along)
@@ -479,7 +480,7 @@ def _tiles(
 
 
 def group_cubes(matrix: Any, group: int) -> Iterator[tuple[Any, slice]]:
-    """Yield views of shape (groups, rows in a group, columns), and which groups these are.
+    """Yield views of shape (groups, rows in a group, columns), and the slice of their groups.
 
     Whole groups come first, then the short last one.
     """

@@ -1,4 +1,4 @@
-"""The floats that a stored object stands for, a piece at a time, whatever it is quantized by."""
+"""Floats of stored quantized objects of any layout, in blocks of bounded size."""
 
 from __future__ import annotations
 
@@ -15,24 +15,18 @@ from ztensor.typing import Array
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_PIECE = 1 << 20  # floats at a time
+_BLOCK = 1 << 20  # floats at a time
 
 
 def floats_of(
     file: FileObjects, name: str
 ) -> tuple[Callable[[], Iterator[Array]], dict[str, object]] | None:
-    """Return what gives the floats of an object, flat and in order, checked against its digests.
+    """Return a function that yields the floats of an object, and the attributes of those floats.
 
-    Args:
-        file: an open file.
-        name: of the object.
-
-    Returns:
-        That, and those of its attributes that do not say how it is quantized; None where its
-        layout is none of ours.
+    None if the object is not quantized.
 
     Raises:
-        UnsupportedError: this release cannot take blocks of the type apart.
+        UnsupportedError: this release cannot dequantize the object.
     """
     tensor_object = file.object(name)
     layout = LAYOUTS.get(tensor_object.format)
@@ -50,13 +44,8 @@ def floats_of(
 def dequantized(file: FileObjects, name: str, *, threads: int | None = None) -> Iterator[Array]:
     """Yield the floats of a quantized object, flat and in order, as float32 arrays.
 
-    Stored bytes are checked against their digests. Groups that are scattered over all rows are
+    Stored bytes are checked against their digests. An object with scattered groups (`g_idx`) is
     dequantized as a whole.
-
-    Args:
-        file: an open file.
-        name: of the object.
-        threads: as for `Quantized.dequantize`.
 
     Raises:
         FormatError: the stored bytes are damaged.
@@ -64,22 +53,22 @@ def dequantized(file: FileObjects, name: str, *, threads: int | None = None) -> 
         LimitError: a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
-    found = file.object(name)
-    layout = LAYOUTS.get(found.format)
-    is_scattered = "g_idx" in found.components and len(found.shape) > 1
-    if is_scattered or element_count(found.shape) <= _PIECE:
+    tensor_object = file.object(name)
+    layout, shape = LAYOUTS.get(tensor_object.format), tensor_object.shape
+    is_scattered = "g_idx" in tensor_object.components and len(shape) > 1
+    if is_scattered or element_count(shape) <= _BLOCK:
         yield file.tensor(name, copy=True).dequantize(threads=threads).reshape(-1)
-    elif isinstance(layout, GgufBlocks) and len(found.shape) < 2:  # one row of all blocks
+    elif isinstance(layout, GgufBlocks) and len(shape) < 2:  # one row of all blocks
         yield from _blocks(file, name, layout, threads)
     else:
-        yield from _groups(file, name, found, threads)
+        yield from _groups(file, name, tensor_object, threads)
 
 
 def _blocks(
     file: FileObjects, name: str, layout: GgufBlocks, threads: int | None
 ) -> Iterator[Array]:
     kind, rest = layout.block_type, b""
-    step = _PIECE // kind.elements * kind.nbytes
+    step = _BLOCK // kind.elements * kind.nbytes
     for chunk in file.decoded_chunks(name, "data"):
         data = memoryview(rest + bytes(chunk)) if rest else chunk
         end = data.nbytes // kind.nbytes * kind.nbytes
@@ -91,15 +80,16 @@ def _blocks(
 
 
 def _groups(
-    file: FileObjects, name: str, found: TensorObject, threads: int | None
+    file: FileObjects, name: str, tensor_object: TensorObject, threads: int | None
 ) -> Iterator[Array]:
-    _require_digests(file, name, found)  # a part is checked against none
+    _require_digests(file, name, tensor_object)  # slices are not checked
     part: Any = slice_of(file, name, copy=True)
     unit = part.row_unit
-    rows = max(1, _PIECE // element_count(found.shape[1:]) // unit) * unit
-    for start in range(0, found.shape[0], rows):
-        some = part[start : min(start + rows, found.shape[0])]
-        yield some.dequantize(threads=threads).reshape(-1)
+    rows = max(1, _BLOCK // element_count(tensor_object.shape[1:]) // unit) * unit
+    length = tensor_object.shape[0]
+    for start in range(0, length, rows):
+        block = part[start : min(start + rows, length)]
+        yield block.dequantize(threads=threads).reshape(-1)
 
 
 def _require_digests(file: FileObjects, name: str, tensor_object: TensorObject) -> None:
@@ -108,5 +98,5 @@ def _require_digests(file: FileObjects, name: str, tensor_object: TensorObject) 
     for role, component in tensor_object.components.items():
         with file.located(name, role):
             if not file.stored(component).check():
-                for _ in file.decoded_chunks(name, role):  # raises where it covers neither
+                for _ in file.decoded_chunks(name, role):  # raises if it covers neither form
                     pass

@@ -4,7 +4,7 @@
 | --- | --- |
 | `data` | u8: the blocks as a GGUF file has them, row by row |
 
-A block stands for a fixed number of neighbours in a row, so rows are whole blocks. Fields of more
+A block encodes a fixed number of neighbours in a row, so rows are whole blocks. Fields of more
 than one byte are little-endian. Every type ggml has a number for is a layout of its own, so that
 blocks are kept as they are; most can also be dequantized, by `gguf_decoding.py`. No specification
 of zTensor knows these layouts: to other readers they are unknown ones with one component of bytes.
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 SECTION = "GGUF, ggml types"
 
-# Elements worked on at once: the floats and what lies between fit a second level cache.
-_PIECE = 1 << 17
+# Elements decoded at once: floats and intermediate arrays fit a second level cache.
+_TILE = 1 << 17
 
 
 class BlockType(NamedTuple):
     """A quantized type of ggml.
 
     Attributes:
-        name: ggml's, in small letters.
-        number: what a GGUF file has for it.
-        elements: how many a block stands for.
+        name: ggml's name, in lower case.
+        number: the type's number in GGUF files.
+        elements: elements of a block.
         nbytes: bytes of a block.
     """
 
@@ -59,11 +59,11 @@ class BlockType(NamedTuple):
 
     @property
     def layout(self) -> str:
-        """Return the word for the layout of such blocks."""
+        """Return the name of the layout."""
         return f"gguf.{self.name}"
 
     def data_bytes(self, shape: Sequence[int]) -> int | None:
-        """Return the bytes of a tensor, or None where its rows are no whole blocks."""
+        """Return the bytes of a tensor; None if its rows are not whole blocks."""
         blocks, rest = divmod(shape[-1] if shape else 1, self.elements)
         return None if rest else element_count(shape[:-1]) * blocks * self.nbytes
 
@@ -107,7 +107,7 @@ class GgufBlocks(Quantized):
         return self.block_type.data_bytes(tensor_object.shape)
 
     def rows(self, tensor_object: TensorObject, part: Any) -> Rows:
-        """Return what cuts rows out of an object of two axes or more, in any order."""
+        """Return the rows of an object of two axes or more; they can be selected in any order."""
         return BlockRows(tensor_object, part)
 
     def require_valid(self, view: View) -> None:
@@ -127,7 +127,7 @@ class GgufBlocks(Quantized):
     def dequantize(
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
-        """Return the floats that blocks stand for; a new array.
+        """Return the floats of the blocks; a new array.
 
         They are computed in float32, as ggml does, and then converted. See `Quantized`.
         """
@@ -147,7 +147,7 @@ class GgufBlocks(Quantized):
             if floats is not place:
                 place[...] = floats
 
-        step = _PIECE // count
+        step = _TILE // count
         firsts = range(0, len(blocks), step)
         NumpyNamespace(threads).each(
             work, [(slice(first, first + step), slice(None)) for first in firsts]
@@ -160,7 +160,7 @@ class GgufBlocks(Quantized):
         return dict(attributes)
 
     def require_known(self) -> None:
-        """Raise where this release cannot take blocks of the type apart.
+        """Raise unless this release can decode blocks of the type.
 
         Raises:
             UnsupportedError: it cannot.
@@ -242,7 +242,7 @@ GGUF_LAYOUTS: dict[str, GgufBlocks] = {
 
 
 def _decoding() -> Any:
-    """Return the module that takes blocks apart; files of other formats do not load it."""
+    """Return the module that decodes blocks; files of other formats do not load it."""
     from ztensor.quantization import gguf_decoding
 
     return gguf_decoding

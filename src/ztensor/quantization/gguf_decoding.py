@@ -1,8 +1,8 @@
-"""Blocks of ggml's types to floats: what each of their bytes means.
+"""Blocks of ggml's types to floats.
 
-Every type's function takes (blocks, bytes) apart into small integers and what they are scaled by;
-`fill` does the rest. The order of operations is that of ggml and of the package `gguf`, so that
-floats are the same bit for bit. `PARTS` is the table; blocks of a type that is not in it are kept.
+The function of a type splits (blocks, bytes) into small integers, scales and offsets; `fill`
+computes the floats. Operations have the order of ggml and of the package `gguf`, so floats are
+equal bit for bit. `PARTS` is the table; blocks of other types are kept, but not decoded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Parts(NamedTuple):
-    """Some blocks, taken apart: an element is `code * scale`, and perhaps the offset applied.
+    """Blocks split into fields: an element is `code * scale`, then the offset is applied.
 
     Attributes:
         codes: (blocks, elements) 8-bit integers.
@@ -69,7 +69,7 @@ def _less(codes: Array, amount: int) -> Array:
     return codes.view(np.int8)
 
 
-# Four bytes at once, in words: what a shift moves from one byte to the next is masked.
+# Four bytes at once, in words: bits that a shift moves into the next byte are masked.
 _LOW4, _LOW6, _HIGH2 = 0x0F0F0F0F, 0x3F3F3F3F, 0x30303030
 
 
@@ -234,7 +234,7 @@ def _nvfp4(blocks: Array) -> Parts:
 
 # --- Points of a grid, which have 4 or 8 neighbours at once ------------------------------------
 
-# The sign bits of eight neighbours as factors, and the eighth of them, told by the others: an even
+# The sign bits of eight neighbours as factors. The eighth follows from the others: an even
 # number of them is set.
 _SIGNS = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little")
 _SIGN_WORDS = _SIGNS.astype(np.int8).view(np.uint64).reshape(-1)
@@ -325,7 +325,7 @@ def _iq1_s(blocks: Array) -> Parts:
 
 
 def _iq1_m(blocks: Array) -> Parts:
-    # The float16 is in the high nibbles of four words, whose low bits are four scales each.
+    # The float16 is in the high nibbles of four words; their low bits are four scales each.
     parts = _integers(blocks[:, 48:], "<u2")
     nibbles = parts >> 12 << np.array((0, 4, 8, 12), np.uint16)
     half = np.bitwise_or.reduce(nibbles, axis=1).view(np.float16).astype(np.float32)

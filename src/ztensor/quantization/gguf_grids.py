@@ -23,7 +23,7 @@ class Grid(NamedTuple):
     """A set of points.
 
     Attributes:
-        values: what a coordinate may be, rising.
+        values: possible coordinates, ascending.
         width: coordinates of a point.
         members: which points there are.
     """

@@ -8,7 +8,7 @@
 
 Attributes say how codes are packed, and how many elements along `axis` share a scale. Components
 and attributes stay as the file has them. For the arithmetic, `zt.quant_group/1` becomes a
-`GroupScheme` and a matrix whose first or second axis is the grouped one.
+`GroupScheme` and a matrix with the grouped axis first or second.
 """
 
 from __future__ import annotations
@@ -258,12 +258,12 @@ class _Profile(Quantized):
         return {}
 
     def rows(self, tensor_object: TensorObject, part: Any) -> Rows:
-        """Return what cuts rows out of an object."""
+        """Return the rows of an object, which can be selected in whole units."""
         return ProfileRows(tensor_object, part)
 
 
 class ProfileRows(Rows):
-    """Rows of both layouts: they are cut where words and groups end."""
+    """Rows of both layouts; selections end at the ends of words and groups."""
 
     @cached_property
     def _groups(self) -> Groups:
@@ -272,7 +272,7 @@ class ProfileRows(Rows):
 
     @property
     def unit(self) -> int:
-        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        """Return the row unit: selections begin and end at its multiples."""
         row = element_count(self.shape[1:])
         counts = [self._groups.per_word]
         if "zeros" in self.object.components:  # perhaps packed: then whole words of them as well
@@ -281,7 +281,7 @@ class ProfileRows(Rows):
         return math.lcm(*units, self._groups.length if self._groups.axis == 0 else 1)
 
     def cut(self, rows: Indices) -> dict[str, Array]:
-        """Return the components of consecutive rows, which cut nothing in two."""
+        """Return the components of consecutive rows, which cut no word or group."""
         start, stop = whole_units(rows, self.unit, self.shape[0])
         arrays: dict[str, Array] = {}
         for role in self.object.components:
@@ -290,7 +290,7 @@ class ProfileRows(Rows):
                 known = element_count(self.shape) // self._groups.per_word
             part = self.part(role, None if known is None else (known,))
             (count,) = part.shape
-            # Parts lie in the order of rows: each row has its share of all of them.
+            # Components are in the order of rows: each row has an equal share of each.
             arrays[role] = part[start * count // self.shape[0] : stop * count // self.shape[0]]
         return arrays
 
@@ -356,7 +356,7 @@ class QuantGroup(_Profile):
     def dequantize(
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
-        """Return the floats it stands for; a new array. See `Quantized`."""
+        """Return the dequantized floats; a new array. See `Quantized`."""
         groups = self.as_groups(view)
         return dequantize_array(groups, dtype=dtype, threads=threads).reshape(view.shape)
 
@@ -389,7 +389,7 @@ class Mx(_Profile):
     def dequantize(
         self, view: View, *, dtype: DTypeLike = np.float32, threads: int | None = None
     ) -> Array:
-        """Return the floats it stands for, computed in float32; a new array. See `Quantized`."""
+        """Return the dequantized floats, computed in float32; a new array. See `Quantized`."""
         del threads
         target = float_dtype(dtype)
         self.require_valid(view)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class GroupRows(Rows):
-    """Rows of `quantized_group`: they are cut where words and groups of all components end."""
+    """Rows of `quantized_group`; selections end where words and groups of all components end."""
 
     @cached_property
     def _scheme(self) -> GroupScheme:
@@ -45,7 +45,7 @@ class GroupRows(Rows):
 
     @property
     def unit(self) -> int:
-        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        """Return the row unit: selections begin and end at its multiples."""
         scheme = self._scheme
         group = scheme.group_length(self.shape) if scheme.group_axis == 0 else 1
         are_zeros_in_words = self._has_packed_zeros and scheme.group_axis == 1
@@ -53,7 +53,7 @@ class GroupRows(Rows):
         return math.lcm(group, scheme.packing.count if is_in_words else 1)
 
     def cut(self, rows: Indices) -> dict[str, Array]:
-        """Return the components of consecutive rows, which cut nothing in two."""
+        """Return the components of consecutive rows, which cut no word or group."""
         parts, scheme, shape = self._parts, self._scheme, self.shape
         group = scheme.group_length(shape) if scheme.group_axis == 0 else 1
         are_zeros_in_words = self._has_packed_zeros and scheme.group_axis == 1
@@ -83,8 +83,7 @@ class GroupRows(Rows):
         part: Array = g_idx[start:stop]
         if not np.array_equal(part, np.arange(start, stop) // group):
             raise ArgumentValueError(
-                "the rows of a group are scattered, as 'g_idx' says; "
-                "use read(name).dequantize()[rows]",
+                "'g_idx' scatters the rows of groups; use read(name).dequantize()[rows]",
                 component="g_idx",
             )
         shifted: Array = part - part.dtype.type(start // group)
@@ -92,7 +91,7 @@ class GroupRows(Rows):
 
 
 class Groups:
-    """The arithmetic of the layout, as `ztensor.ext.Quantized` has it."""
+    """The arithmetic of the layout: methods of `ztensor.ext.Quantized`."""
 
     dequantize = staticmethod(dequantize_array)
     float_attributes = staticmethod(GroupScheme.other_attributes)

@@ -1,8 +1,8 @@
-"""What the arithmetic asks of an array library, so that it is written once for all of them.
+"""Operations of an array library that the arithmetic needs, which is written once for all.
 
-Beyond the methods of `Namespace` it uses what NumPy arrays and PyTorch tensors write alike:
-arithmetic and shifts with plain numbers, in place too, slices, `reshape`, `.T`, and assignment to
-a part, which converts.
+Besides the methods of `Namespace` it uses operations that NumPy arrays and PyTorch tensors share:
+arithmetic and shifts with Python numbers, also in place, slices, `reshape`, `.T`, and converting
+assignment to a slice.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 
 class Namespace(Protocol):
-    """An array library, and where its arrays lie. `dtype` is always a long name, as `float32`."""
+    """An array library on one device. `dtype` is always a long name such as `float32`."""
 
     @property
     def tile(self) -> int:
-        """Return how many elements to work on at once."""
+        """Return the count of elements in a tile."""
         ...
 
     def asarray(self, array: Array) -> Any:
-        """Return a NumPy array of native integers or floats (bfloat16 too) as one of this library.
+        """Return a NumPy array of native integers or floats (also bfloat16) as one of this library.
 
-        It may share memory with what is given, and is never written to.
+        It may share memory with the argument, and is never written to.
         """
         ...
 
@@ -46,7 +46,7 @@ class Namespace(Protocol):
         ...
 
     def scratch(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Return a row-major array that is of use until the tile at work is done."""
+        """Return a row-major array that is valid until the current tile is done."""
         ...
 
     def view(self, array: Any, dtype: str) -> Any:
@@ -66,26 +66,26 @@ class Namespace(Protocol):
         ...
 
     def lookup(self, table: Any, codes: Any, out: Any) -> None:
-        """Write `table[codes]` to `out`; codes are uint8, and none is beyond the table.
+        """Write `table[codes]` to `out`; codes are uint8 and inside the table.
 
         The table has one axis, or a second that is kept: the last axis of `out`.
         """
         ...
 
     def each(self, work: Callable[[slice, slice], None], tiles: Tiles) -> None:
-        """Do work on every tile, in any order, by as many threads as pay."""
+        """Call `work` for every tile, in any order, from as many threads as pay off."""
         ...
 
 
 class NumpyNamespace:
-    """NumPy, on all cores: its loops let other threads run.
+    """NumPy on several cores: its loops release the interpreter lock.
 
     Args:
-        threads: how many; by default as `ztensor.threads` says.
+        threads: their number; by default as `ztensor.threads` says.
     """
 
-    # A tile of float32, its integers and what lies between them stay in a second level cache;
-    # with smaller ones the calls cost more than the work.
+    # A tile of float32, its integers and intermediate arrays fit a second level cache; for smaller
+    # tiles the calls cost more than the work.
     tile = 1 << 18
 
     def __init__(self, threads: int | None = None) -> None:
@@ -101,17 +101,17 @@ class NumpyNamespace:
         return empty_array(shape, numpy_dtype(dtype))
 
     def scratch(self, shape: tuple[int, ...], dtype: str) -> Array:
-        """Return memory of this thread that is used again for its next tile.
+        """Return memory of this thread that its next tile reuses.
 
-        New memory would be given back to the system after each tile, and zeroed page by page.
+        New memory would be returned to the system after each tile, and zeroed page by page.
         """
-        wanted = np.dtype(dtype)
+        kind = np.dtype(dtype)
         arena, start = getattr(self._own, "arena", None), getattr(self._own, "used", 0)
-        end = start + math.prod(shape) * wanted.itemsize
+        end = start + math.prod(shape) * kind.itemsize
         if arena is None or end > arena.size:
             return self.empty(shape, dtype)
         self._own.used = -(-end // 64) * 64
-        part: Array = arena[start:end].view(wanted).reshape(shape)
+        part: Array = arena[start:end].view(kind).reshape(shape)
         return part
 
     def view(self, array: Array, dtype: str) -> Array:
@@ -137,21 +137,21 @@ class NumpyNamespace:
         np.take(table, indices, axis=0, out=out, mode="clip")  # "raise" would write to a copy
 
     def each(self, work: Callable[[slice, slice], None], tiles: Tiles) -> None:
-        """Do work on every tile; a few tiles are not worth a thread."""
+        """Call `work` for every tile; a few tiles are not worth a thread."""
         count = min(thread_count(self._threads), len(tiles) // 4)
         if count <= 1:
             self._each(work, tiles)
             return
-        crew = Pool(count - 1)
+        pool = Pool(count - 1)
         try:
-            others = [
-                crew.submit(self._each, work, tiles[first::count]) for first in range(1, count)
+            futures = [
+                pool.submit(self._each, work, tiles[first::count]) for first in range(1, count)
             ]
             self._each(work, tiles[::count])
-            for other in others:
-                other.result()
+            for future in futures:
+                future.result()
         finally:
-            crew.close()
+            pool.close()
 
     def _each(self, work: Callable[[slice, slice], None], tiles: Tiles) -> None:
         own = self._own

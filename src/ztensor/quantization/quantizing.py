@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 
-# As many elements at once; lines are contiguous, so they are cut only when very long.
+# Elements of a tile; lines are contiguous, so they are cut only when very long.
 _TILE = 1 << 18
 _LINE = 1 << 15
 
@@ -69,7 +69,7 @@ def quantize(
         symmetric: steps reach as far below zero as above; all zero points are then the same.
         zeros: zero points as `float` (of `scale_dtype`), `packed` like the weights, or `integer`
             (one `int16` each).
-        zero_offset: what a reader adds to zero points stored as integers.
+        zero_offset: added by readers to zero points that are stored as integers.
         scale_dtype: `float16`, `bfloat16`, `float32` or `float64`.
 
     Returns:
@@ -112,7 +112,7 @@ def quantize(
             error.message, expected=error.expected, found=error.found
         ) from error
 
-    # Packed words are filled through views whose first axis is the grouped one, as in dequantize.
+    # Packed words are filled through views with the grouped axis first, as in dequantize.
     def grouped_first(component: Array) -> Array:
         return component.T if group_axis else component
 
@@ -125,7 +125,7 @@ def quantize(
         group = scheme.group_length(shape)
         wide = source.dtype.itemsize * 8 >= 64 or source.dtype.name in ("int32", "uint32")
         compute = np.float64 if wide or scale_type == np.float64 else np.float32
-        with np.errstate(all="ignore"):  # what overflows is looked at and refused
+        with np.errstate(all="ignore"):  # overflow is checked and refused
             scale, point = _steps(scheme, matrix, group, scale_type, symmetric=symmetric)
             grouped_first(stored_scales)[...] = scale
             grouped_first(points)[...] = point
@@ -169,8 +169,8 @@ def _steps(
     """Return each group's scale, of `scale_type`, and zero point; the first axis is grouped."""
     low = np.empty((-(-len(matrix) // group), matrix.shape[1]))
     high = np.empty_like(low)
-    for cube, of in group_cubes(matrix, group):
-        low[of], high[of] = cube.min(axis=1), cube.max(axis=1)
+    for cube, numbers in group_cubes(matrix, group):
+        low[numbers], high[numbers] = cube.min(axis=1), cube.max(axis=1)
     bad = ~(np.isfinite(low) & np.isfinite(high))
     if bad.any():
         raise NotRepresentableError(

@@ -1,8 +1,8 @@
-"""Floats to what a named format stores, by the formulas its project publishes.
+"""Floats to the stored form of named formats, by the formulas that their projects publish.
 
 `gptq` and `awq` are the group rounding of `quantizing.py` in their conventions; their own
 algorithms look at activations. The others divide each block by a scale that follows from its
-largest magnitude, and round to the nearest value a code stands for.
+largest magnitude, and round to the nearest value of a code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def quantize_as(array: ArrayLike, recipe: str | None = None, **options: Any) -> 
 
     Args:
         array: finite numbers, of at least one dimension.
-        recipe: its name; None for `quantize`.
+        recipe: name of the recipe; None calls `quantize`.
         options: keyword arguments of the recipe.
 
     Raises:
@@ -52,7 +52,7 @@ def quantize_as(array: ArrayLike, recipe: str | None = None, **options: Any) -> 
     try:
         inspect.signature(function).bind(array, **options)
     except TypeError as error:
-        raise ArgumentValueError(f"quantizing does not go so: {error}") from error
+        raise ArgumentValueError(f"the recipe does not take this argument: {error}") from error
     view: View = function(array, **options)
     return view._replace(arrays={role: part.reshape(-1) for role, part in view.arrays.items()})
 
@@ -99,7 +99,7 @@ def _mxfp4(array: ArrayLike) -> View:
 
 
 def _nvfp4(array: ArrayLike) -> View:
-    """Blocks of 16 with e4m3 scales, whose own scale maps the largest of them to 448."""
+    """Blocks of 16 with e4m3 scales, and a global scale that maps the largest scale to 448."""
     blocks, shape = _blocks(array, 16)
     largest = _largest(blocks)
     factor = largest.max(initial=0) / np.float32(_FP4_MAX * _E4M3_MAX) or np.float32(1)
@@ -123,12 +123,12 @@ def _blocks(array: ArrayLike, block_size: int) -> tuple[Array, tuple[int, ...]]:
     """Return an array as rows of one block each, and its shape."""
     if type(block_size) is not int or block_size < 2 or block_size % 2:
         raise ArgumentValueError(
-            "blocks are of an even number of elements", found=describe(block_size)
+            "a block must have an even number of elements", found=describe(block_size)
         )
     source = quantizable(array)
     if source.shape[-1] % block_size:
         raise NotRepresentableError(
-            "the last dimension is not made of whole blocks; pad it with zeros",
+            "the last dimension is not a multiple of the block size; pad it with zeros",
             expected=f"a multiple of {block_size}",
             found=str(source.shape[-1]),
         )
@@ -147,13 +147,13 @@ def _largest(blocks: Array) -> Floats:
         NotRepresentableError: one is not finite.
     """
     largest = np.empty(len(blocks), np.float32)
-    with np.errstate(over="ignore"):  # it is looked at below
+    with np.errstate(over="ignore"):  # checked below
         for part in _parts(blocks):
             largest[part] = np.abs(blocks[part].astype(np.float32)).max(axis=1, initial=0)
     bad = np.count_nonzero(~np.isfinite(largest))
     if bad:
         raise NotRepresentableError(
-            "NaN, infinities and what float32 cannot hold cannot be quantized",
+            "NaN, infinities and numbers beyond float32 cannot be quantized",
             expected="finite numbers",
             found=f"others in {bad} of {largest.size} blocks",
         )

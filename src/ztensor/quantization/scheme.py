@@ -1,4 +1,4 @@
-"""How integers are packed and grouped: `GroupScheme`, its attributes, and the sizes that follow.
+"""`GroupScheme`: conventions of packing and grouping, and the shapes of components.
 
 Spec: 1.2 section 3, `quantized_group`. It names three components (`packed_weight`, `scales`,
 `zeros`) and three attributes (`bits`, `group_size`, `packing`), and leaves the rest open. Here
@@ -36,14 +36,14 @@ INTEGER, CODEBOOK = "integer", "codebook"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Packing:
-    """How small integers lie in words: blocks of `words` words hold `count` integers each.
+    """Small integers packed in words: a block of `words` words holds `count` integers.
 
-    Integer number i of a block has its lowest bit at bit `i * bits` of the block, whose words
-    follow one another from low to high. The last block of a line is filled up with zeros.
+    Integer number i of a block has its lowest bit at bit `i * bits` of the block, with words from
+    low to high. The last block of a line is padded with zeros.
 
     Attributes:
         count: integers in a block.
-        container: the words' storage type, such as `i32`; its sign means nothing.
+        container: the words' storage type, such as `i32`; the sign has no meaning.
         words: words in a block; more than one when integers cross from word to word.
     """
 
@@ -53,11 +53,11 @@ class Packing:
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Return the packing that `8_per_i32` or `32_per_3_i32` names.
+        """Return the packing of a name such as `8_per_i32` or `32_per_3_i32`.
 
         Raises:
-            LayoutError: not text.
-            UnsupportedError: a name of another form.
+            LayoutError: the value is not text.
+            UnsupportedError: the name has another form.
         """
         if not isinstance(text, str):
             raise _attribute_error("packing", "a name such as '8_per_i32'", text)
@@ -76,7 +76,7 @@ class Packing:
 
     @classmethod
     def dense(cls, bits: int, container: str) -> Self:
-        """Return the packing that wastes no bit; blocks are as short as that allows."""
+        """Return the packing without unused bits, with the shortest blocks."""
         width = STORAGE_TYPES[container].width * 8
         common = math.gcd(bits, width)
         return cls(width // common, container, bits // common)
@@ -87,7 +87,7 @@ class Packing:
         return STORAGE_TYPES[self.container].width * 8
 
     def word_count(self, length: int) -> int:
-        """Return how many words a line of `length` integers takes."""
+        """Return the words of a line of `length` integers."""
         return -(-length // self.count) * self.words
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class Packing:
         return f"{self.count}_per_{words}{self.container}"
 
 
-# Which element of a word is in its lowest bits, which next, and so on; by the word's count.
+# Elements of a word from its lowest bits up, by the count of elements.
 ORDERS: Mapping[str, Callable[[int], Sequence[int]]] = {
     "sequential": range,
     "reversed": lambda count: range(count)[::-1],
@@ -131,24 +131,24 @@ _RULES: Mapping[str, tuple[str, Callable[[object], bool]]] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GroupScheme:
-    """Every convention needed to make floats of packed integers; checked when made.
+    """Every convention that turns packed integers into floats; validated on construction.
 
     Attributes:
         bits: bits of one integer, 1 to 8.
-        packing: how integers lie in words.
-        group_size: how many neighbours along `group_axis` share a scale and a zero point; -1 is
-            the whole axis. The last group may be short.
+        packing: position of integers in words.
+        group_size: neighbours along `group_axis` that share a scale and a zero point; -1 is the
+            whole axis. The last group may be short.
         pack_axis: axis along which integers share words: 0 (rows) or 1 (columns).
         group_axis: axis along which elements share a scale: 0 or 1.
-        order: which element of a word is in its lowest bits: `sequential`, `reversed` or `awq`.
+        order: order of elements in a word: `sequential`, `reversed` or `awq`.
         signed: integers are in two's complement; so are packed zero points.
         zero_offset: added to zero points stored as integers (1 for GPTQ's first checkpoint
-            format), modulo 2^bits where they are packed; floats are taken as they are.
+            format), modulo 2^bits if they are packed; not to floats.
         zeros_packed: zero points stored as integers are packed like the weights, along the axis
             that is not grouped; otherwise each is an integer of its own.
-        shared_zero: `zeros` is one number, not packed, that holds for all groups.
-        desc_act: groups are not neighbours: the component `g_idx` tells each row's group.
-        element: what an integer stands for: itself (`integer`), an entry of the component
+        shared_zero: `zeros` is one number for all groups, not packed.
+        desc_act: groups are not neighbours: the component `g_idx` has each row's group.
+        element: meaning of an integer: the number (`integer`), an entry of the component
             `codebook`, or the bits of a logical type of that width, such as `f4_e2m1`.
 
     Raises:
@@ -206,33 +206,33 @@ class GroupScheme:
         Raises:
             LayoutError: an attribute is missing, of wrong type or out of range, or the shape has
                 no axis.
-            UnsupportedError: a packing or an order that is not known here.
+            UnsupportedError: the packing, the order or the element is unknown here.
         """
         matrix_shape(shape)
         if attributes is None:
             attributes = {}
         if not isinstance(attributes, Mapping):
             raise _attribute_error("attributes", "a map", attributes)
-        given: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             value = attributes.get(field.name)
             if value is not None:
-                given[field.name] = value
-        require_rule("bits", given.get("bits"))
-        if "packing" in given:
-            given["packing"] = Packing.parse(given["packing"])
+                values[field.name] = value
+        require_rule("bits", values.get("bits"))
+        if "packing" in values:
+            values["packing"] = Packing.parse(values["packing"])
         else:
-            given["packing"] = _default_packing(given["bits"], packed_dtype)
-        return cls(**given)
+            values["packing"] = _default_packing(values["bits"], packed_dtype)
+        return cls(**values)
 
     @classmethod
     def other_attributes(cls, attributes: Mapping[str, object]) -> dict[str, object]:
-        """Return the attributes that no scheme has."""
+        """Return the attributes that are not fields of a scheme."""
         own = {field.name for field in dataclasses.fields(cls)}
         return {name: value for name, value in attributes.items() if name not in own}
 
     def to_attributes(self) -> dict[str, object]:
-        """Return the attributes of an object: the specification's three, then what differs."""
+        """Return the attributes of an object: the specification's three, and non-default ones."""
         attributes: dict[str, object] = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -241,7 +241,7 @@ class GroupScheme:
         return attributes
 
     def group_length(self, shape: Sequence[int]) -> int:
-        """Return how many elements share a scale, except in a short last group; at least 1."""
+        """Return the elements of a group, except of a short last one; at least 1."""
         length = max(1, matrix_shape(shape)[self.group_axis])
         return length if self.group_size == -1 else min(self.group_size, length)
 
@@ -281,7 +281,7 @@ def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
     """Return an object's shape as K rows and N columns.
 
     Raises:
-        LayoutError: it has no dimension.
+        LayoutError: the shape has no dimension.
     """
     if not shape:
         raise LayoutError(
@@ -304,7 +304,7 @@ def _default_packing(bits: int, packed_dtype: np.dtype[Any]) -> Packing:
 
 
 def _float_types(bits: int) -> list[str]:
-    """Return the logical types of floats that take so many bits."""
+    """Return the logical types of floats of this width."""
     return [
         logical.name
         for logical in LOGICAL_TYPES.values()  # open: more may be registered at any time
@@ -316,10 +316,10 @@ def _float_types(bits: int) -> list[str]:
 
 
 def require_rule(name: str, value: object) -> None:
-    """Raise unless a value is one an attribute may have.
+    """Raise unless an attribute may have a value.
 
     Raises:
-        LayoutError: it is not.
+        LayoutError: it may not.
     """
     expected, holds = _RULES[name]
     if not holds(value):
@@ -436,7 +436,7 @@ def _missing(role: str, expected: str) -> LayoutError:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements are real floats, those of ml_dtypes included."""
+    """Return whether elements are real floats, also of ml_dtypes."""
     return dtype.kind == "f" or dtype.name.startswith(("float", "bfloat"))
 
 
@@ -444,16 +444,16 @@ def float_dtype(dtype: DTypeLike) -> np.dtype[Any]:
     """Return a type for scales or results, in native byte order.
 
     Raises:
-        ArgumentValueError: it is none of the four.
+        ArgumentValueError: it is not float16, bfloat16, float32 or float64.
     """
     try:
-        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        target = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
     except (TypeError, ValueError, UnsupportedError):
-        found = None
-    if found is None or found.name not in ("float16", "bfloat16", "float32", "float64"):
+        target = None
+    if target is None or target.name not in ("float16", "bfloat16", "float32", "float64"):
         raise ArgumentValueError(
             "quantized values are floats",
             expected="float16, bfloat16, float32 or float64",
-            found=describe(dtype if found is None else found.name),
+            found=describe(dtype if target is None else target.name),
         )
-    return found.newbyteorder("=")
+    return target.newbyteorder("=")

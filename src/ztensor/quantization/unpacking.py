@@ -1,7 +1,7 @@
 """Words to the small integers packed in them, one byte each, in any array library.
 
-Words of more than a byte come as signed integers, since not every library shifts unsigned ones;
-whatever their sign brings in is masked away.
+Words of more than a byte are signed integers, since not every library shifts unsigned ones; bits
+that the sign extends are masked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def words_of(component: Array) -> Array:
-    """Return words as this module wants them: native, uint8 or wider signed integers."""
+    """Return words in native byte order, as uint8 or wider signed integers."""
     native = component.astype(component.dtype.newbyteorder("="), copy=False)
     return native.view("u1" if native.itemsize == 1 else f"i{native.itemsize}")
 
@@ -34,10 +34,10 @@ def unpack(
     Args:
         xp: the array library.
         scheme: bits, packing, order and sign.
-        words: a matrix as `words_of` gives it, packed along `axis`; its last axis is contiguous.
+        words: a matrix of `words_of`, packed along `axis`; its last axis is contiguous.
         axis: 0 or 1.
-        out: a matrix of uint8, `axis` longer than `words` by what a block holds; its last axis is
-            contiguous. Signed integers are those of int8.
+        out: a matrix of uint8 with an element for each integer of `words`; its last axis is
+            contiguous. Signed integers are written as int8.
         offset: added to each integer, modulo 2^bits.
     """
     bits, width, mask = scheme.bits, scheme.packing.width, (1 << scheme.bits) - 1
@@ -54,12 +54,12 @@ def unpack(
         out &= mask
     if scheme.signed and bits < 8:
         half = 1 << (bits - 1)
-        out ^= half  # with the sign bit turned over, and half less, it is two's complement
+        out ^= half  # inverting the sign bit and subtracting half gives two's complement
         out -= half
 
 
 def _one_by_one(scheme: GroupScheme, words: Any, axis: int, out: Any) -> None:
-    """Write the integers of any packing: first those of each block's lowest place, then on."""
+    """Write the integers of any packing, one place of all blocks after the other."""
     bits, width, mask = scheme.bits, scheme.packing.width, (1 << scheme.bits) - 1
     count, step = scheme.packing.count, scheme.packing.words
     lines, integers = (words.T, out.T) if axis else (words, out)
@@ -70,37 +70,37 @@ def _one_by_one(scheme: GroupScheme, words: Any, axis: int, out: Any) -> None:
             value &= (1 << (width - shift)) - 1
             value |= lines[word + 1 :: step] << (width - shift)
         integers[element::count] = value
-    out &= mask  # of bytes, which costs less than of words
+    out &= mask  # masking bytes costs less than masking words
 
 
 def _in_sequence(xp: Namespace, words: Any, width: int, bits: int, order: str) -> Any:
-    """Return words whose integers lie in sequential order, moved in runs of halving length."""
+    """Return words with integers in sequential order, by swaps of runs of halving length."""
     run = {"sequential": 0, "reversed": width // 2, "awq": width // 4}[order]
     if run < bits:
         return words
     shape, dtype = tuple(words.shape), f"int{width}" if width > 8 else "uint8"
-    found, moved = xp.scratch(shape, dtype), xp.scratch(shape, dtype)
-    found[...] = words
+    ordered, moved = xp.scratch(shape, dtype), xp.scratch(shape, dtype)
+    ordered[...] = words
     while run >= bits:
-        xp.shift_right(found, run, moved)
-        if order == "reversed":  # neighbouring runs change places
+        xp.shift_right(ordered, run, moved)
+        if order == "reversed":  # neighbouring runs are swapped
             low = _every((1 << run) - 1, 2 * run, width)
             moved &= low
-            found &= low
-            found <<= run
-            found |= moved
-        else:  # evens and odds: of four runs the middle ones change places
-            moved ^= found
+            ordered &= low
+            ordered <<= run
+            ordered |= moved
+        else:  # evens and odds: the middle ones of four runs are swapped
+            moved ^= ordered
             moved &= _every(((1 << run) - 1) << run, 4 * run, width)
-            found ^= moved
+            ordered ^= moved
             moved <<= run
-            found ^= moved
+            ordered ^= moved
         run //= 2
-    return found
+    return ordered
 
 
 def _every(mask: int, period: int, width: int) -> int:
-    """Return a mask that repeats in a word."""
+    """Return a mask repeated through a word."""
     return sum(mask << start for start in range(0, width, period))
 
 
@@ -110,7 +110,7 @@ def _halve_rows(xp: Namespace, words: Any, width: int, bits: int, out: Any) -> N
         out[...] = words
     while width > bits:
         high = words
-        if width > 8:  # the halves are narrower words, and what is above them is cut off
+        if width > 8:  # the halves are narrower words: assignment drops the upper bits
             high = xp.scratch(tuple(words.shape), f"int{width}")
             xp.shift_right(words, width // 2, high)
         width //= 2
@@ -143,19 +143,19 @@ def _halve_bytes(xp: Namespace, words: Any, bits: int, out: Any) -> None:
 
 
 def whole_units(rows: Indices, unit: int, length: int) -> tuple[int, int]:
-    """Return the first row and the one behind the last; both must be multiples of `unit`.
+    """Return the half-open range of consecutive rows, in multiples of `unit`.
 
     Args:
-        rows: the indices of some rows.
-        unit: how many rows make a whole.
-        length: of the first axis; rows may also end there.
+        rows: the indices of rows.
+        unit: the row unit.
+        length: length of the first axis; rows may also end there.
 
     Raises:
         ArgumentValueError: rows are not consecutive, or cut a unit in two.
     """
     if not isinstance(rows, range) or (rows.step != 1 and rows[1:]):
         raise ArgumentValueError(
-            "of a quantized object consecutive rows can be selected; for others, "
+            "a quantized object has slices of consecutive rows only; for others, "
             "read(name).dequantize()[rows]",
             expected="an integer, or a slice with step 1",
         )
