@@ -1,344 +1,162 @@
-"""Long runs of rows as columns: the same values, the same table, the same errors as without."""
+"""Long runs of records in `.metadata` are read as columns, with the same result as one by one."""
 
 from __future__ import annotations
 
-import io
 import pickle
 import random
+import re
+import zlib
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.extent import amount
-from tests.tracing import traced
-from ztensor.errors import FormatError, UnsupportedError, ZTensorError
-from ztensor.formats.dcp.metadata import read_table
-from ztensor.formats.dcp.pickles import Block, IrregularError, read_columns
-from ztensor.formats.dcp.vocabulary import VOCABULARY, Record
-from ztensor.formats.pt.pickle_reader import read_pickle
-from ztensor.formats.pt.pickled import Call, Items, Vocabulary
-from ztensor.formats.pt.values import counts
-from ztensor.io.losses import Tally
-from ztensor.limits import DEFAULT_LIMITS, Budget
+import ztensor
+from tests.unit.formats.test_dcp import RECORD
+
+torch = pytest.importorskip("torch")
+from torch.distributed.checkpoint import filesystem, metadata  # noqa: E402
+
+TENSORS, CHUNKS = 3, 40
+NUMBERS = np.arange(TENSORS * CHUNKS * 6, dtype=np.float32).reshape(TENSORS, 2 * CHUNKS, 3)
+with ztensor.open(RECORD) as _reader:
+    FIRST = _reader.location("tensor").offset
 
 
-class Size(tuple[int, ...]):
-    __slots__ = ()
-
-    def __reduce__(self) -> Any:
-        return Size, (tuple(self),)
+def name_of(number: int) -> str:
+    """Return a name; some have letters of two bytes, some are longer than a short text."""
+    return f"layers.{number}.wéight" + "x" * (300 * (number % 3 == 2))
 
 
-class Row:
-    def __init__(self, **fields: object) -> None:
-        vars(self).update(fields)
+def record(numbers: Any) -> bytes:
+    """Return the record of a chunk of (2, 3) numbers."""
+    old, new = RECORD[FIRST : FIRST + 24], numbers.tobytes()
+    sums = [zlib.crc32(data).to_bytes(4, "little") for data in (old, new)]
+    return RECORD.replace(old, new).replace(*sums)
 
 
-class Chunk(Row):
-    pass
-
-
-class Index(Row):
-    def __hash__(self) -> int:
-        return id(self)
-
-
-class Info(Row):
-    pass
-
-
-class Tensor(Row):
-    pass
-
-
-class Properties(Row):
-    pass
-
-
-class Root(Row):
-    pass
-
-
-_KINDS = {
-    Chunk: "ChunkStorageMetadata",
-    Index: "MetadataIndex",
-    Info: "_StorageInfo",
-    Tensor: "TensorStorageMetadata",
-    Properties: "TensorProperties",
-    Root: "Metadata",
-}
-ROWS = Vocabulary(
-    {
-        **VOCABULARY.calls,
-        **{
-            f"{__name__}.{one.__name__}": Call(lambda kind=kind: Record(kind), 0, 0)
-            for one, kind in _KINDS.items()
-        },
-        f"{__name__}.Size": Call(lambda value=(): counts(value, "a size"), 0, 1),
-    },
-    VOCABULARY.persistent,
-)
-
-
-def checkpoint(tensors: int, chunks: int, seed: int = 0) -> Root:
-    """Return what `.metadata` has, in forms that differ from row to row."""
-    draw = random.Random(seed)
-    shared = Size((0, 0))
-    held, places = {}, {}
-    for number in range(tensors):
-        name = f"layers.{number}.wéight" + "x" * (300 * (number % 3 == 2))
-        rank, stride = number % 6, draw.choice([1, 300, 70_000, 1 << 33, 1 << 50])
-        boxes = []
-        for chunk in range(chunks if rank else 1):
-            length = draw.choice([1, 3, 300, 70_000, 1 << 33, 1 << 50])
-            offsets = Size((chunk * stride, *[0] * (rank - 1))[:rank])
-            if rank == 2 and not chunk:
-                offsets = shared
-            sizes = Size([length, *[2] * (rank - 1)][:rank])
-            boxes += [Chunk(offsets=offsets, sizes=sizes) for _ in range(1 + (chunk % 9 == 8))]
-            if chunk % 5 == 4:
-                boxes.append(Chunk(offsets=offsets, sizes=Size([0] * rank)))
-            told = offsets if chunk % 2 else Size(offsets)
-            own = name if chunk % 4 else "".join(name)[:1] + name[1:]
-            path = f"__{chunk % 7}_0.distcp"
-            places[Index(fqn=own, offset=told, index=chunk or None)] = Info(
-                relative_path=path, offset=number * 1000, length=length % 1000
+def checkpoint(**changed: Any) -> metadata.Metadata:
+    """Return what `.metadata` says; one place in the middle of a run may be changed."""
+    shared = torch.Size((0, 0))
+    held: dict[str, Any] = {}
+    places: dict[Any, Any] = {}
+    for number in range(TENSORS):
+        name, boxes = name_of(number), []
+        for chunk in range(CHUNKS):
+            offsets = torch.Size((2 * chunk, 0)) if chunk else shared
+            boxes += [metadata.ChunkStorageMetadata(offsets, torch.Size((2, 3)))] * (
+                1 + (chunk % 9 == 8)  # two processes may have one chunk
             )
-        properties = Properties(dtype=None)  # an unknown type, which is listed
-        held[name] = Tensor(properties=properties, size=Size([9] * rank), chunks=boxes)
-        places[Index(fqn=f"value {number}", offset=None, index=None)] = Info(
-            relative_path="__0_0.distcp", offset=1 << 40, length=number
-        )
-    return Root(state_dict_metadata=held, storage_data=places, planner_data=None)
+            if chunk % 5 == 4:  # and some have nothing of it
+                boxes.append(metadata.ChunkStorageMetadata(offsets, torch.Size((0, 3))))
+            index = {"fqn": name, "offset": torch.Size(offsets), "index": chunk or None}
+            info: dict[str, Any] = {
+                "relative_path": f"{chunk % 3}.distcp",
+                "offset": (number * CHUNKS + chunk) * len(RECORD),
+                "length": len(RECORD),
+            }
+            if (number, chunk) == (1, 20):
+                index |= {key: value for key, value in changed.items() if key in index}
+                info |= {key: value for key, value in changed.items() if key not in index}
+                info["offset"] = info.pop("start", info["offset"])
+            places[metadata.MetadataIndex(**index)] = filesystem._StorageInfo(**info)
+        properties = metadata.TensorProperties(dtype=torch.float32)
+        held[name] = metadata.TensorStorageMetadata(properties, torch.Size((2 * CHUNKS, 3)), boxes)
+    return metadata.Metadata(held, storage_data=places)
 
 
 def pickled(value: object) -> bytes:
-    """Return a pickle in frames so short that they cut many rows."""
-    target = io.BytesIO()
-    pickle._Pickler(target, 4).dump(value)
-    return target.getvalue()
+    """Return a pickle without the frame, whose length would have to be right."""
+    data = pickle.dumps(value, 4)
+    return data[:2] + data[11:]
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let frames be so short that they cut many rows."""
-    monkeypatch.setattr(pickle._Framer, "_FRAME_SIZE_TARGET", 700)  # type: ignore[attr-defined]
+def by_rows(data: bytes) -> bytes:
+    """Return a pickle with one more instruction, for which none of its records is in a column.
+
+    The first value of its memo is put where it is: nothing else may be.
+    """
+    at = data.index(b"\x94") + 1
+    return data[:at] + b"q\0" + data[at:]
 
 
-def records(block: Block) -> list[Record]:
-    """Return the rows of a block one by one."""
-    found = []
-    for row in range(block.count):
-        record = Record(block.kind)
-        flat: list[object] = []
-        for name, column in block.columns.items():
-            flat += name, column[row]
-        record.build(Items(flat))
-        found.append(record)
-    return found
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the files of all chunks: in each are those of the others, too."""
+    made = tmp_path_factory.mktemp("step")
+    for number in range(3):
+        body = b"".join(record(one) for one in NUMBERS.reshape(-1, 2, 3))
+        (made / f"{number}.distcp").write_bytes(body)
+    return made
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """Return a value of a pickle whose `repr` tells all of it, rows one by one."""
-    if depth > 9:
-        return "..."
-    if isinstance(value, Record):
-        return value.kind, plain(value.state, depth + 1)
-    if isinstance(value, list):
-        rows = [records(one) if isinstance(one, Block) else [one] for one in value]
-        return [plain(one, depth + 1) for some in rows for one in some]
-    if isinstance(value, tuple):
-        return tuple(plain(one, depth + 1) for one in value)
-    if isinstance(value, Items):
-        pairs: list[object] = []
-        for key, item in value.pairs:
-            if isinstance(key, Block) and isinstance(item, Block):
-                pairs += zip(records(key), records(item), strict=True)
-            else:
-                pairs.append((key, item))
-        return "Items", [plain(pair, depth + 1) for pair in pairs]
-    return value
-
-
-def blocks(value: Any, depth: int = 0) -> int:
-    """Return how many rows are in columns."""
-    if isinstance(value, Block):
-        return value.count
-    if isinstance(value, Record):
-        value = value.state
-    if isinstance(value, Items):
-        value = [one for pair in value.pairs for one in pair]
-    return (
-        sum(blocks(one, depth + 1) for one in value) if isinstance(value, list) and depth < 9 else 0
-    )
-
-
-def followed(data: bytes, *, by_columns: bool) -> tuple[Any, Any, int]:
-    """Return what a pickle is, what its table is, and how many rows were columns."""
-    budget = Budget(DEFAULT_LIMITS, len(data))
-    found: object = None
+def outcome(folder: Path, data: bytes) -> Any:
+    """Return what a folder with this `.metadata` holds, or the error."""
+    (folder / ".metadata").write_bytes(data)
     try:
-        read = read_columns if by_columns else read_pickle
-        value, end = read(data, ROWS, budget)
-        found = repr(plain(value)), end
-        table = read_table(value, budget, Tally())
-        chunks = table.chunks
-        entries = [
-            table.elements,
-            *(chunks.names, chunks.shapes),
-            [chunks.chunk(row) for row in range(len(chunks))],
-        ]
-        return found, (entries, table.values, table.files), blocks(value)
-    except (IrregularError, FormatError, UnsupportedError) as error:
-        if by_columns:
-            return followed(data, by_columns=False)
-        return found, (type(error), str(error)), 0
-    except ZTensorError as error:
-        return found, (type(error), str(error)), 0
+        with ztensor.open(folder) as reader:
+            return [(name, *read(reader, name)) for name in reader]
+    except ztensor.ZTensorError as error:
+        return type(error), re.sub(r"byte \d+|\d+ bytes", "a place", str(error))
 
 
-@pytest.mark.slow
+def read(reader: ztensor.Reader, name: str) -> tuple[object, ...]:
+    try:
+        return reader.metadata(name).shape, reader[name].tobytes()
+    except ztensor.ZTensorError as error:
+        return type(error), str(error)
+
+
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_columns_are_what_the_rows_are(protocol: int) -> None:
-    held = checkpoint(7, 60)
-    data = pickled(held) if protocol == 4 else pickle.dumps(held, protocol)
-    value, table, count = followed(data, by_columns=True)
-    assert (count > 500) == (protocol > 2), count
-    assert (value, table, 0) == followed(data, by_columns=False)
-    assert len(table[0][1]) == 7
+def test_every_chunk_is_read_from_its_place(folder: Path, protocol: int) -> None:
+    data = pickle.dumps(checkpoint(), protocol) if protocol != 4 else pickled(checkpoint())
+    expected = [
+        (name_of(number), (2 * CHUNKS, 3), one.tobytes()) for number, one in enumerate(NUMBERS)
+    ]
+    assert outcome(folder, data) == expected
+    if protocol == 4:
+        assert outcome(folder, by_rows(data)) == expected
 
 
 EDGES = [0, 1, 255, 256, 65535, 65536, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32]
 EDGES += [(1 << bits) + more for bits in (39, 40, 47, 55, 62) for more in (-1, 0)]
+EDGES += [(1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 80]
+EDGES += [-(1 << bits) for bits in (0, 7, 15, 31, 39, 40, 47, 63)]
+CHANGES: dict[str, dict[str, Any]] = {
+    **{f"start {value}": {"start": value} for value in EDGES},
+    **{f"name of {count}": {"relative_path": "n" * count} for count in (1, 255, 256)},
+    **{
+        f"{field}: {other!r}": {field: other}
+        for field in ("fqn", "relative_path", "start", "length")
+        for other in (None, 5, "text", torch.Size((7,)))
+    },
+    **{
+        f"offset: {other!r}": {"offset": other}
+        for other in (None, torch.Size((7,)), torch.Size((80, 0)), torch.Size((2, 0)))
+    },
+}
 
 
-@pytest.mark.parametrize(
-    ("value", "is_column"),
-    [(value, True) for value in [*EDGES, (1 << 63) - 1]]
-    + [(-(1 << bits), True) for bits in (0, 7, 15, 31, 39, 40, 47, 63)]
-    + [(value, False) for value in (1 << 63, (1 << 64) - 1, 1 << 80)],
-)
-@pytest.mark.parametrize("length", [1, 255, 256])
-def test_numbers_and_names_of_any_length_are_in_columns(
-    value: int, length: int, is_column: bool
-) -> None:
-    rows = [Info(relative_path="n" * length, offset=value, length=number) for number in range(40)]
-    data = pickled(rows)
-    found, end = read_columns(data, ROWS, Budget(DEFAULT_LIMITS, len(data)))
-    assert (blocks(found) > 20) is (is_column and length < 256)
-    assert (repr(plain(found)), end) == followed(data, by_columns=False)[0]
-    assert f"{value}" in repr(plain(found))
-
-
-def places_of(rows: list[tuple[Row, Row]]) -> bytes:
-    """Return a pickle of places for 60 chunks of a tensor, those rows among them."""
-    boxes = [Chunk(offsets=Size((n,)), sizes=Size((1,))) for n in range(60)]
-    tensor = Tensor(properties=Properties(dtype=None), size=Size([60]), chunks=boxes)
-    return pickled(
-        Root(state_dict_metadata={"w": tensor}, storage_data=dict(rows), planner_data=None)
-    )
-
-
-def a_row(number: int, **changed: object) -> tuple[Row, Row]:
-    index = {"fqn": "w", "offset": Size((number,)), "index": number}
-    info = {"relative_path": "f", "offset": number, "length": 1}
-    for name, value in changed.items():
-        part, _, field = name.partition("_")
-        (index if part == "index" else info)[field] = value
-    return Index(**index), Info(**info)
-
-
-@pytest.mark.parametrize(
-    "field", ["index_fqn", "index_offset", "info_relative_path", "info_offset", "info_length"]
-)
-@pytest.mark.parametrize("other", [None, 5, "text", Size((7,))])
-def test_one_place_of_many_that_is_of_another_kind(field: str, other: object) -> None:
-    """In the middle of a run, so that rows before it are no reason to refuse it."""
-    rows = [a_row(number) for number in range(60)]
-    rows[30] = a_row(30, **{field: other})
-    data = places_of(rows)
-    *fast, count = followed(data, by_columns=True)
-    assert fast == list(followed(data, by_columns=False)[:2])
-    assert count > 100 or fast[1][0] is FormatError
-
-
-HEAD = b"".join(
-    (
-        b"\x80\x04",
-        f"c{__name__}\nSize\n".encode(),
-        b"\x94)\x81\x940",  # places 0 and 1
-        f"c{__name__}\nInfo\n".encode(),
-        b"\x94)\x810",  # place 2
-        b"\x8c\1a\x940\x8c\1b\x940\x8c\1c\x940",  # places 3, 4 and 5
-        b"]\x94",  # place 6
-    )
-)
-
-
-def row(fields: bytes, kind: bytes = b"h\2") -> bytes:
-    """Return the instructions of one row, as the newest picklers write them."""
-    return kind + b")\x81\x94}\x94(" + fields + b"ub"
-
-
-def same(data: bytes) -> tuple[Any, Any, int]:
-    """Return what a pickle is, with columns and without; how many rows were columns."""
-    found = followed(data, by_columns=True)
-    assert found[:2] == followed(data, by_columns=False)[:2]
-    return found
-
-
-@pytest.mark.parametrize("put", [b"q\2", b"q\7", b"q\x50", b"r\2\0\0\0", b"p2\n"])
-@pytest.mark.parametrize("first", [b"e", b"Ne", b""], ids=["taken", "seen", "none"])
-def test_a_place_of_the_memo_that_is_given_anew(put: bytes, first: bytes) -> None:
-    """A class's, a list's, and one behind all; the rows before it are taken, or looked at."""
-    rows = 20 * row(b"h\3K\1")
-    before = b"]\x94(" + rows + first if first else b""
-    changed = f"c{__name__}\nRoot\n".encode() + put
-    found = same(HEAD + b"(" + before + changed + b"]\x94(" + rows + b"ee.")
-    assert found[0] is not None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fields", [1, 2, 4])
-@pytest.mark.parametrize("rows", [8, 16])
-def test_what_short_runs_hold_is_charged(rows: int, fields: int) -> None:
-    names = b"".join(b"\x8c\1%c\x940" % (97 + number) for number in range(fields))
-    head = f"\x80\x04c{__name__}\nInfo\n".encode("latin-1") + b"\x94)\x810" + names
-    one = row(b"".join(b"h%cN" % (1 + number) for number in range(fields)), b"h\0")
-    data = head + b"](" + (b"](" + rows * one + b"e") * amount(300, full=3000) + b"e."
-    budget = Budget(DEFAULT_LIMITS, len(data))
-    left = budget.bytes_left
-    with traced() as memory:
-        value, _ = read_columns(data, ROWS, budget)
-        held = memory()[0]
-    assert blocks(value) == rows * amount(300, full=3000)
-    assert held < 1.2 * (left - budget.bytes_left)
+@pytest.mark.parametrize("name", CHANGES)
+def test_one_place_of_many_may_be_another(folder: Path, name: str) -> None:
+    """In the middle of a run, so that the rows before it are no reason to refuse it."""
+    data = pickled(checkpoint(**CHANGES[name]))
+    assert outcome(folder, data) == outcome(folder, by_rows(data))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_damaged_columns_are_what_the_rows_are(seed: int) -> None:
-    draw = random.Random(seed)
-    good = pickled(checkpoint(3, 12, seed))
-    parts = [
-        b"h\0",
-        b"j\0\0\0\0",
-        b"N",
-        b"K\1",
-        b"\x8c\1a\x94",
-        b"ub",
-        b"(",
-        b")",
-        b"u",
-        b"e",
-        b"0",
-    ]
-    parts += [b"\x95" + bytes(8), b"2", b"q\5", b"h\5", b"\x94", b")\x81\x94}\x94(", b"h\x05)\x81"]
-    values = taken = 0
-    for _ in range(100):
+def test_a_damaged_pickle_is_what_it_is_without_columns(folder: Path, seed: int) -> None:
+    draw, good = random.Random(seed), pickled(checkpoint())
+    parts = [b"h\0", b"j\0\0\0\0", b"N", b"K\1", b"\x8c\1a\x94", b"ub", b"(", b")", b"u", b"e"]
+    parts += [b"\x95" + bytes(8), b"2", b"0", b"h\5", b"\x94", b")\x81\x94}\x94(", b"h\x05)\x81"]
+    parts += [b"q\5", b"q\2", b"q\x50", b"r\2\0\0\0", b"p2\n"]  # of the memo
+    opened = 0
+    for _ in range(40):
         data = bytearray(good)
         for _ in range(draw.randint(1, 2)):
-            at = draw.randrange(len(data))
+            at = draw.randrange(300, len(data))
             kind = draw.randrange(3)
             if kind == 0:
                 data[at] = draw.randrange(256)
@@ -346,9 +164,7 @@ def test_damaged_columns_are_what_the_rows_are(seed: int) -> None:
                 data[at:at] = draw.choice(parts)
             else:
                 del data[at : at + draw.randint(1, 4)]
-        *fast, count = followed(bytes(data), by_columns=True)
-        assert fast == list(followed(bytes(data), by_columns=False)[:2])
-        values += fast[0] is not None
-        taken += count > 0
-    assert values > 2
-    assert taken > 2
+        found = outcome(folder, bytes(data))
+        assert found == outcome(folder, by_rows(bytes(data)))
+        opened += isinstance(found, list)
+    assert opened
