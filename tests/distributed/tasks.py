@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import warnings
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from torch import distributed as dist
 from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint.hf_storage import (
-    HuggingFaceStorageReader,
-    HuggingFaceStorageWriter,
-)
 
 import ztensor.torch
 from tests.distributed import states
@@ -19,18 +19,16 @@ warnings.simplefilter("ignore")  # what torch says of gloo and of its own old na
 
 
 def writer_of(library: str, folder: str, options: dict[str, Any]) -> Any:
-    """Return a writer of a library: "ztensor", "torch" or "hf"."""
+    """Return a writer of a library: "ztensor" or "torch"."""
     if library == "ztensor":
         return ztensor.torch.StorageWriter(folder, **options)
-    if library == "torch":
-        return dcp.FileSystemWriter(folder, **options)
-    return HuggingFaceStorageWriter(folder, save_distributed=True, **options)
+    return dcp.FileSystemWriter(folder, **options)
 
 
 def reader_of(library: str, folder: str, options: dict[str, Any]) -> Any:
     if library == "ztensor":
         return ztensor.torch.StorageReader(folder, **options)
-    return dcp.FileSystemReader(folder) if library == "torch" else HuggingFaceStorageReader(folder)
+    return dcp.FileSystemReader(folder)
 
 
 def state_of(placement: str, step: int, *, plain: bool) -> dict[str, Any]:
@@ -46,7 +44,6 @@ def save(
     folder: str,
     placement: str,
     step: int = 1,
-    library: str = "ztensor",
     writer: dict[str, Any] | None = None,
     *,
     values: bool = True,
@@ -58,20 +55,18 @@ def save(
         folder: where to.
         placement: a name of `states.PLACEMENTS` or `states.BOXES`.
         step: which numbers.
-        library: whose writer.
         writer: its options.
         values: whether plain values are part of the state.
         options: of `dcp.save`.
     """
     state = state_of(placement, step, plain=values)
-    dcp.save(state, storage_writer=writer_of(library, folder, writer or {}), **options)
+    dcp.save(state, storage_writer=writer_of("ztensor", folder, writer or {}), **options)
 
 
 def load(
     folder: str,
     placement: str,
     step: int = 1,
-    library: str = "ztensor",
     reader: dict[str, Any] | None = None,
     *,
     values: bool = True,
@@ -83,13 +78,12 @@ def load(
         folder: where from.
         placement: how the loading processes hold it.
         step: which numbers there should be.
-        library: whose reader.
         reader: its options.
         values: whether plain values are part of the state.
         options: of `dcp.load`.
     """
     state = states.emptied(state_of(placement, step, plain=values))
-    dcp.load(state, storage_reader=reader_of(library, folder, reader or {}), **options)
+    dcp.load(state, storage_reader=reader_of("ztensor", folder, reader or {}), **options)
     return states.differences(state, state_of(placement, step, plain=values))
 
 
@@ -167,11 +161,44 @@ def tied(folder: str) -> int:
     return len(states.differences(state, right))
 
 
-def steps_seen(folder: str, placement: str, library: str = "ztensor") -> list[int]:
+def steps_seen(folder: str, placement: str) -> list[int]:
     """Load, and return of which steps the elements on this process are."""
     state = states.emptied(state_of(placement, 1, plain=False))
-    dcp.load(state, storage_reader=reader_of(library, folder, {}))
+    dcp.load(state, storage_reader=reader_of("ztensor", folder, {}))
     return sorted(states.step_of(state))
+
+
+# What changes something on a disk, or flushes it, and is looked up in `os` when it is called.
+_CALLS = (
+    "copy_file_range", "fdatasync", "fsync", "ftruncate", "link", "mkdir", "open",
+    "posix_fallocate", "pwrite", "pwritev", "rename", "replace",
+    "rmdir", "sendfile", "unlink", "write", "writev",
+)  # fmt: skip
+
+
+def save_and_die(folder: str, rank: int, call: int) -> int:
+    """Save step 2 over a checkpoint; one process is killed at one of its system calls, from 1.
+
+    Returns:
+        How many of `_CALLS` there were in this process.
+    """
+    count = 0
+
+    def counting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if dist.get_rank() == rank and count == call:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **options)
+
+        return counted
+
+    state = state_of("0", 2, plain=False)
+    real = {name: getattr(os, name) for name in _CALLS if hasattr(os, name)}
+    with mock.patch.multiple(os, **{name: counting(one) for name, one in real.items()}):
+        dcp.save(state, storage_writer=writer_of("ztensor", folder, {}))
+    return count
 
 
 def rank() -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.processes import Processes
+from tests.extent import IS_FULL
 from ztensor.distributed import read_root
 
 pytestmark = [
@@ -16,22 +17,40 @@ pytestmark = [
 ]
 
 TASKS = "tests.distributed.tasks"
+WORLD = 4
+
+
+def after_a_kill(processes: Processes, folder: Path, rank: int, call: int) -> int:
+    """Save step 1, and step 2 over it with one process killed; return the step that is loaded.
+
+    A save of step 3 then leaves no file of the one that died.
+    """
+    saving = {"folder": folder, "placement": "0", "values": False}
+    processes.right(WORLD, f"{TASKS}.save", **saving)
+    processes.run(WORLD, f"{TASKS}.save_and_die", folder=folder, rank=rank, call=call)
+    ended = processes.right(2, f"{TASKS}.steps_seen", folder=folder, placement="1")
+    assert ended in ([[1]] * 2, [[2]] * 2)
+    processes.right(WORLD, f"{TASKS}.save", step=3, **saving)
+    named = {"checkpoint.zt", *(file.name for file in read_root(folder).files)}
+    assert {path.name for path in folder.iterdir()} == named
+    step: int = ended[0][0]
+    return step
 
 
 def test_a_process_that_dies_leaves_the_old_checkpoint_or_the_new_one(
     processes: Processes, tmp_path: Path
 ) -> None:
-    # Some of its calls of the system; `python -m tests.distributed.kills` takes all of them.
-    from tests.distributed.kills import calls_of_each, killed
-
-    counts = calls_of_each(processes, tmp_path / "counted")
-    seen = set()
-    for rank, call in ((2, counts[2] // 2), (0, counts[0])):
-        found = killed(processes, tmp_path / f"{rank}-{call}", rank, call)
-        assert found.outcome in ("old", "new")
-        assert not found.litter
-        seen.add(found.outcome)
-    assert seen == {"old", "new"}
+    """At some of the system calls that change something on a disk; at each in the full form."""
+    counted = tmp_path / "counted"
+    processes.right(WORLD, f"{TASKS}.save", folder=counted, placement="0", values=False)
+    counts = processes.right(WORLD, f"{TASKS}.save_and_die", folder=counted, rank=-1, call=0)
+    kills = [(2, counts[2] // 2), (0, counts[0])]
+    if IS_FULL:
+        kills = [(rank, call) for rank in range(WORLD) for call in range(1, counts[rank] + 1)]
+    seen = {
+        after_a_kill(processes, tmp_path / f"{rank}-{call}", rank, call) for rank, call in kills
+    }
+    assert seen == {1, 2}
 
 
 @pytest.mark.parametrize("how", ["flipped", "cut", "missing"])

@@ -1,19 +1,14 @@
-"""What may stand in a state, and what becomes of it in a checkpoint of each library."""
+"""Values that a state may have: those that a checkpoint keeps, and those that it refuses."""
 
 from __future__ import annotations
 
 import functools
 import io
-import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.distributed import checkpoint as dcp
-
-from tests.distributed.tasks import reader_of, writer_of
 
 
 class Point(NamedTuple):
@@ -22,8 +17,6 @@ class Point(NamedTuple):
     x: int
     y: float
 
-
-LIBRARIES = ("ztensor", "torch", "hf")
 
 _FLOATS = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128")
 _FP8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
@@ -59,7 +52,7 @@ def _saved() -> io.BytesIO:
     return buffer
 
 
-# Each is a state by itself; those that no library can keep are in `REFUSED`.
+# Each is a state by itself; those that cannot be kept are in `REFUSED`.
 VALUES: dict[str, Callable[[], dict[str, Any]]] = {
     **{
         name: functools.partial(lambda name: {"x": _of_type(name)}, name)
@@ -108,10 +101,6 @@ REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
     "quantized": lambda: {"x": torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)},
     "meta": lambda: {"x": torch.ones(4, device="meta")},
 }
-# torch's own planners fail at it, before a writer is asked.
-FAILING: dict[str, Callable[[], dict[str, Any]]] = {
-    "nested tensor": lambda: {"x": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])},
-}
 
 
 def emptied(value: Any) -> Any:
@@ -157,23 +146,3 @@ def is_same(found: Any, expected: Any) -> bool:
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
-
-
-def outcome(library: str, make: Callable[[], dict[str, Any]], folder: Path) -> str:
-    """Save and load a state by a library; return what came of it: "ok", "WRONG", or what failed."""
-    state = make()
-    step = "save"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            dcp.save(state, storage_writer=writer_of(library, str(folder), {}), no_dist=True)
-            step = "load"
-            target = emptied(state)
-            dcp.load(target, storage_reader=reader_of(library, str(folder), {}), no_dist=True)
-        except BaseException as error:  # noqa: BLE001  # DCP's own is no Exception
-            failures = getattr(error, "failures", {})
-            first = next(iter(failures.values()))[0] if failures else error
-            return f"{step}: {type(first).__name__}"
-    if not is_same(target, state):
-        return "WRONG"
-    return "ok" + (", stored twice" if library == "torch" and make is _tied else "")

@@ -32,8 +32,8 @@ def name_of(number: int) -> str:
 def record(numbers: Any) -> bytes:
     """Return the record of a chunk of (2, 3) numbers."""
     old, new = RECORD[FIRST : FIRST + 24], numbers.tobytes()
-    sums = [zlib.crc32(data).to_bytes(4, "little") for data in (old, new)]
-    return RECORD.replace(old, new).replace(*sums)
+    old_sum, new_sum = (zlib.crc32(data).to_bytes(4, "little") for data in (old, new))
+    return RECORD.replace(old, new).replace(old_sum, new_sum)
 
 
 def checkpoint(**changed: Any) -> metadata.Metadata:

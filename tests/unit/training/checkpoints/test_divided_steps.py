@@ -78,7 +78,7 @@ def test_only_process_0_removes_and_only_once_the_root_is_there(tmp_path: Path) 
     assert second.save_divided(3, write_of(3), process=1)
     assert second.steps() == [2, 3]
     with pytest.raises(ZeroDivisionError):
-        first.save_divided(4, lambda folder, values: 1 / 0)  # type: ignore[arg-type, return-value]
+        first.save_divided(4, lambda folder, values: 1 / 0)
     assert second.steps() == [2, 3]
     with pytest.raises(UsageError, match="no root"):
         first.save_divided(5, lambda folder, values: None)
