@@ -1,10 +1,17 @@
 """Build the distributions and try each as a stranger would: what `make release-check` runs.
 
-Both are built from a clean copy of what git knows, the wheel from the source distribution. Each is
-installed in an empty environment with nothing but what it asks for, and the wheel once more with
-all extras; pip finds no conflict. Then the command answers, the README's quick start runs, and what
-a package index would show is checked: metadata, and the README as a page. A second build must give
-the same bytes.
+Both are built from a clean copy of what git knows, the wheel from the source distribution; a second
+build must give the same bytes. Then, each in an empty environment with nothing but what it asks for:
+
+| what is tried | where |
+| --- | --- |
+| pip finds no conflict, the command answers, the README's blocks run and print what it shows | both distributions; the wheel on every CPython found |
+| the same with the small extras | the wheel on every CPython found |
+| the same with all extras | the wheel on this CPython |
+| mypy and pyright over users' code of `tests/typing` | the wheel on this CPython |
+
+What a package index would show is checked, too: the metadata, the README as a page and its links, and
+that the wheel has no test code.
 
     python tests/release.py [--keep FOLDER] [REQUIREMENT ...]
 
@@ -15,11 +22,13 @@ releases that the extras allow.
 from __future__ import annotations
 
 import argparse
+import ast
 import email
 import email.policy
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -28,7 +37,12 @@ import venv
 import zipfile
 from pathlib import Path
 
+import pythons  # beside this file
+
 ROOT = Path(__file__).resolve().parent.parent
+# Extras whose libraries are a few megabytes; torch and JAX are tried on one CPython.
+SMALL_EXTRAS = "sparse,foreign,plot,remote,view,completion"
+CHECKERS = ["mypy>=1.15", "basedpyright>=1.31"]
 TOOLS = ["build>=1.2", "twine>=6.1", "readme-renderer[md]>=44"]
 # 1980-01-01: the first moment a zip archive can name.
 ENVIRONMENT = {
@@ -67,9 +81,18 @@ def run(*command: str | Path, cwd: Path = ROOT, given: str | None = None) -> str
     return ended.stdout
 
 
-def environment(folder: Path, *packages: str | Path) -> Path:
-    """Make an environment with packages in it, without conflicts, and return its interpreter."""
-    venv.create(folder, with_pip=True)
+def environment(folder: Path, *packages: str | Path, command: str | None = None) -> Path:
+    """Make an environment with packages in it, without conflicts, and return its interpreter.
+
+    Args:
+        folder: where it is made.
+        packages: what pip installs.
+        command: the CPython it is of; this one by default.
+    """
+    if command is None:
+        venv.create(folder, with_pip=True)
+    else:
+        run(command, "-m", "venv", folder)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     run(python, "-m", "pip", "install", "--quiet", *packages)
     run(python, "-m", "pip", "check")
@@ -102,11 +125,27 @@ def check_contents(sdist: Path, wheel: Path) -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     if names != package:
         raise ReleaseError(f"the wheel differs from the package: {sorted(names ^ package)[:9]}")
+        for name in names:
+            if name.endswith(".py"):
+                check_module(name, archive.read(name))
     with tarfile.open(sdist) as archive:
         within = {name.partition("/")[2] for name in archive.getnames()}
     for path in ("README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "docs/concepts/safety.md"):
         if (ROOT / path).exists() and path not in within:
             raise ReleaseError(f"the source distribution has no {path}")
+
+
+def check_module(name: str, source: bytes) -> None:
+    """Refuse a module that is a test, or that needs what tests need."""
+    allowed = {"hypothesis"} if name == "ztensor/testing/strategies.py" else set()
+    if Path(name).name.startswith(("test_", "conftest")):
+        raise ReleaseError(f"the wheel has test code: {name}")
+    for node in ast.walk(ast.parse(source)):
+        found = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        found += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        roots = {each.partition(".")[0] for each in found}
+        if wrong := roots & {"pytest", "hypothesis", "tests"} - allowed:
+            raise ReleaseError(f"{name} imports {sorted(wrong)}")
 
 
 def check_metadata(tools: Path, wheel: Path) -> None:
@@ -134,14 +173,50 @@ def check_installed(python: Path, folder: Path) -> None:
     if version is None or shown != f"ztensor {version[1]}":
         raise ReleaseError(f"ztensor --version says {shown!r}")
     readme = (ROOT / "README.md").read_text("utf-8")
-    programs = re.findall(r"^```python\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
-    if not programs:
-        raise ReleaseError("the README has no program")
-    run(python, "-W", "error", "-c", "\n".join(programs), cwd=folder)
-    listed = run(command, "ls", "model.zt", cwd=folder)
-    if "weight" not in listed or "bias" not in listed:
-        raise ReleaseError(f"ztensor ls shows\n{listed}")
-    run(command, "verify", "model.zt", "large.zt", cwd=folder)
+    blocks = re.findall(r"^```(python|console)\n(.*?)^```$", readme, re.DOTALL | re.MULTILINE)
+    if {kind for kind, _ in blocks} != {"python", "console"}:
+        raise ReleaseError("the README has no program or no command")
+    for kind, text in blocks:
+        if kind == "python":
+            run(python, "-W", "error", "-c", text, cwd=folder)
+            continue
+        for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+            line, _, expected = part.partition("\n")
+            printed = run(command, *line.split()[1:], cwd=folder)
+            # A pipe gets plain columns, and another time: words are compared.
+            if words(printed) != words(expected):
+                raise ReleaseError(f"{line} prints\n{printed}\nand not\n{expected}")
+
+
+def words(text: str) -> list[str]:
+    return re.sub(r"\d+\.\d\d s\b", "- s", text).split()
+
+
+def check_links() -> None:
+    """Refuse a link of the README that leads to no file of the repository."""
+    for target in re.findall(
+        r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text("utf-8")
+    ):
+        if not (ROOT / target).exists():
+            raise ReleaseError(f"the README links to {target}, which is not there")
+
+
+def check_types(python: Path, folder: Path) -> None:
+    """Read users' code with both checkers, as a project that has the wheel installed."""
+    folder.mkdir()
+    for name in ("api.py", "user_code.py"):
+        shutil.copy(ROOT / "tests" / "typing" / name, folder)
+    run(python, "-m", "mypy", "--strict", ".", cwd=folder)
+    run(python, "-m", "basedpyright", "--level", "error", "--pythonpath", python, ".", cwd=folder)
+
+
+def check_on(interpreter: pythons.Interpreter, wheel: Path, work: Path) -> None:
+    """Try the wheel on a CPython: alone, and with the small extras."""
+    for kind, asked in {"alone": wheel, "small extras": f"{wheel}[{SMALL_EXTRAS}]"}.items():
+        name = f"{interpreter.name}-{kind.replace(' ', '-')}"
+        python = environment(work / f"on-{name}", asked, command=interpreter.command)
+        check_installed(python, work / f"tried-{name}")
+        print(f"CPython {interpreter.name}, {kind}: command and README: ok", flush=True)
 
 
 def main(kept: Path | None, chosen: list[str]) -> None:
@@ -157,15 +232,20 @@ def main(kept: Path | None, chosen: list[str]) -> None:
         check_contents(sdist, wheel)
         run(tools, "-m", "twine", "check", "--strict", sdist, wheel)
         check_metadata(tools, wheel)
-        print("metadata and the README as a page: ok", flush=True)
-        for distribution in (sdist, wheel):
-            kind = distribution.suffix.removeprefix(".")
-            python = environment(work / f"with-{kind}", distribution)
-            check_installed(python, work / f"tried-{kind}")
-            print(f"{distribution.name}: installed alone, command and quick start: ok", flush=True)
+        check_links()
+        print("contents, metadata, the README as a page and its links: ok", flush=True)
+        python = environment(work / "with-sdist", sdist)
+        check_installed(python, work / "tried-sdist")
+        print(f"{sdist.name}: installed alone, command and README: ok", flush=True)
+        for interpreter in pythons.interpreters(pythons.candidates()):
+            if interpreter.has_venv:
+                check_on(interpreter, wheel, work)
+        python = environment(work / "with-checkers", wheel, *CHECKERS)
+        check_types(python, work / "typed")
+        print("mypy and pyright over users' code: ok", flush=True)
         python = environment(work / "with-extras", *chosen, f"{wheel}[all]")
         check_installed(python, work / "tried-extras")
-        print(f"{wheel.name}: installed with all extras, the same: ok", flush=True)
+        print(f"{wheel.name}: installed with all extras, command and README: ok", flush=True)
 
 
 if __name__ == "__main__":
