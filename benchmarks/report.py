@@ -16,6 +16,7 @@ from benchmarks.record import Run
 OURS = "ours"
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 FOREIGN_BEGIN, FOREIGN_END = "<!-- foreign results -->", "<!-- end of foreign results -->"
+MOST_COLUMNS = 6  # of a table on the page
 Table = tuple[list[str], list[list[str]]]  # headings and rows
 
 
@@ -264,6 +265,45 @@ def terminal(run: Run, *, with_figures: bool) -> str:
 # --- The page ---------------------------------------------------------------------------------
 
 
+def narrow(table: Table, fixed: int) -> list[Table]:
+    """Return a wide table as tables of six columns at most, without rows that say nothing.
+
+    Args:
+        table: its first columns say what a row is of, the others are peers.
+        fixed: how many columns are first, and in each of the tables; ours is the last of them.
+    """
+    headings, rows = table
+    size = MOST_COLUMNS - fixed
+    tables = []
+    for start in range(fixed, len(headings), size):
+        columns = [*range(fixed), *range(start, min(start + size, len(headings)))]
+        kept = [[row[at] for at in columns] for row in rows]
+        kept = [row for row in kept if set(row[fixed:]) != {"-"}]
+        tables.append(([headings[at] for at in columns], kept))
+    return tables
+
+
+def by_peers(table: Table, fixed: int) -> str:
+    """Return a wide table as Markdown."""
+    return "\n\n".join(map(markdown, narrow(table, fixed)))
+
+
+def goals_for_people(table: Table) -> Table:
+    """Return the table of goals in six columns: the spread is in the file of the run."""
+    headings, rows = table
+    without, outcome = headings.index("no digests"), headings.index("")
+    return [*headings[:5], ""], [
+        [*row[:4], f"{row[4]} ({row[without]})" if row[without] else row[4], row[outcome]]
+        for row in rows
+    ]
+
+
+def files_for_people(table: Table) -> Table:
+    """Return the table of files of other libraries in six columns."""
+    headings = ["format", "workload", "operation", "theirs", "ours", "MB, theirs / ours"]
+    return headings, [[*row[:5], f"{row[5]} / {row[6]}"] for row in table[1]]
+
+
 def markdown(table: Table) -> str:
     """Return a table as Markdown, numbers to the right."""
     headings, rows = table
@@ -282,35 +322,32 @@ def _is_numeric(cells: Sequence[str]) -> bool:
     return all(cell[:1] in "0123456789-" for cell in cells)
 
 
-def page_results(run: Run, chart_name: str) -> str:
+def page_results(run: Run) -> str:
     """Return the part of the page that a run fills."""
     paragraphs = [
         f"A {describe(run)}.",
         *(f"Note: {warning}." for warning in run.warnings),
-        f"![How many times as long as ours each library takes]({chart_name})",
-        "Each mark is one library; to the right of the line it takes longer than ours, which "
-        "checks digests where it copies. At the right edge: our median. The axis is logarithmic.",
         "### Goals",
         "Our wall time over theirs, lower is better, except where the third column names a unit. "
-        "Loads are judged with every digest checked, which the others do not do; the column *no "
-        "digests* shows the same without. " + counted(verdicts(run)) + ".",
-        markdown(goal_table(run)),
+        "Loads are judged with every digest checked, which the others do not do; the number in "
+        "brackets is without. " + counted(verdicts(run)) + ".",
+        markdown(goals_for_people(goal_table(run))),
         "### Our wall time over theirs",
         "Median over the rounds; below 1 we are faster.",
-        markdown(ratio_table(run)),
+        by_peers(ratio_table(run), 2),
         "### Wall time",
         "Least / median, ms.",
-        markdown(wall_table(run)),
+        by_peers(wall_table(run), 3),
         "### CPU time",
         "All threads, median, ms.",
-        markdown(cpu_table(run)),
+        by_peers(cpu_table(run), 3),
         "### Memory",
         "Growth of resident memory at its highest, median, MB. Pages of a mapped file count as "
         "soon as they are touched, although they are the page cache's.",
-        markdown(memory_table(run)),
+        by_peers(memory_table(run), 3),
         "### Size of the files",
         "As a multiple of the tensors' bytes.",
-        markdown(size_table(run)),
+        by_peers(size_table(run), 4),
     ]
     gaps = reasons(run)
     if gaps:
@@ -325,9 +362,9 @@ def foreign_results(run: Run) -> str:
         *(f"Note: {warning}." for warning in run.warnings),
         "Our wall time over theirs on the same file, which they wrote, median over the rounds; a "
         "unit in the third column is of our time alone. " + counted(verdicts(run)) + ".",
-        markdown(goal_table(run)),
+        markdown(goals_for_people(goal_table(run))),
         "Wall time, least / median, ms, and growth of resident memory at its highest, median.",
-        markdown(foreign_table(run)),
+        markdown(files_for_people(foreign_table(run))),
     ]
     gaps = reasons(run)
     if gaps:
@@ -353,5 +390,5 @@ def write_docs(run: Run, folder: Path) -> None:
         results = foreign_results(run)
     else:
         picture.write_text(chart.draw(run), encoding="utf-8")
-        results = page_results(run, picture.name)
+        results = page_results(run)
     page.write_text(f"{before}{first}\n\n{results}\n\n{last}{after}", encoding="utf-8")
