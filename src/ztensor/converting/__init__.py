@@ -5,16 +5,16 @@
 | `conversion.py` | `convert`: a new file, or a set of shards |
 | `merging.py` | `merge`: one file of several |
 | `folders.py` | `convert_folder`: the folder of a model |
-| `splitting.py` | `split`: shards, planned by `planning.py`; `dividing.py` for those of 2.1 |
+| `splitting.py` | `split`: shards, planned by `planning.py`; `dividing.py` writes shards of 2.1 |
 | `migration.py` | `migrate`: a zTensor file rewritten, in place or beside |
 
 Stored bytes are copied as they are where possible, in blocks of bounded size. A finished file is
 read back and compared, where that is asked, before it replaces the target atomically.
 
-Reading order: `asking.py` (options), `source.py` (inputs), `versions.py` and `losses.py` (what a
-target can hold, and what is lost), `trees.py` (nested states), `casting.py` and `quantizing.py`
-(other elements), `copying.py` (one file), `checking.py` (the comparison), `files.py` (one file, or
-shards and their index), `whole_folder.py` (an atomic folder), `report.py` (the result).
+Reading order: `settings.py` (options), `source.py` (inputs), `versions.py` and `losses.py` (the
+content that a target can hold, and the loss report), `trees.py` (nested states), `casting.py` and
+`quantizing.py` (other elements), `copying.py` (one file), `checking.py` (the comparison),
+`files.py` (one file, or shards and their index), `atomic_folder.py`, `report.py` (the result).
 """
 
 from ztensor.converting.conversion import convert

@@ -47,23 +47,23 @@ if TYPE_CHECKING:
 
 
 TARGETS = ("float32", "float16", "bfloat16")
-# Narrower ones are left alone: they are parts of a quantization, whose scales lie elsewhere.
+# Narrower floats are kept: they belong to a quantization with scales in another tensor.
 _SOURCES = ("float64", *TARGETS)
-# Which role's floats are an object's elements.
+# By layout: the component with the elements.
 _ROLES = {"dense": "data", "sparse_csr": "values", "sparse_coo": "values"}
 _EXACT = {("float16", "float32"), ("bfloat16", "float32")}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """An object that has other elements in the new file, because that was asked for.
+    """An object with other elements in the new file, by `dtype`, `dequantize` or `quantize`.
 
     Attributes:
         object_name: the object.
-        was: its layout where it was quantized, else its element type.
+        was: its layout if it was quantized, else its element type.
         now: its element type in the new file.
-        largest_error: the largest difference between an element and what it was as a float; of a
-            quantized object, what it was as float32. Not of infinities and NaN, which stay.
+        largest_error: the largest difference of an element from its old value; of a quantized
+            object, from its value as float32. Infinities and NaN are kept, and not counted.
     """
 
     object_name: str
@@ -73,10 +73,10 @@ class Change:
 
 
 def cast_target(dtype: Any) -> np.dtype[Any] | None:
-    """Return the element type that a caller wants floats to have.
+    """Return the element type of a `dtype` argument.
 
     Raises:
-        ArgumentValueError: it is none of `TARGETS`.
+        ArgumentValueError: it is not one of `TARGETS`.
     """
     if dtype is None:
         return None
@@ -84,12 +84,12 @@ def cast_target(dtype: Any) -> np.dtype[Any] | None:
     if storage is not None:
         dtype = storage.long_name  # NumPy's "f16" has 16 bytes
     try:
-        found = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
+        target = numpy_dtype(dtype) if isinstance(dtype, str) else np.dtype(dtype)
     except (TypeError, ValueError, LookupError, UnsupportedError) as error:
         raise _no_target(dtype) from error
-    if found.name not in TARGETS:
+    if target.name not in TARGETS:
         raise _no_target(dtype)
-    return found.newbyteorder("=")
+    return target.newbyteorder("=")
 
 
 def _no_target(dtype: object) -> ArgumentValueError:
@@ -101,7 +101,7 @@ def _no_target(dtype: object) -> ArgumentValueError:
 
 
 class Casts:
-    """Replaces objects of readers, and records what was replaced.
+    """Replaces objects of readers, and records the changes.
 
     Args:
         dtype: the element type that floats get; None leaves dense and sparse ones as they are.
@@ -133,7 +133,7 @@ class Casts:
 
     @property
     def changes(self) -> tuple[Change, ...]:
-        """Return what was changed, as far as it was read."""
+        """Return the changes, with the errors of elements read so far."""
         return tuple(
             Change(name, was, now, made.largest_error) for name, was, now, made in self._done
         )
@@ -176,7 +176,7 @@ class Casts:
     def _convert(
         self, file: FileObjects, name: str, old: TensorObject, role: str
     ) -> TensorObject | None:
-        """Return an object whose floats have the asked type; None if it has no others."""
+        """Return an object with floats of the target type; None if it has no other floats."""
         component, target = old.components.get(role), self._dtype
         source = None if component is None else _float_of(component)
         if component is None or source is None or target is None or source == target.name:
@@ -219,7 +219,7 @@ class Casts:
         """Return the elements made of some components; equal keys share them.
 
         Args:
-            key: equal for objects whose new bytes are the same.
+            key: equal for objects with equal new bytes.
             file: the file of the object.
             name: the object's name, for messages.
             source: the element type of `pieces`.
@@ -253,7 +253,7 @@ def _component(old: Component, cast: _Cast) -> Component:
 
 
 def _float_of(component: Component) -> str | None:
-    """Return the element type of plain floats, None of everything else."""
+    """Return the element type of a component of floats; None for other components."""
     if component.type is not None:
         return None
     storage = component.storage
@@ -261,7 +261,7 @@ def _float_of(component: Component) -> str | None:
     return name if name in _SOURCES else None
 
 
-# --- What they become --------------------------------------------------------------------------
+# --- The encoding ------------------------------------------------------------------------------
 
 
 class _Cast(Encoding):
@@ -304,15 +304,15 @@ class _Cast(Encoding):
         """Return elements as the target type.
 
         Raises:
-            NotRepresentableError: a finite one would become infinite.
+            NotRepresentableError: a finite element would become infinite.
         """
         with np.errstate(all="ignore"):  # infinities and NaN are the file's
             if self._is_exact:
                 return array.astype(self.target)
             is_wide = array.dtype.kind == "f" and array.itemsize >= 4
             wide = array if is_wide else array.astype(np.float32)
-            found: Array = wide.astype(self.target)
-            back = found.astype(wide.dtype)
+            narrow: Array = wide.astype(self.target)
+            back = narrow.astype(wide.dtype)
             finite = np.isfinite(wide)
             over = finite & ~np.isfinite(back)
             if over.any():
@@ -320,7 +320,7 @@ class _Cast(Encoding):
             error = np.abs(np.subtract(wide, back, out=back), out=back)
             largest = error.max(where=finite, initial=0)
         self.largest_error = max(self.largest_error, float(largest))
-        return found
+        return narrow
 
     def _overflow(self, value: Any) -> NotRepresentableError:
         error = NotRepresentableError(
@@ -335,21 +335,21 @@ class _Cast(Encoding):
         return error
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse another length than that of the elements.
+        """Refuse a length that differs from the elements' bytes.
 
         Raises:
-            EncodingError: it is one.
+            EncodingError: it differs.
         """
         del stored, limits
         if self.decoded_length not in (None, expected_length):
-            raise self._another(expected_length, str(self.decoded_length))
+            raise self._wrong_length(expected_length, str(self.decoded_length))
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` with all elements.
 
         Raises:
-            EncodingError: they are more or fewer.
-            NotRepresentableError: one cannot be said.
+            EncodingError: their count is wrong.
+            NotRepresentableError: a finite element would become infinite.
         """
         filled = 0
         for chunk in self.decode_chunks(stored, destination.nbytes, limits):
@@ -359,11 +359,11 @@ class _Cast(Encoding):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the elements a piece at a time.
+        """Yield the elements in blocks.
 
         Raises:
-            EncodingError: they are more or fewer.
-            NotRepresentableError: one cannot be said.
+            EncodingError: their count is wrong.
+            NotRepresentableError: a finite element would become infinite.
         """
         del stored, limits
         count = 0
@@ -371,14 +371,14 @@ class _Cast(Encoding):
             chunk = self._cast(array.reshape(-1)).view(np.uint8).data
             count += chunk.nbytes
             if expected_length is not None and count > expected_length:
-                raise self._another(expected_length, f"{count} or more")
+                raise self._wrong_length(expected_length, f"{count} or more")
             yield chunk
         if expected_length is not None and count != expected_length:
-            raise self._another(expected_length, str(count))
+            raise self._wrong_length(expected_length, str(count))
 
-    def _another(self, expected: int, found: str) -> EncodingError:
+    def _wrong_length(self, expected: int, found: str) -> EncodingError:
         return EncodingError(
-            "the elements are not as many as the shape has",
+            "the count of elements differs from the shape",
             reason=Reason.SIZE_MISMATCH,
             object_name=self._object_name,
             expected=f"{expected} bytes",

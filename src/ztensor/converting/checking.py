@@ -1,4 +1,4 @@
-"""Whether what was written holds what it was made of."""
+"""Comparison of a finished file with its source."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def require_sums(reader: Reader) -> None:
-    """Check the sums of whole files, which no object that is copied compares.
+    """Check the checksums over whole files, which copying objects does not compare.
 
     Raises:
-        FormatError: one does not match.
+        FormatError: a checksum does not match.
     """
     for one in reader.objects.parts():
         for checksum in one.sums:
@@ -35,10 +35,10 @@ def require_equal(
     threads: int | None,
     progress: Progress | None,
 ) -> None:
-    """Raise where finished bytes do not hold what they were made of, but for what is lost.
+    """Raise unless a finished file equals its source, except for reported losses.
 
     Raises:
-        FormatError: they do not.
+        FormatError: it differs.
     """
     affected = {loss.object_name for loss in lost}
     names = [name for name in reader if name not in affected]
@@ -64,7 +64,7 @@ def require_equal(
     wrong = missing or [name for name in names if before[name] != after[name]]
     if wrong or not same:
         raise FormatError(
-            "what was written does not read back as its source; nothing was put in place",
+            "the written file differs from its source when read back, and was discarded",
             reason=Reason.DIGEST_MISMATCH,
             file=target,
             object_name=wrong[0] if wrong else None,
@@ -73,5 +73,5 @@ def require_equal(
 
 
 def _halves(progress: Progress) -> Callable[[int], Progress]:
-    """Return what makes a progress call for the first and for the second half of the work."""
+    """Return a function that returns progress functions for the two halves of the work."""
     return lambda part: lambda done, total: progress(done if part == 0 else total + done, 2 * total)

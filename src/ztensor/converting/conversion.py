@@ -1,22 +1,22 @@
-"""`convert`: whatever can be read as a new file."""
+"""`convert`: a new file of any readable source."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ztensor.converting.asking import (
+from ztensor.converting.casting import Casts, cast_target
+from ztensor.converting.files import write_file, write_set
+from ztensor.converting.planning import plan_objects
+from ztensor.converting.quantizing import scheme_of
+from ztensor.converting.report import ConversionReport
+from ztensor.converting.settings import (
     Settings,
     format_of,
     matching,
     require_compressed,
     require_divided,
 )
-from ztensor.converting.casting import Casts, cast_target
-from ztensor.converting.files import write_file, write_set
-from ztensor.converting.planning import plan_objects
-from ztensor.converting.quantizing import scheme_of
-from ztensor.converting.report import ConversionReport
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.errors import ArgumentValueError
 from ztensor.ext import EMITTERS, Place, ShardSet, path_text
@@ -35,31 +35,31 @@ def convert(
     path: Path,
     **options: Unpack[ConvertOptions],
 ) -> ConversionReport:
-    """Write what a file of any known format holds as a file of another, or of another version.
+    """Write the content of a file of any known format as a file of another format or version.
 
-    The new file appears as a whole or not at all; an error leaves what was there before. Files
-    larger than memory are no problem: of an object only a few MiB at a time are held, and 32 MiB
-    where its elements have to be put in another order; as a whole only those of a deflated member
-    in such an order, and numbers that ONNX packs in other ways than as plain bytes.
+    The new file is written atomically; an error leaves an old file unchanged. Files may be larger
+    than memory: a few MiB of an object are held at a time, and 32 MiB if its elements have to be
+    reordered. Only deflated members in such an order, and numbers that ONNX does not store as raw
+    bytes, are held completely.
 
     Args:
-        source: whatever `ztensor.open` takes, also a set of shards, or an open reader.
-        path: the new file; it replaces one that is there, unless `overwrite` is False.
+        source: a source of `ztensor.open`, also a set of shards, or an open reader.
+        path: the new file; it replaces an old file, unless `overwrite` is False.
         options: see `ztensor.typing.ConvertOptions`.
 
     Returns:
-        What was written, and what was lost on the way.
+        The report of written files, losses and changes.
 
     Raises:
-        ArgumentValueError: an argument has an unknown value, the suffix says no format, or no
+        ArgumentValueError: an argument has an unknown value, the suffix belongs to no format, or no
             name matches.
         UsageError: there is a file and `overwrite` is False; source and target are one file, see
-            `migrate`; or a format of one array is to hold several.
-        NotRepresentableError: something would be lost, and `strict` is set; or all would be; or
+            `migrate`; or a format of one array would have to hold several.
+        NotRepresentableError: something would be lost, and `strict` is set; or everything would; or
             an element is too large for `dtype`.
         MissingDependencyError: the library of a format is not installed.
-        FormatError: the source is damaged, or what was written does not read back as its source.
-        UnsupportedError: the source holds what this release cannot read.
+        FormatError: the source is damaged, or the written file differs from it when read back.
+        UnsupportedError: this release cannot read an object of the source.
         LimitError: a safety cap is exceeded.
         SourceError: a file cannot be read or written.
     """
@@ -101,7 +101,7 @@ def convert_as(
     scheme = None if quantize is None else scheme_of(quantize)
     if scheme is not None and (kind != "zt" or dequantize):
         raise ArgumentValueError(
-            "only a .zt file has objects that were quantized here",
+            "only .zt files can hold quantized objects",
             expected="a target that ends with .zt, and no dequantize",
             found=f"a target of the format {kind!r}",
         )
@@ -114,7 +114,7 @@ def convert_as(
         if max_shard_size is None:
             place = Place.of(path)
             place = place._replace(is_new=not overwrite and place.remote is not None)
-            return _told(casts, write_file(part, place, kind, inputs, settings))
+            return _with_changes(casts, write_file(part, place, kind, inputs, settings))
         limit = parse_size(max_shard_size)
         require_divided(kind)
         groups = plan_objects(part, part, limit, kind)
@@ -123,14 +123,14 @@ def convert_as(
         for file in (*old, *ShardSet.names(target, len(groups))):
             require_other(inputs, file)
         if len(groups) > 1:
-            return _told(casts, write_set(part, path, kind, groups, inputs, settings))
+            return _with_changes(casts, write_set(part, path, kind, groups, inputs, settings))
         place, flush = earlier.place_of_whole(settings.durable)
         settings = dataclasses.replace(settings, durable=flush)
         report = write_file(part, place, kind, inputs, settings)
         if not settings.dry_run:
             earlier.remove()
-        return _told(casts, report)
+        return _with_changes(casts, report)
 
 
-def _told(casts: Casts, report: ConversionReport) -> ConversionReport:
+def _with_changes(casts: Casts, report: ConversionReport) -> ConversionReport:
     return dataclasses.replace(report, changed=casts.changes)

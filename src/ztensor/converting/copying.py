@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader, Remote, Writer
-from ztensor.converting.asking import Settings
 from ztensor.converting.checking import require_equal
 from ztensor.converting.losses import require_lossless, require_some
 from ztensor.converting.report import Loss
+from ztensor.converting.settings import Settings
 from ztensor.converting.trees import without_tree
-from ztensor.converting.versions import extra_of, sayable, sayable_objects
+from ztensor.converting.versions import extra_of, representable, representable_objects
 from ztensor.errors import UnsupportedError, UsageError
 from ztensor.ext import (
     EMITTERS,
@@ -40,13 +40,13 @@ def write_one(
     *,
     is_shard: bool = False,
 ) -> tuple[int, int]:
-    """Write one file, add to `lost` what it cannot say, and return how many objects and bytes."""
+    """Write one file, add its losses to `lost`, and return its counts of objects and bytes."""
     target = place.path
     reader, values = without_tree(reader, settings.version if kind == "zt" else None)
     lost += values
     stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
     total = work_of(reader, settings)
-    attributes: dict[str, Any] | None = None  # what the new file has to have, where that is plain
+    attributes: dict[str, Any] | None = None  # of the new file; None if another format writes them
 
     def written(count: int) -> None:
         if settings.progress is not None:
@@ -71,7 +71,7 @@ def write_one(
             _copy(chosen, sink, attributes, extra_of(reader, settings.version), settings, written)
             count = len(chosen)
         else:
-            if settings.strict:  # before the work: what is lost already
+            if settings.strict:  # before the work: losses known so far
                 require_lossless(lost, target)
             export = FORMATS[kind].loaded().export
             count = export(
@@ -114,8 +114,8 @@ def _sink_at(
         return place._replace(check=check).sink(settings.durable)
     if settings.check and Store.of(place.remote.url).look(place.remote) is not None:
         error = UsageError(
-            "it exists already: what is uploaded is compared once it is in place, so it "
-            "replaces nothing",
+            "it exists already: an upload with check is compared once it is in place, so it may "
+            "not replace anything",
             file=place.remote.name,
         )
         error.hint = "write under another name, or remove this one first"
@@ -127,17 +127,17 @@ def _sink_at(
 def _chosen(
     reader: Reader, target: str, settings: Settings, lost: list[Loss], *, is_shard: bool
 ) -> tuple[Mapping[str, FileObjects], dict[str, Any]]:
-    """Return the objects that a version can hold, and the attributes; add the others to `lost`.
+    """Return the objects that a version can hold, and the attributes; add losses to `lost`.
 
     Raises:
-        NotRepresentableError: there are others, and nothing may be lost, or all is.
+        NotRepresentableError: there are losses, and none are allowed, or no object is left.
     """
     emitter = EMITTERS.named(settings.version)
-    attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
-    chosen, of_objects = sayable_objects(reader, settings.version)
+    attributes, dropped = representable(emitter.require_attributes, reader.attributes, None)
+    chosen, of_objects = representable_objects(reader, settings.version)
     if settings.keeps_all:
-        require_lossless([*unsaid, *of_objects], target)
-    lost += [*unsaid, *of_objects]
+        require_lossless([*dropped, *of_objects], target)
+    lost += [*dropped, *of_objects]
     if settings.strict:  # before the work, not after it
         require_lossless(lost, target)
     if not is_shard:
@@ -195,7 +195,7 @@ def _copy(
 def _decoded(
     chosen: Mapping[str, FileObjects], portable: Portable, *, is_kept: bool
 ) -> Iterator[tuple[FileObjects, str, str]]:
-    """Yield what a writer decodes of the objects it copies, in its order."""
+    """Yield the components that a writer decodes while it copies objects, in its order."""
     seen: set[tuple[FileObjects, int, int]] = set()
     for name, file in chosen.items():
         if is_kept and portable.stored(file, name) is not None:
@@ -208,6 +208,6 @@ def _decoded(
 
 
 def work_of(reader: Reader, settings: Settings) -> int:
-    """Return the bytes to be done: written once, then two files are hashed."""
+    """Return the bytes to process: written once; with `check`, both files are hashed."""
     stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
     return stored * (3 if settings.is_checked else 1)

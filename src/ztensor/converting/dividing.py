@@ -1,11 +1,11 @@
-"""A file as shards of the format itself: a root that names them, and files of blobs beside it.
+"""A file as shards of 2.1: a root with the manifest, and files of blobs beside it.
 
-| file | what it has |
+| file | content |
 | --- | --- |
 | `model.zt` | the manifest: every object, and the size and digest of each shard |
-| `model-00001-of-00003.zt` | blobs, and a footer that says that there is no manifest |
+| `model-00001-of-00003.zt` | blobs, and a footer without a manifest |
 
-The root comes last, so an interrupted split leaves no file that opens and lacks something.
+The root is written last, so an interrupted split leaves no root with missing shards.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Reader, Writer
 from ztensor.converting.losses import require_lossless
 from ztensor.converting.source import file_digest
-from ztensor.converting.versions import sayable, sayable_objects
+from ztensor.converting.versions import representable, representable_objects
 from ztensor.errors import UsageError
 from ztensor.ext import (
     ALGORITHMS,
@@ -42,15 +42,15 @@ _DIGEST = "xxh3"
 
 
 def divided_paths(root: str, count: int) -> list[str]:
-    """Return where the shards of a root lie, and last the root itself."""
+    """Return the paths of the shards of a root, and last of the root itself."""
     return [*ShardSet.names(root, count), root]
 
 
 def require_new(paths: Sequence[str]) -> None:
-    """Raise where one of the files is there: a root and its shards are replaced by nobody.
+    """Raise if one of the files exists: a root and its shards are never replaced.
 
     Raises:
-        UsageError: so it is.
+        UsageError: one exists.
     """
     for path in paths:
         if os.path.lexists(path):
@@ -74,26 +74,26 @@ def write_divided(
 
     Args:
         reader: an open reader.
-        root: the root's path; no file is there, nor at those of the shards.
+        root: the root's path; neither it nor a shard may exist.
         groups: the names in each shard, and their bytes.
         durable: as for `Writer`.
         dry_run: True takes every step but writing.
         progress: called with the stored bytes copied so far and those to copy in all.
 
     Raises:
-        NotRepresentableError: 2.1 cannot say something; nothing is written.
-        SourceError: a file cannot be read or written; then none of these is left.
+        NotRepresentableError: 2.1 cannot hold an object or attribute; nothing is written.
+        SourceError: a file cannot be read or written; then all new files are removed.
     """
     paths = divided_paths(root, len(groups))
     require_new(paths)
     emitter = EMITTERS.named("2.1")
-    attributes, unsaid = sayable(emitter.require_attributes, reader.attributes, None)
-    chosen, lost = sayable_objects(reader, emitter.version)
-    require_lossless([*unsaid, *lost], root)
+    attributes, dropped = representable(emitter.require_attributes, reader.attributes, None)
+    chosen, lost = representable_objects(reader, emitter.version)
+    require_lossless([*dropped, *lost], root)
     total, done = sum(nbytes for _, nbytes in groups), 0
     manifest = Manifest("2", {}, attributes or None)
     stem = len(os.path.splitext(root)[0]) + 1
-    with contextlib.ExitStack() as made:  # takes it back where something fails
+    with contextlib.ExitStack() as made:  # removes new files after an error
         for (names, nbytes), path in zip(groups, paths, strict=False):
             label = os.path.splitext(path)[0][stem:]
             written, size = _write_shard(
@@ -121,7 +121,7 @@ def write_divided(
 
 
 class _DataShard(Writer):
-    """Writes a file of blobs whose objects are in the root's manifest."""
+    """Writes a file of blobs; their objects are in the root's manifest."""
 
     def __init__(self, sink: Sink) -> None:
         self._prepare(EMITTERS["2.1"](has_manifest=False))
@@ -144,7 +144,7 @@ def _sink(path: str, durable: Durable, undo: Undo, *, dry_run: bool) -> Sink:
 
 
 def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:
-    """Grant nobody more of the root than of what it tells of."""
+    """Give the root no more rights than the files of its objects have."""
     if isinstance(sink, FileSink):
         for file in set(chosen.values()):
             for rights in file.rights():
@@ -152,6 +152,6 @@ def _narrow(sink: Any, chosen: Mapping[str, FileObjects]) -> None:
 
 
 def _no_digest() -> str:
-    """Return a text as long as a digest's, for a root that is not written."""
+    """Return a placeholder as long as a digest, for a dry run."""
     known = ALGORITHMS[_DIGEST]
     return known.spell("0" * known.digits)

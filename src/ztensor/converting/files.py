@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader
-from ztensor.converting.asking import Settings
 from ztensor.converting.checking import require_sums
 from ztensor.converting.copying import work_of, write_one
 from ztensor.converting.losses import lost_of_file, require_some, unrepresented
 from ztensor.converting.report import ConversionReport, Loss
+from ztensor.converting.settings import Settings
 from ztensor.converting.source import file_digest, part_of
 from ztensor.errors import NotRepresentableError
 from ztensor.ext import FileObjects, Place, ShardSet, path_text
@@ -29,15 +29,15 @@ def write_file(
     settings: Settings,
     last: Callable[[], None] | None = None,
 ) -> ConversionReport:
-    """Write objects as one file, and return what was done.
+    """Write objects as one file, and return the report.
 
     Args:
-        reader: an open reader of what is written.
+        reader: an open reader of the objects.
         place: the target.
         kind: the format.
-        inputs: the files that are read.
+        inputs: the paths of files that are read.
         settings: options of the conversion.
-        last: called with the new file complete, before it is put in place.
+        last: called before the finished file is put in place.
     """
     source_nbytes = reader.nbytes
     lost = lost_of_file(reader, kind, settings)
@@ -56,16 +56,16 @@ def write_set(
     *,
     replaces_file: bool = True,
 ) -> ConversionReport:
-    """Write objects as shards of a format and the index that tells where each is.
+    """Write objects as shards of a format, and their index.
 
     Args:
-        reader: an open reader of what is written.
-        given: the file they are the shards of, also a URL of a store.
+        reader: an open reader of the objects.
+        given: the file that the shards are named after, also a URL of a store.
         kind: the format.
         groups: the names in each shard, and their bytes.
-        inputs: the files that are read.
+        inputs: the paths of files that are read.
         settings: options of the conversion.
-        replaces_file: whether a file at `target` is older, and goes at the end.
+        replaces_file: an old file at `given` is removed at the end.
     """
     source_nbytes = reader.nbytes
     lost = lost_of_file(reader, kind, settings)
@@ -96,14 +96,14 @@ def write_set(
                 with Reader(place.remote or place.path, mmap=False) as shard:
                     written.append(list(shard))
                     total_size += sum(shard.metadata(name).nbytes for name in shard)
-        # What is in a store is not read again to be hashed: the index is without digests then.
+        # Objects of a store are not read again to be hashed: their index has no digests.
         is_hashed = remote is None and not settings.dry_run
         digests = (
             [file_digest("sha256", place.path) for place in shards.places] if is_hashed else None
         )
         if any(names for names, _ in groups):
             require_some(reader, range(count), lost, index)
-        _require_unlike(written, index)
+        _require_unique(written, index)
     except BaseException:
         shards.abort()
         raise
@@ -111,18 +111,18 @@ def write_set(
     if not settings.dry_run:
         files = [*shards.commit(written, total_size, digests), index]
         nbytes += os.path.getsize(index) if remote is None else 0
-    lost[:] = dict.fromkeys(lost)  # what is the file's own is lost in each shard
+    lost[:] = dict.fromkeys(lost)  # losses of the file itself repeat in each shard
     written_set = count, nbytes
     return _report(reader, files, kind, inputs, settings, written_set, source_nbytes, lost)
 
 
-def _require_unlike(groups: Iterable[Iterable[str]], index: str) -> None:
-    """Raise where two shards hold a tensor of one name: a component's can be another object's."""
+def _require_unique(groups: Iterable[Iterable[str]], index: str) -> None:
+    """Raise if two shards hold a tensor of one name: names of components can collide."""
     seen: set[str] = set()
     for name in (name for names in groups for name in names):
         if name in seen:
             raise NotRepresentableError(
-                "two shards would hold a tensor of that name", file=index, object_name=name
+                "two shards would hold a tensor of this name", file=index, object_name=name
             )
         seen.add(name)
 
@@ -155,7 +155,7 @@ def _report(
 
 
 def _unchecked(reader: Reader) -> tuple[str, ...]:
-    """Return the objects whose bytes came without a digest or another checksum."""
+    """Return the objects without a digest or another checksum in the source."""
     return tuple(name for name in reader if _is_unchecked(reader.objects.part(name), name))
 
 

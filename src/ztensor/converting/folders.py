@@ -1,4 +1,4 @@
-"""Whole folders of models: the weights converted, the indexes about them too, all else copied."""
+"""Folders of models: weights and their indexes are converted, all other files copied."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader
 from ztensor import open as open_files
-from ztensor.converting.asking import Settings, require_divided
+from ztensor.converting.atomic_folder import AtomicFolder, require_place
 from ztensor.converting.files import write_file
 from ztensor.converting.report import ConversionReport, Loss
-from ztensor.converting.whole_folder import WholeFolder, require_place
+from ztensor.converting.settings import Settings, require_divided
 from ztensor.errors import (
     FormatError,
     LimitError,
@@ -38,20 +38,19 @@ _COPY_BYTES = 8 << 20
 _MOST_FILES = 100_000
 # Of several files of one model, the first of these is taken.
 _KINDS = (".zt", ".safetensors", ".bin")
-# Only these pickles are weights and no more: an optimizer's state lies in others.
+# Only these pickles are weights: others hold, for example, the state of an optimizer.
 _PICKLED = re.compile(r"(pytorch_model|diffusion_pytorch_model|adapter_model)(?=[.-])")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FolderStep:
-    """What is done with one file of a folder.
+    """The action for one file of a folder.
 
     Attributes:
-        action: `convert`, `index` (one that is written anew), `copy`, or `leave` (not in the new
-            folder).
-        source: the file, from the folder on.
-        target: its name in the new folder; empty where it is left out.
-        sentence: why, where that is not plain.
+        action: `convert`, `index` (rewritten), `copy`, or `leave` (not in the new folder).
+        source: the file, relative to the folder.
+        target: its name in the new folder; empty if it is left out.
+        sentence: the reason; empty if it is obvious.
     """
 
     action: str
@@ -62,16 +61,16 @@ class FolderStep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FolderReport:
-    """What `convert_folder` did.
+    """The result of `convert_folder`.
 
     Attributes:
         path: the new folder.
-        format: of its weights: `zt` or `safetensors`.
-        steps: what was done with each file.
-        objects: how many objects the converted files have.
-        source_nbytes: bytes of the files that were converted.
-        nbytes: bytes of what was made of them.
-        lost: what the new files cannot say: the file's name, and what.
+        format: format of its weights: `zt` or `safetensors`.
+        steps: the action for each file.
+        objects: count of objects in the converted files.
+        source_nbytes: bytes of the old files that were converted.
+        nbytes: bytes of the new files.
+        lost: losses, each with the name of its file.
         dry_run: whether nothing was written.
     """
 
@@ -85,7 +84,7 @@ class FolderReport:
     dry_run: bool
 
     def __repr__(self) -> str:
-        """Return what was written, and how much was lost on the way."""
+        """Return the counts of files, objects and losses."""
         facts = [
             f"{describe(self.path, 200)} has weights as {self.format}",
             counted(len(self.steps), "file"),
@@ -110,47 +109,46 @@ def convert_folder(
     threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> FolderReport:
-    """Make a folder of a model with its weights in another format: `.zt`, and back.
+    """Make a copy of a model's folder with its weights in another format: `.zt`, or back.
 
-    Each `.safetensors` or `.zt` file becomes one of the other format with the same name but for
-    the suffix; the indexes of shards are written anew, and all other files are copied: configs,
-    tokenizers, code, which is not run. Folders in it, as those of a pipeline, are gone through.
-    Every object is read back and compared. The new folder then appears, or takes the place of an
-    old one, as a whole: a killed process leaves the old one, the new one or none, and what it left
-    beside is removed, or put back, by the next call for this folder.
+    Each `.safetensors` or `.zt` file becomes a file of the other format and suffix. Indexes of
+    shards are rewritten, and all other files are copied: configs, tokenizers, code, which is not
+    run. Subfolders, such as those of a pipeline, are included. Every object is read back and
+    compared. The new folder then appears, or replaces an old one, atomically: a killed process
+    leaves the old folder, the new one or none. The next call for this folder removes its leftovers
+    or moves the old folder back.
 
     Links, such as those of the hub's cache, are followed to files in `source` or in that cache's
-    own `blobs`, and become files. Folders whose name begins with a dot are left out.
+    own `blobs`, and become files. Folders with a name that begins with a dot are left out.
 
     Args:
         source: a folder on disk.
-        target: the new folder, beneath a folder that is there.
-        to: `"zt"` or `"safetensors"`: what the weights become. Those that are it are copied.
+        target: the new folder; its parent must exist.
+        to: the format of the weights: `"zt"` or `"safetensors"`. Weights that have it are copied.
         compression: of `.zt` files; as for `ztensor.convert`.
-        pickled: True converts `pytorch_model.bin` and the like where there is nothing else of the
-            model: tensors are read, nothing is run. False copies them.
-        overwrite: True replaces a folder that is there, which else has to be empty. What links in
-            it lead to stays; a folder behind a link is refused.
-        strict: True refuses, and makes nothing, where something would be lost.
+        pickled: True converts `pytorch_model.bin` and the like if the model has no other weights:
+            tensors are read, nothing is run. False copies them.
+        overwrite: True replaces an old folder; without it, an old folder has to be empty. Targets
+            of links in it stay; a folder behind a link is refused.
+        strict: True refuses any loss, and then makes nothing.
         durable: True flushes the folder to disk before an old one is removed.
-        dry_run: True says what would be done, and reads no weights.
+        dry_run: True returns the plan, and reads no weights.
         threads: how many decode, compress and compare.
-        progress: called with the files done so far, and all of them.
+        progress: called with the count of finished files, and of all.
 
     Returns:
-        What was done with each file, and what was lost.
+        The action for each file, and the losses.
 
     Raises:
-        ArgumentValueError: `to` is neither.
-        UsageError: `target` is there and not empty, or one folder is in the other; or one of them
-            is a URL.
+        ArgumentValueError: `to` is another format.
+        UsageError: `target` is not empty, or one folder is in the other; or one of them is a URL.
         NotRepresentableError: something would be lost, and `strict` is set.
-        UnsupportedError: a link leads out of the folder or to a folder; or there is something that
-            is no file.
-        FormatError: a file is damaged, is not what it is called, or does not read back; an index
-            leads out of the folder, or says what is not so.
+        UnsupportedError: a link leads out of the folder or to a folder; or an entry is neither a
+            file nor a folder.
+        FormatError: a file is damaged, has another format than its suffix, or differs when read
+            back; an index leads out of the folder, or is wrong.
         LimitError: a safety cap is exceeded, or the folder has more than 100,000 files.
-        SourceError: a file cannot be read or written; or an index names one that is missing.
+        SourceError: a file cannot be read or written; or an index names a missing file.
     """
     old, new = path_text(source), path_text(target)
     require_divided(to)
@@ -158,7 +156,7 @@ def convert_folder(
         if is_remote(place):
             raise UsageError("folders are converted on disk, not behind URLs", file=place)
     if not os.path.isdir(old):
-        raise SourceNotFoundError("there is no such folder", file=old)
+        raise SourceNotFoundError("the folder does not exist", file=old)
     _require_apart(old, new)
     settings = Settings(
         compression=compression, strict=strict, check=True, durable=durable, threads=threads
@@ -169,7 +167,7 @@ def convert_folder(
     if dry_run:
         require_place(new, overwrite=overwrite)
     else:
-        with WholeFolder(new, overwrite=overwrite, durable=durable) as made:
+        with AtomicFolder(new, overwrite=overwrite, durable=durable) as made:
             for count, step in enumerate(steps):
                 folder.do(step, made.path)
                 if progress is not None:
@@ -188,21 +186,21 @@ def convert_folder(
     )
 
 
-# --- What there is --------------------------------------------------------------------------
+# --- The plan -------------------------------------------------------------------------------
 
 
 def _require_apart(old: str, new: str) -> None:
-    """Raise where one folder is in the other."""
+    """Raise if one folder is in the other."""
     one, other = (os.path.join(os.path.realpath(path), "") for path in (old, new))
     if one.startswith(other) or other.startswith(one):
         raise UsageError("one folder cannot be in the other", file=new, found=describe(old, 200))
 
 
 def _files(folder: str, roots: Collection[str]) -> Iterator[str]:
-    """Yield the files of a folder from it on; all that is no file is refused, hidden folders not.
+    """Yield paths of the files in a folder, relative to it; hidden folders are left out.
 
     Raises:
-        UnsupportedError: a link leads to a folder, or something is neither file nor folder.
+        UnsupportedError: a link leads to a folder, or an entry is neither a file nor a folder.
         LimitError: there are too many.
         SourceError: a folder cannot be listed.
     """
@@ -222,13 +220,13 @@ def _files(folder: str, roots: Collection[str]) -> Iterator[str]:
                     elif entry.is_file():
                         yield path
                     else:
-                        what = "a link to a folder, or to nothing"
+                        link = "a link to a folder, or to nothing"
                         raise UnsupportedError(
-                            "the folder has something that cannot be copied",
+                            "the folder has an entry that cannot be copied",
                             reason=Reason.SOURCE_NOT_REGULAR,
                             file=entry.path,
                             expected="files and folders",
-                            found=what if entry.is_symlink() else "neither file nor folder",
+                            found=link if entry.is_symlink() else "neither file nor folder",
                         )
         except OSError as error:
             raise SourceError.from_os(error, "cannot list the folder", folder) from error
@@ -243,7 +241,7 @@ def _files(folder: str, roots: Collection[str]) -> Iterator[str]:
 
 
 def _planned(folder: str, files: list[str], to: str, *, pickled: bool) -> list[FolderStep]:
-    """Return what is done with each file; the weights first, then indexes, then all else."""
+    """Return the action for each file: the weights first, then indexes, then other files."""
     best: dict[tuple[str, str], int] = {}
     for path in files:
         if (key := _model_of(path)) is not None:
@@ -258,16 +256,16 @@ def _planned(folder: str, files: list[str], to: str, *, pickled: bool) -> list[F
         if key is not None and key in best:
             kind = _KINDS[best[key]]
             if os.path.splitext(about)[1] != kind:
-                sentence = f"the model is there as {kind[1:]}"
+                sentence = f"the model also has weights as {kind[1:]}"
                 step = FolderStep("leave", path, "", sentence)
             elif kind == ".bin" and not pickled:
-                step = FolderStep("copy", path, path, "pickles are converted where that is asked")
+                step = FolderStep("copy", path, path, "pickles are converted on request only")
             elif kind[1:] != to:
                 name = _renamed(about, to) + path[len(about) :]
                 step = FolderStep("index" if ShardSet.is_index(path) else "convert", path, name)
         if step.target and taken.setdefault(step.target, path) != path:
             raise UsageError(
-                f"{describe(taken[step.target], 200)} has the same new file",
+                f"{describe(taken[step.target], 200)} becomes the same file",
                 file=os.path.join(folder, path),
                 found=describe(step.target, 200),
             )
@@ -276,7 +274,7 @@ def _planned(folder: str, files: list[str], to: str, *, pickled: bool) -> list[F
 
 
 def _model_of(path: str) -> tuple[str, str] | None:
-    """Return what is equal for all files of one model, whatever their format; None for others."""
+    """Return a key that is equal for all weight files of a model; None for other files."""
     folder, name = os.path.split(path)
     stem, suffix = os.path.splitext(name)
     if suffix not in _KINDS or (suffix == ".bin" and not _PICKLED.match(name)):
@@ -295,11 +293,11 @@ def _renamed(path: str, to: str) -> str:
     return os.path.join(folder, f"{_stem(os.path.splitext(name)[0])}.{to}")
 
 
-# --- What is done ---------------------------------------------------------------------------
+# --- The work ------------------------------------------------------------------------------
 
 
 class _Folder:
-    """A folder while it is converted.
+    """The state of one conversion of a folder.
 
     Args:
         path: the folder.
@@ -313,7 +311,7 @@ class _Folder:
 
     def __init__(self, path: str, to: str, settings: Settings, *, pickled: bool) -> None:
         self._path, self._to, self._pickled = path, to, pickled
-        self._roots = Beneath.roots_of(path)  # files may be there, links followed
+        self._roots = Beneath.roots_of(path)  # folders that files may be in, links followed
         self._settings = settings
         self._names: dict[str, set[str]] = {}  # of the objects in each file that was converted
         self._indexes: dict[str, dict[str, Any]] = {}
@@ -326,20 +324,20 @@ class _Folder:
         """Return the files of the folder.
 
         Raises:
-            UnsupportedError: there is something that is no file, or a link that leads out.
+            UnsupportedError: an entry is not a file, or a link leads out of the folder.
             SourceError: a folder cannot be listed.
         """
-        found = list(_files(self._path, self._roots))
-        for path in found:
+        paths = list(_files(self._path, self._roots))
+        for path in paths:
             self._place(path).require_beneath()
-        return found
+        return paths
 
     def indexes(self, steps: list[FolderStep]) -> None:
-        """Read the indexes that are written anew, and look whether all they name is converted.
+        """Read the indexes to rewrite, and check that all files they name are converted.
 
         Raises:
             FormatError: one is damaged, or leads out of the folder.
-            SourceError: one cannot be read, or names a file that is missing.
+            SourceError: one cannot be read, or names a missing file.
         """
         renamed = {step.source: step.target for step in steps if step.action == "convert"}
         for step in steps:
@@ -347,7 +345,7 @@ class _Folder:
                 continue
             path = os.path.join(self._path, step.source)
             with contextlib.closing(self._place(step.source).open(mapped=False)) as source:
-                open_files(path).close()  # it is an index, and all it names is there
+                open_files(path).close()  # checks the index, and that its files exist
                 index = json.loads(bytes(source.read(0, source.size)))
             folder = os.path.dirname(step.source)
             for name, file in index["weight_map"].items():
@@ -363,7 +361,7 @@ class _Folder:
             self._indexes[step.source] = index
 
     def do(self, step: FolderStep, target: str) -> None:
-        """Do what was planned for one file, in the new folder."""
+        """Run the step of one file, in the new folder."""
         if step.action == "leave":
             return
         place = os.path.join(target, step.target)
@@ -392,7 +390,7 @@ class _Folder:
         for name, file in weight_map.items():
             if name not in self._names[os.path.normpath(os.path.join(folder, file))]:
                 raise FormatError(
-                    "the index says that an object is in a file that does not have it",
+                    "the index assigns an object to a file without it",
                     reason=Reason.SHARD_INDEX,
                     file=os.path.join(self._path, step.source),
                     object_name=name,
@@ -400,11 +398,11 @@ class _Folder:
                 )
             weight_map[name] = _renamed(file, self._to)
         if isinstance(index.get("metadata"), dict):
-            index["metadata"].pop("digests", None)  # of the files as they were
+            index["metadata"].pop("digests", None)  # of the old files
         self._copy(step.source, target, (json.dumps(index, indent=2) + "\n").encode())
 
     def _copy(self, path: str, target: str, text: bytes | None = None) -> None:
-        """Write a file with the rights of an old one: its bytes, or those of `text`."""
+        """Write a file with the rights of an old one; its content is `text`, or a copy if None."""
         sink = FileSink(Place(target, is_new=True), durable=self._settings.durable)
         try:
             with contextlib.closing(self._place(path).open(mapped=False)) as source:
@@ -422,15 +420,15 @@ class _Folder:
 
 
 def require_plain(reader: Reader, *, pickled: bool) -> None:
-    """Raise where files called `.zt` or `.safetensors` are of another format.
+    """Raise if files with the suffix `.zt` or `.safetensors` have another format.
 
     Raises:
-        NotZTensorError: one is, and is no pickle that may be read.
+        NotZTensorError: a file has, and is not a pickle that may be read.
     """
     for file in reader.objects.parts():
         if file.format not in ("zt", "safetensors") and not (pickled and file.format == "pt"):
             error = NotZTensorError(
-                "the weights are not what they are called",
+                "the weights have another format than their suffix",
                 file=file.name,
                 expected="a .zt or .safetensors file",
                 found=f"format {file.format}",

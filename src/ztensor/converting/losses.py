@@ -1,12 +1,12 @@
-"""What of a file no copy of its objects has, and the errors where something would be lost."""
+"""Losses of a file that copies of its objects do not have, and errors for strict conversions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from ztensor import Reader
-from ztensor.converting.asking import Settings
 from ztensor.converting.report import Loss
+from ztensor.converting.settings import Settings
 from ztensor.errors import NotRepresentableError, counted, describe
 from ztensor.ext import Unrepresented
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence, Sized
 
 
-_FRAME_FIELD = "frames"  # of a component, where its frames are: a copy has frames of its own
+_FRAME_FIELD = "frames"  # of a component: the table of its frames; a copy has its own
 
 
 def unrepresented(reader: Reader) -> list[Unrepresented]:
-    """Return what a file says beside its objects; of those that are listed only each is a loss."""
+    """Return the dropped content of a file, without listed objects: each is a loss itself."""
     return [one for one in reader.unrepresented if not (one.is_unread and one.where in reader)]
 
 
 def lost_of_file(reader: Reader, kind: str, settings: Settings) -> list[Loss]:
-    """Return what no copy of the objects of a file has."""
+    """Return the losses of a file beside its objects."""
     return [
         *(Loss(None, f"left out: {one}", one.kind) for one in unrepresented(reader)),
         *_unknown_fields(reader, kind, settings.version),
@@ -31,7 +31,7 @@ def lost_of_file(reader: Reader, kind: str, settings: Settings) -> list[Loss]:
 
 
 def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
-    """Yield the fields that no version names and that the new file will not have."""
+    """Yield unknown fields of the manifest that the new file will not have."""
     keeps_any = kind == "zt" and version != "0.1.0"
     for file in reader.objects.parts():
         manifest = file.manifest
@@ -44,7 +44,7 @@ def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
         for name, value in manifest.objects.items():
             fields = list(value.extra or ())
             for role, component in value.components.items():
-                # Where frames lie is told anew of those that are written.
+                # The table of frames is written anew.
                 own = (key for key in component.extra or () if key != _FRAME_FIELD)
                 fields += [f"{role}.{key}" for key in own]
             if fields and name in reader:
@@ -53,10 +53,10 @@ def _unknown_fields(reader: Reader, kind: str, version: str) -> Iterator[Loss]:
 
 
 def require_lossless(lost: Sequence[Loss], target: str) -> None:
-    """Raise where something would be lost.
+    """Raise if there are losses.
 
     Raises:
-        NotRepresentableError: so it is.
+        NotRepresentableError: there are.
     """
     if not lost:
         return
@@ -70,14 +70,14 @@ def require_lossless(lost: Sequence[Loss], target: str) -> None:
 
 
 def require_some(reader: Reader, chosen: Sized, lost: Sequence[Loss], target: str) -> None:
-    """Raise where there are objects, and the new file could have none of them.
+    """Raise if the source has objects, and the new file cannot hold any of them.
 
     Raises:
-        NotRepresentableError: so it is.
+        NotRepresentableError: it cannot.
     """
     if len(reader) and not chosen:
         raise NotRepresentableError(
-            f"of {counted(len(reader), 'object')} the new file can hold none; the first is "
+            f"the new file cannot hold any of {counted(len(reader), 'object')}; the first is "
             f"{next(loss for loss in lost if loss.object_name is not None).sentence}",
             file=target,
         )

@@ -37,16 +37,16 @@ def merge(
 
     Args:
         inputs: the files, or one of them, of any format; also indexes and folders of shards. The
-            array of a `.npy`, or of a file of SciPy's, has no name of its own, and is called as
-            its file.
+            array of a `.npy`, or of a file of SciPy's, has no name; it gets the name of its
+            file.
         output: the new file; it may be one of the inputs.
-        on_conflict: what happens to a name two files have: an error, the first or the last wins.
-        keep: says of a name whether the object is written; all are by default.
-        attributes: its attributes; by default those of all inputs, later ones winning. Of trees
-            (see `ztensor.save_tree`) that is refused where they differ.
+        on_conflict: for a name in two files: an error, or the first or the last object wins.
+        keep: a predicate over names; by default all objects are written.
+        attributes: attributes of the new file; by default of all inputs, where the last value of
+            a key wins. Different trees (see `ztensor.save_tree`) are refused.
         durable: see `ztensor.typing.SaveOptions`.
-        dry_run: True takes every step but writing.
-        overwrite: False refuses to replace a file that is there.
+        dry_run: True does everything except writing.
+        overwrite: False refuses to replace an old file.
         progress: called with the stored bytes copied so far and those to copy in all.
         options: see `ztensor.typing.WriteOptions`.
 
@@ -71,7 +71,7 @@ def merge(
                     continue
                 if name in chosen and on_conflict == "error":
                     raise UsageError(
-                        "two files hold an object of that name; pass on_conflict='first' or 'last'",
+                        "two files hold an object of this name; pass on_conflict='first' or 'last'",
                         reason=Reason.DUPLICATE_WRITE,
                         file=reader.name,
                         object_name=name,
@@ -92,7 +92,7 @@ def merge(
 def _copy(
     writer: Writer, objects: Sequence[tuple[str, Reader, str]], progress: Progress | None
 ) -> None:
-    """Copy objects: the new name, and where each is."""
+    """Copy objects, each given by its new name, its reader and its old name."""
     writer.copier.expect((reader.objects, own) for _, reader, own in objects)
     total = sum(reader.metadata(own).stored_nbytes for _, reader, own in objects)
     done = 0
@@ -104,9 +104,9 @@ def _copy(
 
 
 def names_in(reader: Reader) -> dict[str, str]:
-    """Return what the objects of one of several sources are called, and their names there.
+    """Return the new names of a source's objects, and their names there.
 
-    The array of a `.npy` has no name, and gets that of its file; so does a sparse one of SciPy's.
+    The array of a `.npy`, and of a sparse file of SciPy's, has no name: it gets the file's.
     """
     is_nameless = reader.format == "npy" or (
         reader.format == "npz" and any(reader.metadata(name).format != "dense" for name in reader)

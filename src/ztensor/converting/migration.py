@@ -8,9 +8,9 @@ import os
 from typing import TYPE_CHECKING
 
 from ztensor import open as open_file
-from ztensor.converting.asking import Settings, require_compressed
 from ztensor.converting.files import write_file
 from ztensor.converting.report import ConversionReport
+from ztensor.converting.settings import Settings, require_compressed
 from ztensor.converting.source import is_same
 from ztensor.errors import UsageError
 from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
@@ -40,19 +40,20 @@ def migrate(
         path: the file; with an `output` also the index of a set of shards, or a file of another
             format.
         output: the new file; None replaces the old one.
-        strict: False writes what the version can say and reports the rest; only with an `output`.
+        strict: False writes all that the version can hold and reports losses; only with an
+            `output`.
         lock: as in `ztensor.typing.EditOptions`, where the old file is replaced.
         timeout: likewise.
         overwrite: False refuses to replace an `output` that is there.
         options: see `ztensor.typing.RewriteOptions`.
 
     Raises:
-        NotRepresentableError: the version cannot say something, and `strict` is set.
+        NotRepresentableError: something would be lost, and `strict` is set.
         UsageError: there is an `output` and `overwrite` is False; the file is of another format
             and to be replaced, or `strict` is False without an `output`, or `output` is one of
             several files that are read.
         FormatError: the file is damaged.
-        SourceError: it cannot be read or written; it is then as it was.
+        SourceError: it cannot be read or written; it is then unchanged.
         ArgumentValueError: an argument has an unknown value.
     """
     require_options("migrate", options, RewriteOptions)
@@ -70,7 +71,7 @@ def migrate(
         place.require_free(overwrite=overwrite)
     with contextlib.ExitStack() as stack:
         locked = None
-        # Other writers wait, or are told; what is in a store is refused.
+        # Other writers wait or get an error; files of a store are refused.
         if in_place and (place.remote is not None or os.path.isfile(source)):
             locked = stack.enter_context(
                 contextlib.closing(place.locked(lock=lock, timeout=timeout))
@@ -81,7 +82,7 @@ def migrate(
             raise FORMATS.unchangeable(source, reader.format)
         if reader.objects.is_set and (in_place or any(is_same(one, target) for one in inputs)):
             raise UsageError(
-                "a set of files is rewritten as a new file: say which by `--output` (output= in "
+                "a set of files is rewritten as a new file: name it by `--output` (output= in "
                 "Python)",
                 file=source,
             )

@@ -1,4 +1,4 @@
-"""Which objects of a reader come into which shard."""
+"""Assignment of a reader's objects to shards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def plan_objects(
 
     Args:
         reader: an open reader, of one file or several.
-        names: those of its objects that are written, in order.
+        names: names of the objects to write, in order.
         limit: most bytes in a shard.
         kind: the format of the shards. In ours, objects that share stored bytes come into one
             shard, and stored bytes count; in others each name has bytes of its own.

@@ -1,4 +1,4 @@
-"""Floats of a reader as codes in groups: an object is quantized when it is read, as a whole."""
+"""Floats of a reader as codes in groups: an object is quantized completely when it is read."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ _ROWS = 1 << 20  # elements that are compared at once
 
 
 def scheme_of(word: object) -> GroupScheme:
-    """Return how a word such as `int4` or `int4 g64` says to store floats.
+    """Return the scheme of a name such as `int4` or `int4 g64`.
 
-    Groups lie along the last axis, which a linear layer of PyTorch has as its input.
+    Groups run along the last axis: the input of a linear layer of PyTorch.
 
     Raises:
-        ArgumentValueError: it says nothing.
+        ArgumentValueError: the name has another form.
     """
-    found = _WORD.fullmatch(word) if isinstance(word, str) else None
-    if found is None:
+    match = _WORD.fullmatch(word) if isinstance(word, str) else None
+    if match is None:
         raise ArgumentValueError(
-            "floats cannot be quantized so",
-            expected="int2 to int8, which may name the length of a group, such as 'int4 g64'",
+            "unknown quantization",
+            expected="int2 to int8, optionally with a group size, such as 'int4 g64'",
             found=describe(word, 40),
         )
-    bits, group = int(found[1]), int(found[2] or _GROUP)
+    bits, group = int(match[1]), int(match[2] or _GROUP)
     packing = Packing.dense(bits, "i32")
     return GroupScheme(bits=bits, packing=packing, group_size=group, pack_axis=1, group_axis=1)
 
 
 def name_of(scheme: GroupScheme) -> str:
-    """Return what the elements are called where objects are listed."""
+    """Return the name of the elements in reports."""
     return f"int{scheme.bits} g{scheme.group_size}"
 
 
 class Codes:
-    """One object of floats, and the components that it has as codes.
+    """An object of floats, as the components of a quantized object.
 
-    The first component that is read quantizes the object; each is held until it was read.
+    The first component that is read quantizes the object; others are held until they are read.
 
     Args:
-        scheme: how it is quantized.
-        file: where it is.
-        name: what it is called.
-        shape: its dimensions, two at least.
+        scheme: the quantization.
+        file: the file of the object.
+        name: the object's name.
+        shape: the object's shape, of two dimensions at least.
 
     Attributes:
-        largest_error: the largest difference between an element and its code's value, of what was
-            read.
+        largest_error: the largest difference between an element and its code's value; 0 before the
+            object was read.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Codes:
         self._lock = Lock()
 
     def counts(self) -> dict[str, tuple[str, int]]:
-        """Return the element type of each component, and how many there are of it."""
+        """Return the element type and the element count of each component."""
         shapes = self._scheme.shapes(self._shape)
         groups, words = math.prod(shapes["scales"]), math.prod(shapes["packed_weight"])
         return {
@@ -82,7 +82,7 @@ class Codes:
         }
 
     def pieces(self, role: str) -> Iterator[Array]:
-        """Yield the elements of a component, in one piece.
+        """Yield the elements of a component, as one array.
 
         Raises:
             NotRepresentableError: the object has NaN, infinities, or is too large for float16.
@@ -90,8 +90,8 @@ class Codes:
         with self._lock:
             if role not in self._held:
                 self._held = self._quantized()
-            found = self._held.pop(role)
-        yield found
+            component = self._held.pop(role)
+        yield component
 
     def _quantized(self) -> dict[str, Array]:
         scheme, array = self._scheme, np.asarray(self._file.value(self._name, copy=True))

@@ -1,4 +1,4 @@
-"""What a conversion did, and what the new file cannot say."""
+"""The results of conversions, with their loss reports."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ztensor.ext import Shown, Unrepresented
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loss:
-    """Something the new file cannot say.
+    """Something that the new file cannot represent.
 
     Attributes:
-        object_name: the object, or None where it is the file's own.
-        sentence: what is lost, and how the object was written, if at all.
-        kind: equal for losses of one kind, whose sentences may differ in names and numbers.
+        object_name: the object, or None for a loss of the file itself.
+        sentence: a description of the loss, and how the object was written, if at all.
+        kind: equal for losses of one kind; their sentences may differ in names and numbers.
     """
 
     object_name: str | None
@@ -36,24 +36,23 @@ class Loss:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConversionReport(Shown):
-    """What a conversion did.
+    """The result of a conversion.
 
     Attributes:
         path: the new file.
         format: its format, such as `zt` or `safetensors`.
-        version: its version where the format is `zt`, else empty.
-        inputs: the files that were read; those without a path are not named.
-        objects: how many objects of the source the new file has, in whole or in part.
+        version: its version if the format is `zt`, else empty.
+        inputs: paths of the files that were read; sources without a path are missing.
+        objects: count of source objects that the new file has, completely or in part.
         source_nbytes: bytes of the files that were read.
-        nbytes: bytes of the new file; after a dry run what it would have.
-        lost: what the new file cannot say.
+        nbytes: bytes of the new file; after a dry run, an estimate.
+        lost: content that the new file cannot represent.
         is_checked: whether it was read back and compared before it was put in place.
-        unchecked: objects whose bytes came without a digest or another checksum: whether they are
-            what was once saved nobody can tell, though the new file has digests of them.
-        files: what was written: the new file, or the shards of a set and last their index, which
-            `path` is then.
-        unrepresented: what the source says beside objects and attributes; each is lost, too.
-        changed: objects whose elements are others because `dtype` or `dequantize` asked for it.
+        unchecked: objects without a digest or another checksum in the source: earlier damage to
+            them would not be noticed, though the new file has digests.
+        files: the new file, or the shards of a set and last their index, which is also `path`.
+        unrepresented: content of the source beside objects and attributes; each is lost, too.
+        changed: objects with new elements, by `dtype`, `dequantize` or `quantize`.
     """
 
     path: str
@@ -72,11 +71,11 @@ class ConversionReport(Shown):
 
     @property
     def is_lossless(self) -> bool:
-        """Return whether the new file says everything that was chosen, with the same elements."""
+        """Return whether the new file has everything that was chosen, with unchanged elements."""
         return not self.lost and not self.changed
 
     def __repr__(self) -> str:
-        """Return what was written, and how much was lost on the way."""
+        """Return the counts of objects, bytes, losses and changes."""
         facts = [
             f"{describe(self.path, 200)} is {self.format} {self.version}".rstrip(),
             counted(self.objects, "object"),

@@ -1,4 +1,4 @@
-"""What is read: a reader, the files below it, and whether one of them is the target."""
+"""Inputs of a conversion: readers, subsets of them, and the check that no input is the target."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Opened:
-    """An open reader of what a caller passed; at the end it closes only what it opened."""
+    """A context with a reader of the caller's source; it closes only a reader that it opened."""
 
     def __init__(self, source: Any) -> None:
         self._is_callers = isinstance(source, ObjectReader)
@@ -32,7 +32,7 @@ class Opened:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Return whether two paths lead to one file that is there, or are one URL."""
+    """Return whether two paths lead to one existing file, or are one URL."""
     if one == other and is_remote(one):
         return True
     try:
@@ -55,14 +55,14 @@ def part_of(reader: Reader, names: Sequence[str]) -> Reader:
 
 
 def over(reader: Reader, objects: Objects) -> Reader:
-    """Return a reader of objects that were chosen from those of another one, or changed."""
+    """Return a copy of a reader with other objects."""
     other = copy.copy(reader)
     other.objects = objects
     return other
 
 
 def require_other(inputs: Iterable[str], target: str) -> None:
-    """Raise where a file that is read would be written over."""
+    """Raise if an input would be overwritten."""
     if any(is_same(one, target) for one in inputs):
         error = UsageError("source and target are one file; choose another name", file=target)
         error.hint = "`ztensor convert --in-place` (in Python ztensor.migrate) rewrites a .zt"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ztensor import Reader, Remote
 from ztensor import open as open_files
-from ztensor.converting.asking import Settings, require_divided
 from ztensor.converting.dividing import write_divided
 from ztensor.converting.files import write_set
 from ztensor.converting.planning import plan_objects
+from ztensor.converting.settings import Settings, require_divided
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe, without_secrets
 from ztensor.ext import (
     EMITTERS,
@@ -52,7 +52,7 @@ def split(
     `model.zt.index.json`; it has `metadata.total_size` and `weight_map`, as the Hugging Face hub
     has it for safetensors, and under `metadata.digests` the sha256 of every shard. An object is
     never divided, and objects that share their bytes stay together. Shards appear first, the index
-    last: an interrupted split leaves no index, or that of an earlier split with all its shards.
+    last: an interrupted split leaves no index, or an earlier index with all its shards.
 
     Args:
         path: the file, or the index of a set to be split anew; of any format.
@@ -60,18 +60,17 @@ def split(
             is missing, and gone again where nothing was written. The file's own folder by default.
         to: the format of the shards: `"zt"` or `"safetensors"`.
         max_shard_size: most stored bytes in a shard, a number or text such as "500MB" or "5GiB".
-        keep: says of a name whether the object is written; all are by default.
+        keep: a predicate over names; by default all objects are written.
         durable: see `ztensor.typing.SaveOptions`.
-        dry_run: True takes every step but writing.
+        dry_run: True does everything except writing.
         progress: called with the stored bytes copied so far and those to copy in all.
-        root: True writes shards as 2.1 itself has them, in the place of an index: `model.zt`, which
-            has the whole list, with the size and the xxh3 of each shard, and beside it files of
-            blobs. All are new files, so the folder is another one.
+        root: True writes shards of 2.1 and no index: a root `model.zt` with the manifest and the
+            size and xxh3 of each shard, and beside it files of blobs. No such file may exist.
 
     Raises:
-        ArgumentValueError: the size is no size, or shards of that format are not written.
-        NotRepresentableError: the version cannot say something; nothing is written.
-        UsageError: with `root`, one of the files is there.
+        ArgumentValueError: the size is invalid, or the format has no shards.
+        NotRepresentableError: the version cannot hold an object or attribute; nothing is written.
+        UsageError: with `root`, one of the files exists.
         FormatError: the file is damaged.
         SourceError: a file cannot be read or written.
     """
@@ -103,10 +102,10 @@ def split(
 
 
 def _require_root(to: str, folder: Path | None) -> None:
-    """Raise where shards as 2.1 has them cannot be written.
+    """Raise unless shards of 2.1 can be written.
 
     Raises:
-        ArgumentValueError: they are of another format, or not on disk.
+        ArgumentValueError: the format is another, or the folder is not on disk.
     """
     if to != "zt" or (folder is not None and is_remote(path_text(folder))):
         raise ArgumentValueError(
@@ -118,7 +117,7 @@ def _require_root(to: str, folder: Path | None) -> None:
 
 @contextlib.contextmanager
 def _folder_of(name: str, *, is_made: bool) -> Iterator[None]:
-    """Make the folder a file is to lie in, and remove what was made where the work fails."""
+    """Make the folder of a file, and remove the new folders if the work fails."""
     missing: list[str] = []
     folder = os.path.dirname(name)
     while is_made and folder and not os.path.lexists(folder):
@@ -146,8 +145,8 @@ class Shard:
     """One file of a split.
 
     Attributes:
-        path: where it goes.
-        names: its objects.
+        path: its path.
+        names: names of its objects.
         stored_nbytes: bytes of their components on disk.
     """
 
@@ -166,7 +165,7 @@ def plan_split(
 ) -> tuple[list[Shard], str]:
     """Return the shards `split` would write, and the path of the index.
 
-    Objects come in the order of the file; a shard is over the size only where one object is.
+    Objects keep the order of the file; a shard exceeds the size only if one object does.
 
     Args:
         path: as for `split`.
@@ -176,7 +175,7 @@ def plan_split(
         keep: as for `split`.
 
     Raises:
-        ArgumentValueError: the size is no size.
+        ArgumentValueError: the size is invalid.
         FormatError: the file is damaged.
         SourceError: it cannot be read.
     """
@@ -200,18 +199,18 @@ def _plan(
     keep: Callable[[str], bool] | None,
     kind: str,
 ) -> tuple[str, list[tuple[list[str], int]]]:
-    """Return the path shards are named after, and the names and the bytes of each."""
+    """Return the path that shards are named after, and the names and bytes of each shard."""
     given = reader.name if reader.name.endswith(_INDEX) else without_secrets(path_text(path))
     if folder is None and is_remote(given):
         raise UsageError(
-            "say in which folder (`--into`, in Python folder=): a URL has none",
+            "name the folder of the shards (`--into`, in Python folder=): a URL has none",
             file=given,
         )
     name = path_text(given, absolute=True).removesuffix(_INDEX)
     suffix = ".zt" if kind == "zt" else FORMATS[kind].suffixes[0]
     if os.path.isdir(name):
         name += suffix
-    elif reader.format != kind:  # what is written must not take the source's place
+    elif reader.format != kind:  # shards must not replace the source
         name = os.path.splitext(name)[0] + suffix
     if folder is not None:
         name = os.path.join(path_text(folder), os.path.basename(name))

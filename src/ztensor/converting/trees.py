@@ -1,4 +1,4 @@
-"""A file's tree for a target that has none: plain values as attributes, the rest named as lost."""
+"""Nested states for targets without them: plain values become attributes, others are lost."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ _PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
 
 
 def without_tree(reader: Reader, version: str | None) -> tuple[Reader, list[Loss]]:
-    """Return a reader whose attributes are the plain values of its tree, by the keys on the way.
+    """Return a reader with the plain values of its tree as attributes, named by their paths.
 
     Args:
-        reader: what is converted.
-        version: of the `.zt` file that is written; None of another format.
+        reader: the source.
+        version: the version of a new `.zt` file; None for another format.
 
     Returns:
-        The reader itself where it has no tree, or the new file can hold it; and what values are
-        lost.
+        The reader itself if it has no tree, or the new file can hold it; and the lost values.
 
     Raises:
         ZTensorError: the tree is damaged.

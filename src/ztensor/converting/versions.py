@@ -1,4 +1,4 @@
-"""What a version of zTensor can say of a file, and what not."""
+"""Objects and attributes that a version of zTensor can represent, and losses of the others."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def sayable_objects(reader: Reader, version: str) -> tuple[dict[str, FileObjects], list[Loss]]:
-    """Return where each object that a version can say is copied from, and what it cannot say."""
+def representable_objects(
+    reader: Reader, version: str
+) -> tuple[dict[str, FileObjects], list[Loss]]:
+    """Return the objects that a version can represent, with their files, and the losses."""
     emitter = EMITTERS.named(version)
     portable = Portable(emitter.form)
     chosen: dict[str, FileObjects] = {}
@@ -46,8 +48,8 @@ def sayable_objects(reader: Reader, version: str) -> tuple[dict[str, FileObjects
                 lost.append(Loss(name, f"left out: {error.message}"))
                 continue
             check = functools.partial(_require_with, emitter.require_object, bare)
-            kept, unsaid = sayable(check, found.attributes or {}, name)
-            lost.extend(unsaid)
+            kept, dropped = representable(check, found.attributes or {}, name)
+            lost.extend(dropped)
             tensor_object = home.object(name)._replace(attributes=kept or None)
             chosen[name] = home.changed(objects={name: tensor_object})
         else:
@@ -63,12 +65,12 @@ def _require_with(
     require(tensor_object._replace(attributes=attributes))
 
 
-def sayable(
+def representable(
     check: Callable[[Mapping[str, object]], None],
     attributes: Mapping[str, object],
     name: str | None,
 ) -> tuple[dict[str, Any], list[Loss]]:
-    """Return the attributes a version can say, and those it cannot."""
+    """Return the attributes that a version can represent, and the losses."""
     kept: dict[str, Any] = {}
     lost = []
     for key, value in attributes.items():
@@ -83,7 +85,7 @@ def sayable(
 
 
 def extra_of(reader: Reader, version: str) -> Mapping[str, object] | None:
-    """Return the fields of a file's root that no version names, where the new one has a root."""
+    """Return the unknown fields of a file's root; None if the new file cannot have them."""
     if reader.objects.is_set or version == "0.1.0" or reader.format != "zt":
         return None
     return reader.objects.parts()[0].manifest.extra

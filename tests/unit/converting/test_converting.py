@@ -294,7 +294,7 @@ def test_attributes_that_0_1_cannot_name_go_alone(tmp_path: Path) -> None:
 
 
 def test_a_version_that_can_say_nothing_is_an_error(rich: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotRepresentableError, match="of 1 object the new file can hold none"):
+    with pytest.raises(NotRepresentableError):
         ztensor.convert(rich, tmp_path / "new.zt", version="0.1.0", include="int4")
     assert not (tmp_path / "new.zt").exists()
 

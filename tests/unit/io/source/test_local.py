@@ -19,7 +19,7 @@ import pytest
 import ztensor
 from tests.descriptors import open_files
 from tests.refusals import refused
-from ztensor.converting.whole_folder import WholeFolder
+from ztensor.converting.atomic_folder import AtomicFolder
 from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
@@ -412,7 +412,7 @@ def test_no_descriptor_is_left_behind(saved: Path, tmp_path: Path) -> None:
 HOLDERS: dict[str, Callable[[Path], Any]] = {
     "folder in use": lambda path: folder_in_use(str(path)),
     "idle folder": lambda path: idle_folder(str(path)),
-    "new folder": lambda path: WholeFolder(str(path / "new"), overwrite=False, durable=False),
+    "new folder": lambda path: AtomicFolder(str(path / "new"), overwrite=False, durable=False),
     "new file": lambda path: contextlib.closing(Aborted(path)),
     "file": lambda path: opened(path.with_suffix(".file")),
 }

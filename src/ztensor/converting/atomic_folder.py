@@ -1,7 +1,7 @@
-"""A folder that appears, or takes the place of another, only as a whole.
+"""A folder that appears, or replaces an old one, atomically.
 
-It is made under another name beside its place, and renamed at the end. What a killed process left
-is removed by the next who makes a folder of that name; an old folder that had made way is put back.
+It is made under a temporary name beside the target, and renamed at the end. The next process that
+makes a folder of this name removes the leftovers of a killed one, and moves an old folder back.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ztensor.errors import SourceError, UsageError
 from ztensor.ext import OpenFolder, locking, path_text, remove
 
 
-class WholeFolder:
-    """A new folder; a context in which an error leaves what was there.
+class AtomicFolder:
+    """A new folder; a context manager that leaves an old folder unchanged after an error.
 
-    Beside the place lie, while it is made, `.NAME.<16 hex digits>` with `.lock`, which the process
-    holds, `.new`, and for a moment `.old`.
+    Meanwhile the target's parent has `.NAME.<16 hex digits>` with the suffixes `.lock`, which the
+    process holds, `.new`, and for a moment `.old`.
 
     Args:
         target: its path.
-        overwrite: whether a folder that is there, with something in it, is replaced.
-        durable: whether it is flushed to disk before the old one is removed.
+        overwrite: whether an old folder that is not empty is replaced.
+        durable: whether the folder is flushed to disk before the old one is removed.
 
     Attributes:
-        path: where its files are written until `commit`.
+        path: the temporary path of the folder until `commit`.
 
     Raises:
-        UsageError: there is something, and it is no empty folder, nor one that may be replaced.
-        SourceError: no folder can be made there.
+        UsageError: the target is a file, or a folder that may not be replaced.
+        SourceError: the folder cannot be made.
     """
 
     def __init__(self, target: str, *, overwrite: bool, durable: bool) -> None:
@@ -40,7 +40,7 @@ class WholeFolder:
         self._target = os.path.realpath(path_text(target, absolute=True))
         self._durable = durable
         parent = os.path.dirname(self._target)
-        # A name has at most 255 bytes, and ours has some more behind it.
+        # A name has at most 255 bytes, and the temporary name is longer than the target's.
         own = os.fsencode(os.path.basename(self._target))[:200].decode(errors="ignore")
         start = os.path.join(parent, f".{own}.")
         self._sweep(parent, start)
@@ -61,20 +61,20 @@ class WholeFolder:
         except OSError as error:
             raise SourceError.from_os(error, "cannot make the folder", target) from error
 
-    def __enter__(self) -> WholeFolder:
+    def __enter__(self) -> AtomicFolder:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Remove what was not committed."""
+        """Remove the folder unless it was committed."""
         with contextlib.suppress(OSError):
             _remove_folder(self.path, self._made)
         self._unlock()
 
     def commit(self) -> None:
-        """Put the folder in its place; what was there is removed then.
+        """Rename the folder to the target, and remove the old one.
 
         Raises:
-            SourceError: it could not be; what was there before still is.
+            SourceError: renaming failed; the old folder is unchanged.
         """
         parent = os.path.dirname(self._target)
         try:
@@ -96,14 +96,16 @@ class WholeFolder:
                 _flush(parent)
         except OSError as error:
             raise SourceError.from_os(
-                error, "cannot put the finished folder in place; what was there still is", self.name
+                error,
+                "cannot put the finished folder in place; the old one is unchanged",
+                self.name,
             ) from error
         if has_old:
             with contextlib.suppress(OSError):
                 _remove_folder(self._old, old)
 
     def _unlock(self) -> None:
-        """Give the lock up; its file stays where a folder is left, which the next one removes."""
+        """Release the lock; its file stays if a temporary folder is left, for the next sweep."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -114,13 +116,13 @@ class WholeFolder:
                 remove(self._lock, ours)
 
     def _sweep(self, parent: str, start: str) -> None:
-        """Remove what killed processes left beside the target, and put an old folder back."""
+        """Remove leftovers of killed processes beside the target, and move an old folder back."""
         pattern = re.compile(re.escape(os.path.basename(start)) + r"[0-9a-f]{16}\.(new|old|lock)")
         try:
             names = sorted(filter(pattern.fullmatch, os.listdir(parent)), reverse=True)
         except OSError:
-            return  # what is made there will say so
-        for name in names:  # `.old` before `.new` before `.lock`, which tells of both
+            return  # making the folder raises the error
+        for name in names:  # `.old` before `.new` before their `.lock`
             path = os.path.join(parent, name)
             lock = path.rpartition(".")[0] + ".lock"
             if os.name == "nt" or not (_is_own(path) and _is_own(lock)) or locking.is_locked(lock):
@@ -135,12 +137,12 @@ class WholeFolder:
 
 
 def require_place(target: str, *, overwrite: bool) -> None:
-    """Raise where a new folder may not be put.
+    """Raise unless a new folder may be put there.
 
     Raises:
-        UsageError: there is a file; or a folder that is not empty and may not be replaced, or is
-            behind a link.
-        SourceError: what is there cannot be looked into.
+        UsageError: the target is a file; or a folder that is not empty and may not be replaced, or
+            is behind a link.
+        SourceError: the target cannot be inspected.
     """
     try:
         if not os.path.lexists(target):
@@ -150,15 +152,15 @@ def require_place(target: str, *, overwrite: bool) -> None:
         if overwrite and OpenFolder.is_link(os.lstat(target)) and os.listdir(target):
             raise UsageError("the folder is behind a link: name the folder itself", file=target)
         if not overwrite and os.listdir(target):
-            error = UsageError("the folder is there already, and is not empty", file=target)
-            error.hint = "`--force` (in Python overwrite=True) replaces it as a whole"
+            error = UsageError("the folder exists and is not empty", file=target)
+            error.hint = "`--force` (in Python overwrite=True) replaces it"
             raise error
     except OSError as error:
         raise SourceError.from_os(error, "cannot look into", target) from error
 
 
 def _remove_folder(path: str, ours: os.stat_result | None = None) -> None:
-    """Remove a folder with all in it; only the one of that status where it is given."""
+    """Remove a folder and its content; if `ours` is given, only a folder with this status."""
     parent, name = os.path.split(path)
     with OpenFolder(parent) as folder:
         folder.remove_folder(name, ours, whole=True)

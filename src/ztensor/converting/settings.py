@@ -1,4 +1,4 @@
-"""What a caller asks for: a format by suffix or word, some of the names, shards, compression."""
+"""Options of conversions and their checks: formats, patterns of names, shards, compression."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class Settings:
         return self.check and not self.dry_run
 
 
-DIVIDED = ("zt", "safetensors")  # the formats whose shards the hub's index is for
+DIVIDED = ("zt", "safetensors")  # formats of shards with an index of the hub
 
 
 def require_divided(kind: str) -> None:
-    """Raise where files of a format are not divided into shards with an index.
+    """Raise unless a format has shards with an index.
 
     Raises:
-        ArgumentValueError: so it is.
+        ArgumentValueError: it has none.
     """
     if kind not in DIVIDED:
         raise ArgumentValueError(
@@ -68,7 +68,7 @@ def require_compressed(
     compression: bool | int | str | None,  # noqa: FBT001  # as callers pass it
     chunk_rows: int | None,
 ) -> None:
-    """Raise where nothing is compressed whose rows could be decoded together."""
+    """Raise if `chunk_rows` is set for a file that is not compressed."""
     if chunk_rows is not None and (kind != "zt" or compression in (None, False, "none", "raw")):
         raise ArgumentValueError(
             "chunk_rows goes with a zTensor file that is compressed",
@@ -78,10 +78,10 @@ def require_compressed(
 
 
 def format_of(path: str, to: str | None = None) -> str:
-    """Return the format a file is to be written in.
+    """Return the format of a new file.
 
     Raises:
-        ArgumentValueError: `to` is none that is written, or the suffix says none.
+        ArgumentValueError: `to` is not a format that is written, or the suffix belongs to none.
     """
     if to is not None:
         return FORMATS.require_written(to)
@@ -91,7 +91,7 @@ def format_of(path: str, to: str | None = None) -> str:
     written = FORMATS.written()
     known = ", ".join(suffix for suffixes in written.values() for suffix in suffixes)
     raise ArgumentValueError(
-        f"the suffix {describe(os.path.splitext(path)[1].lower())} is of no format that is written",
+        f"no format that is written has the suffix {describe(os.path.splitext(path)[1].lower())}",
         file=path,
         expected=f"one of {known}, or `--to` (to= in Python) with one of {', '.join(written)}",
     )
@@ -102,19 +102,19 @@ def matching(
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
 ) -> list[str]:
-    """Return the names that match a pattern of `include`, if given, and none of `exclude`.
+    """Return the names that match a pattern of `include`, if given, and no pattern of `exclude`.
 
     Raises:
-        ArgumentValueError: there are names, and none of them is left.
+        ArgumentValueError: all names are excluded.
     """
     keep = keeps(None if include is None else _listed(include), _listed(exclude))
-    everyone = list(names)
-    chosen = [name for name in everyone if keep(name)]
-    if everyone and not chosen:
+    all_names = list(names)
+    chosen = [name for name in all_names if keep(name)]
+    if all_names and not chosen:
         raise ArgumentValueError(
             "no object is left to write",
-            expected=f"patterns that leave some of {counted(len(everyone), 'name')}, such as "
-            f"{', '.join(describe(name) for name in everyone[:3])}",
+            expected=f"patterns that leave some of {counted(len(all_names), 'name')}, such as "
+            f"{', '.join(describe(name) for name in all_names[:3])}",
             found=f"include {_shown(include)}, exclude {_shown(exclude)}",
         )
     return chosen
@@ -124,7 +124,7 @@ def _listed(patterns: str | Iterable[str] | None) -> list[str]:
     listed = [patterns] if isinstance(patterns, str) else list(patterns or ())
     for pattern in listed:
         if not isinstance(pattern, str):
-            raise ArgumentTypeError("a pattern is text", found=describe(pattern))
+            raise ArgumentTypeError("a pattern must be text", found=describe(pattern))
     return listed
 
 
