@@ -29,7 +29,7 @@ unexport PYTHONPATH PYTHONHOME
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 SUITES := attacks bench-paths bench-pretrained browser budget core-alone distributed ecosystem formats \
-	frameworks healthy minimum pages pythons real-files remote
+	frameworks healthy minimum mutants pages pythons real-files remote
 .PHONY: help demo test test-full lint fuzz faults interop bench docs release-check suite clean \
 	$(SUITES:%=suite-%)
 
@@ -139,6 +139,11 @@ suite-healthy: $(VENV)/real.stamp ### look at 38 checkpoints that are in use, wh
 
 suite-minimum: ### run the framework-free tests with the oldest releases that pyproject.toml allows
 	$(PYTHON) tests/pythons.py --minimum $(PYTHON)
+
+# Hours. ARGS="--sample 50 src/ztensor/spec": a few, of one package.
+suite-mutants: $(VENV)/dev.stamp $(FRAMEWORKS) ### mutate spec, io, training and distributed by cosmic-ray, and count what the tests notice
+	$(PIP) install --group mutants
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 suite-pages: $(VENV)/dev.stamp ### write anew the pages that are made from the code
 	$(PYTHON) docs/make_core.py
