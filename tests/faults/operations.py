@@ -90,6 +90,13 @@ def start(folder: Path, *, version: str = "1.2.0") -> None:
     save_file(other_tensors(), folder / OTHER, {"step": "2"}, durable=False)
 
 
+@contextlib.contextmanager
+def small_pieces(nbytes: int) -> Iterator[None]:
+    """Store new bytes in pieces of this length: of 8 MiB each the crash states were too many."""
+    with mock.patch.multiple(appending, _PIECE_BYTES=nbytes, _GUARDS_PER_PIECE=0):
+        yield
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
     """One way to change a folder.
@@ -118,17 +125,9 @@ class Operation:
     between: Callable[[State], list[State]] | None = None
     is_never_torn: bool = False
 
-    @contextlib.contextmanager
-    def in_pieces(self) -> Iterator[None]:
+    def in_pieces(self) -> contextlib.AbstractContextManager[None]:
         """Cut new bytes as the operation asks."""
-        if self.pieces is None:
-            yield
-            return
-        with (
-            mock.patch.object(appending, "_PIECE_BYTES", self.pieces),
-            mock.patch.object(appending, "_GUARDS_PER_PIECE", 0),
-        ):
-            yield
+        return contextlib.nullcontext() if self.pieces is None else small_pieces(self.pieces)
 
     def prepare(self, folder: Path) -> Judge:
         """Write the files, and return who knows the target's state before and the one to come."""

@@ -9,6 +9,7 @@ python tests/faults/run.py --only 2.x      operations whose row has this in its 
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
 import os
 import sys
@@ -19,14 +20,12 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from tests.faults.divided import DIVIDED
+from tests.faults.folders import DIVIDED, STEPS, FolderChange, cut_power_of_run, fail_run, kill_run
 from tests.faults.judge import Outcome
-from tests.faults.kills import RUNS
+from tests.faults.kills import RUNS, kill_in_a_process
 from tests.faults.operations import OPERATIONS, TARGET
-from tests.faults.steps import CHANGES, AnyChange, cut_power_of_run, fail_run, kill_run
-from tests.faults.test_kill import kill_in_a_process
 from tests.faults.test_processes import Worker, together
 from tests.faults.trials import (
     COMPOUND,
@@ -44,6 +43,7 @@ from ztensor.numpy import save_file
 if TYPE_CHECKING:
     from tests.faults.operations import Operation
 
+Try = Callable[[Path], Tally]
 COLUMNS = ("states", "distinct", *Outcome, "litter")
 
 
@@ -58,29 +58,107 @@ def main() -> int:
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # torn files opened at their last state are the point
     begin = time.monotonic()
-    print(f"seed {options.seed}\n")
-    bad = crash_table("Killed at every call, and inside every write", _kill, options.only)
-    bad += crash_table(
-        "Power cut: what was not flushed is there, missing, or there in part",
-        lambda operation, nameless, folder: cut_power(
-            operation, folder, nameless=nameless, count=options.cuts, seed=options.seed
+    cuts, seed, only = options.cuts, options.seed, options.only
+    print(f"seed {seed}\n")
+    bad = 0
+    tries: dict[str, dict[str, list[Try]]] = {
+        "Killed at every call, and inside every write": _of_operations(_kill) | _of_splits(),
+        "Power cut: what was not flushed is there, missing, or there in part": _of_operations(
+            lambda operation, folder, nameless: cut_power(
+                operation, folder, nameless=nameless, count=cuts, seed=seed
+            )
         ),
-        options.only,
-    )
-    bad += failing_calls(options.only)
-    bad += changes_of_folders("Steps of a run", "steps", CHANGES, 13, options)
-    bad += meetings(options.only)
-    bad += changes_of_folders("Divided checkpoints", "divided", DIVIDED, 97, options)
-    bad += real_kills(options.kills, options.seed, options.only)
-    bad += 0 if options.only else races(options.seconds)
+        "Steps of a run: killed, power cuts, calls that fail": _of_folders(
+            "steps", STEPS, 13, cuts, seed
+        ),
+        "Divided checkpoints: killed, power cuts, calls that fail": _of_folders(
+            "divided", DIVIDED, 97, cuts, seed
+        ),
+        "Two managers: behind each call of the one the other makes a whole change": {
+            f"managers: {name}": [
+                functools.partial(meet, meeting, nameless=nameless) for nameless in (True, False)
+            ]
+            for name, meeting in MEETINGS.items()
+        },
+    }
+    for title, rows in tries.items():
+        bad += table(title, {name: row for name, row in rows.items() if only in name})
+    bad += failing_calls(only)
+    bad += real_kills(options.kills, seed, only)
+    bad += 0 if only else races(options.seconds)
     print(f"{bad} bad; {time.monotonic() - begin:.0f} s")
     return 1 if bad else 0
 
 
-def _kill(operation: Operation, nameless: bool, folder: Path) -> Tally:
+# --- Tables of states -------------------------------------------------------------------------
+
+
+def table(title: str, rows: Mapping[str, Iterable[Try]]) -> int:
+    """Make each try in an empty folder, print a row for each name, and return the bad states."""
+    if not rows:
+        return 0
+    print(title)
+    _row("", COLUMNS)
+    total, of_2 = Tally(), Tally()
+    for name, tries in rows.items():
+        tally = Tally()
+        for attempt in tries:
+            with tempfile.TemporaryDirectory() as folder:
+                tally.include(attempt(Path(folder)))
+        total.include(tally)
+        if name.endswith("2.x"):
+            of_2.include(tally)
+        _tally_row(name, tally)
+        for error in tally.errors:
+            print(f"    {error}")
+    _tally_row("all", total)
+    if of_2.states:
+        print(f"of 2.x: {of_2.states} states, {of_2.torn} of which did not open as they are")
+    if total.repaired:
+        print(f"mended by both ways of repair: {total.repaired}; ", end="")
+        print(f"damage a minimal reader did not notice and ours did: {total.fooled}")
+    print()
+    return total.bad
+
+
+def _tally_row(name: str, tally: Tally) -> None:
+    _row(name, (tally.states, tally.distinct, *tally.outcomes.values(), tally.litter))
+
+
+def _of_operations(judge: Callable[[Operation, Path, bool], Tally]) -> dict[str, list[Try]]:
+    rows: dict[str, list[Try]] = {}
+    for operation, nameless in _tries(""):
+        rows.setdefault(operation.group, []).append(
+            lambda folder, operation=operation, nameless=nameless: judge(  # type: ignore[misc]
+                operation, folder, nameless
+            )
+        )
+    return rows
+
+
+def _kill(operation: Operation, folder: Path, nameless: bool) -> Tally:
     return kill_everywhere(
         operation, folder, nameless=nameless, stride=7, dense_bytes=2048, repair_every=500
     )
+
+
+def _of_splits() -> dict[str, list[Try]]:
+    kill = functools.partial(kill_split, stride=7, dense_bytes=2048)
+    return {"split": [functools.partial(kill, over_another=other) for other in (False, True)]}
+
+
+def _of_folders(
+    group: str, changes: Mapping[str, FolderChange], stride: int, cuts: int, seed: int
+) -> dict[str, list[Try]]:
+    return {
+        f"{group}: {name}": [
+            functools.partial(kill_run, change, stride=stride),
+            functools.partial(kill_run, change, stride=stride, nameless=False),
+            functools.partial(cut_power_of_run, change, count=cuts, seed=seed),
+            functools.partial(fail_run, change),
+        ]
+        for name, change in changes.items()
+    }
 
 
 def _tries(only: str) -> Iterator[tuple[Operation, bool]]:
@@ -92,97 +170,7 @@ def _tries(only: str) -> Iterator[tuple[Operation, bool]]:
             yield operation, False
 
 
-def crash_table(title: str, judge: Callable[[Operation, bool, Path], Tally], only: str) -> int:
-    """Judge every operation, print a row for each group, and return how many states are bad."""
-    groups: dict[str, Tally] = {}
-    for operation, nameless in _tries(only):
-        with tempfile.TemporaryDirectory() as folder:
-            tally = judge(operation, nameless, Path(folder))
-        groups.setdefault(operation.group, Tally()).include(tally)
-    if judge is _kill and only in "split":
-        groups["split"] = Tally()
-        for over_another in (False, True):
-            with tempfile.TemporaryDirectory() as folder:
-                groups["split"].include(
-                    kill_split(Path(folder), over_another=over_another, stride=7, dense_bytes=2048)
-                )
-    total, of_2 = Tally(), Tally()
-    for name, tally in groups.items():
-        total.include(tally)
-        if name.endswith("2.x"):
-            of_2.include(tally)
-    print(title)
-    _row("operation", COLUMNS)
-    for name, tally in {**groups, "all": total}.items():
-        counts = (tally.states, tally.distinct, *tally.outcomes.values(), tally.litter)
-        _row(name, counts)
-    print(f"of 2.x: {of_2.states} states, {of_2.torn} of which did not open as they are")
-    print(f"mended by both ways of repair: {total.repaired}; ", end="")
-    print(f"damage a minimal reader did not notice and ours did: {total.fooled}\n")
-    return total.bad
-
-
-def changes_of_folders(
-    title: str,
-    group: str,
-    every: Mapping[str, AnyChange],
-    stride: int,
-    options: argparse.Namespace,
-) -> int:
-    """Judge a folder at every moment of its changes.
-
-    Args:
-        title: what is printed above the table.
-        group: stands before the names of the changes, for `--only`.
-        every: the changes.
-        stride: bytes between two places of a write where it is killed.
-        options: of the command.
-    """
-    cuts, seed, only = options.cuts, options.seed, options.only
-    changes = {name: change for name, change in every.items() if only in f"{group}: {name}"}
-    if not changes:
-        return 0
-    print(f"{title}: killed at every call and in every write, power cuts, calls that fail")
-    _row("change", COLUMNS)
-    total = Tally()
-    for name, change in changes.items():
-        tally = Tally()
-        tries: list[Callable[[Path], Tally]] = [
-            lambda folder: kill_run(change, folder, stride=stride),  # noqa: B023  # called at once
-            lambda folder: kill_run(change, folder, stride=stride, nameless=False),  # noqa: B023
-            lambda folder: cut_power_of_run(change, folder, count=cuts, seed=seed),  # noqa: B023
-            lambda folder: fail_run(change, folder),  # noqa: B023
-        ]
-        for judge in tries:
-            with tempfile.TemporaryDirectory() as folder:
-                tally.include(judge(Path(folder)))
-        total.include(tally)
-        _row(name, (tally.states, tally.distinct, *tally.outcomes.values(), tally.litter))
-    _row("all", (total.states, total.distinct, *total.outcomes.values(), total.litter))
-    print()
-    return total.bad
-
-
-def meetings(only: str) -> int:
-    """Let two managers of one folder meet behind each call, and return how many went wrong."""
-    chosen = {name: one for name, one in MEETINGS.items() if only in f"managers: {name}"}
-    if not chosen:
-        return 0
-    print("Two managers on one folder: behind each call of the one the other makes a whole change")
-    _row("change", COLUMNS)
-    total = Tally()
-    for name, meeting in chosen.items():
-        tally = Tally()
-        for nameless in (True, False):
-            with tempfile.TemporaryDirectory() as folder:
-                tally.include(meet(meeting, Path(folder), nameless=nameless))
-        total.include(tally)
-        _row(name, (tally.states, tally.distinct, *tally.outcomes.values(), tally.litter))
-        for error in tally.errors:
-            print(f"    {error}")
-    _row("all", (total.states, total.distinct, *total.outcomes.values(), total.litter))
-    print()
-    return total.bad
+# --- Other tables -----------------------------------------------------------------------------
 
 
 def failing_calls(only: str) -> int:
@@ -257,7 +245,7 @@ def races(seconds: float) -> int:
 
 def _row(name: str, cells: object) -> None:
     assert hasattr(cells, "__iter__")
-    print(f"{name:>14}", *(f"{cell!s:>16}" for cell in cells))
+    print(f"{name:>34}", *(f"{cell!s:>16}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -216,17 +215,3 @@ def test_a_sink_whose_disk_fails_while_it_copies_the_old_state(tmp_path: Path) -
         edit.rename_tensors(tmp_path / TARGET, {"scalar": "number"}, atomic=True)
     assert caught.value.errno == errno.ENOSPC
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [TARGET, OTHER]
-
-
-def test_a_file_object_that_fails_keeps_the_errno() -> None:
-    class Full:
-        name = "full"
-
-        def write(self, data: object) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    writer = ztensor.Writer(Full())
-    writer.write("a", np.zeros(3))
-    with pytest.raises(ztensor.SourceError) as caught:
-        writer.finish()
-    assert caught.value.errno == errno.ENOSPC

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-KILLS = Path(__file__).with_name("kills.py")
-SEED = 4
-
+from tests.faults.kills import kill_in_a_process
 
 OPERATIONS = ["save", "save, named", "append", "replace", "remove", "append, 2.x", "replace, 2.x"]
 
@@ -23,25 +17,9 @@ pytestmark = [
 ]
 
 
-def kill_in_a_process(
-    operations: list[str], tries: int, seed: int, folder: Path
-) -> dict[str, dict[str, int]]:
-    """Run `kills.py`, since forking belongs into a process of its own."""
-    done = subprocess.run(
-        [sys.executable, str(KILLS), str(tries), str(seed), str(folder), *operations],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
-    assert done.returncode == 0, done.stderr
-    counts: dict[str, dict[str, int]] = json.loads(done.stdout.splitlines()[-1])
-    return counts
-
-
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
-    return kill_in_a_process(OPERATIONS, 12, SEED, tmp_path_factory.mktemp("killed"))
+    return kill_in_a_process(OPERATIONS, 12, 4, tmp_path_factory.mktemp("killed"))
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -18,11 +19,10 @@ import pytest
 import ztensor
 from tests.extent import amount
 from tests.faults.judge import read_state
-from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, dense, start
+from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, dense, small_pieces, start
 from tests.faults.worker import tensors
 from tests.refusals import refused
 from ztensor import edit
-from ztensor.io.source import appending
 from ztensor.numpy import load_file, save_file
 
 SECONDS = amount(4, full=10) / 10
@@ -72,36 +72,23 @@ def together(*workers: Worker) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @VERSIONS
-def test_two_appenders_that_wait_both_get_all_in(version: str, tmp_path: Path) -> None:
-    path = tmp_path / TARGET
-    save_file(tensors(0), path, version=version)
-    results = together(*(Worker("append", path, prefix, 20, 30) for prefix in "ab"))
-    assert [result["done"] for result in results] == [20, 20], results
-    with ztensor.open(path) as reader:
-        assert len(reader) == 4 + 40
-        assert reader.verify().ok
-        for prefix in "ab":
-            for number in range(20):
-                assert (reader[f"{prefix}{number}"] == number).all()
-
-
-@pytest.mark.slow
-@VERSIONS
-def test_two_appenders_that_do_not_wait_get_in_or_get_one_clear_error(
-    version: str, tmp_path: Path
+@pytest.mark.parametrize("timeout", [30, 0])
+def test_two_appenders_get_in_or_get_one_clear_error(
+    version: str, timeout: int, tmp_path: Path
 ) -> None:
     path = tmp_path / TARGET
     save_file(tensors(0), path, version=version)
-    results = together(*(Worker("append", path, prefix, 20, 0) for prefix in "ab"))
-    assert sum(result["done"] for result in results) >= 20
+    results = together(*(Worker("append", path, prefix, 20, timeout) for prefix in "ab"))
+    done = sum(result["done"] for result in results)
+    assert done == 40 if timeout else done >= 20, results
     for result in results:
         assert result["done"] + len(result["errors"]) == 20
-        for error in result["errors"]:
-            assert error["reason"] == "source_locked"
-            assert "locked by another process" in error["text"]
+        assert {error["reason"] for error in result["errors"]} <= {"source_locked"}
     with ztensor.open(path) as reader:
-        assert len(reader) == 4 + sum(result["done"] for result in results)
+        assert len(reader) == 4 + done
         assert reader.verify().ok
+        for name in set(reader) - set(tensors(0)):
+            assert (reader[name] == int(name[1:])).all()
 
 
 CHANGES: dict[str, Any] = {
@@ -127,9 +114,7 @@ def test_who_meets_a_writer_is_told_at_once_or_waits(version: str, tmp_path: Pat
         path = paths[name]
         before = path.read_bytes()
         holder.wait_until_ready()
-        with refused(
-            ztensor.SourceError, ztensor.Reason.SOURCE_LOCKED, match="locked by another process"
-        ):
+        with refused(ztensor.SourceError, ztensor.Reason.SOURCE_LOCKED):
             change(path)
         assert path.read_bytes() == before
         holder.go()
@@ -159,9 +144,7 @@ def test_a_save_in_the_middle_of_an_edit_is_not_lost(version: str, tmp_path: Pat
         writer = ztensor.Editor(path, atomic=atomic)
         writer.write("lost", NEW)
         save_file(tensors(5), path)
-        with refused(
-            ztensor.SourceError, ztensor.Reason.SOURCE_CHANGED, match="new file in its place"
-        ):
+        with refused(ztensor.SourceError, ztensor.Reason.SOURCE_CHANGED):
             writer.finish()
         assert read_state(path)["objects"] == {n: dense(a) for n, a in tensors(5).items()}
         assert [entry.name for entry in tmp_path.iterdir()] == [TARGET]
@@ -175,7 +158,7 @@ def test_a_save_in_the_middle_of_a_compaction_is_not_lost(tmp_path: Path) -> Non
         if done == total:
             save_file(tensors(6), path)
 
-    with pytest.raises(ztensor.SourceError, match="new file in its place"):
+    with refused(ztensor.SourceError, ztensor.Reason.SOURCE_CHANGED):
         edit.compact(path, progress=save_meanwhile)
     assert (load_file(path)["t0"] == 6).all()
 
@@ -216,34 +199,16 @@ def test_a_reader_that_was_there_keeps_what_it_opened(
             assert reader.read(name, copy=True).components[role].tobytes() == data  # and new ones
 
 
-@pytest.mark.parametrize("how", ["cut", "changed"])
-def test_a_file_changed_by_others_is_noticed_before_a_view_is_handed_out(
-    how: str, tmp_path: Path
-) -> None:
-    path = tmp_path / TARGET
-    save_file(tensors(3), path)
-    with ztensor.open(path) as reader:
-        assert (reader["t0"] == 3).all()
-        _change(path, how)
-        reads: list[Any] = [reader.__getitem__, reader.read, reader.read_numpy]
-        for read in reads:
-            with refused(ztensor.SourceError, ztensor.Reason.SOURCE_CHANGED) as caught:
-                read("t1")
-            assert caught.value.object_name == "t1"
-
-
 @pytest.mark.parametrize("end", ["finish", "abort"])
 @pytest.mark.parametrize("is_long", [False, True])
 @VERSIONS
 def test_a_reader_that_came_in_the_middle_of_an_append_is_not_alarmed(
-    version: str, is_long: bool, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, is_long: bool, end: str, tmp_path: Path
 ) -> None:
     """It sees the old state, though blobs are written into the length it found.
 
     A long append to a file of 2.x makes more room than it needs, and gives it back.
     """
-    if is_long:
-        monkeypatch.setattr(appending, "_PIECE_BYTES", 5000)
     path = tmp_path / TARGET
     save_file(tensors(3), path, version=version)
     seen: list[ztensor.Reader] = []
@@ -261,7 +226,10 @@ def test_a_reader_that_came_in_the_middle_of_an_append_is_not_alarmed(
 
         return replaced
 
-    with mock.patch.object(os, "pwrite", open_meanwhile(os.pwrite)):
+    with (
+        small_pieces(5000) if is_long else contextlib.nullcontext(),
+        mock.patch.object(os, "pwrite", open_meanwhile(os.pwrite)),
+    ):
         writer = ztensor.Editor(path)
         for number in range(3):
             writer.write(f"new {number}", NEW)
@@ -271,6 +239,9 @@ def test_a_reader_that_came_in_the_middle_of_an_append_is_not_alarmed(
         assert len(seen[0]) == 4
         seen[0].close()
     assert seen or (end == "abort" and not is_long)
+
+
+CHANGING = ("pwrite", "ftruncate")
 
 
 class Stepped:
@@ -323,11 +294,9 @@ def _append(path: Path, end: str) -> None:
 @pytest.mark.parametrize("is_long", [False, True])
 @VERSIONS
 def test_whatever_a_writer_does_between_two_calls_of_open(
-    version: str, is_long: bool, end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    version: str, is_long: bool, end: str, tmp_path: Path
 ) -> None:
     """The file may grow, be cut, or be committed between `fstat` and any of the reads."""
-    if is_long:
-        monkeypatch.setattr(appending, "_PIECE_BYTES", 5000)
     path, preadv = tmp_path / TARGET, os.preadv
     begun, is_last = 0, False
     while not is_last:
@@ -344,15 +313,17 @@ def test_whatever_a_writer_does_between_two_calls_of_open(
                     left -= 1
                     return preadv(*arguments)
 
-                with monkeypatch.context() as patch:
-                    patch.setattr(os, "pwrite", change.stopping(os.pwrite))
-                    patch.setattr(os, "ftruncate", change.stopping(os.ftruncate))
+                stopping = {name: change.stopping(getattr(os, name)) for name in CHANGING}
+                pieces = small_pieces(5000) if is_long else contextlib.nullcontext()
+                with pieces, mock.patch.multiple(os, **stopping):
                     change.start()
                     change.advance(begun)
                     is_last = change.is_over
-                    patch.setattr(os, "preadv", meet)
                     try:
-                        with ztensor.open(path) as reader:
+                        with (
+                            mock.patch.object(os, "preadv", meet),
+                            ztensor.open(path) as reader,
+                        ):
                             assert len(reader) in ((4, 7) if end == "finish" else (4,))
                             # A change to 1.x that is given up within the length that a reader
                             # found looks to that reader like one in place.
@@ -363,29 +334,6 @@ def test_whatever_a_writer_does_between_two_calls_of_open(
                     finally:
                         change.advance(1000)
         begun += 1
-
-
-@pytest.mark.parametrize("how", ["cut", "changed"])
-def test_what_is_read_without_a_map_is_out_of_reach(how: str, tmp_path: Path) -> None:
-    path = tmp_path / TARGET
-    save_file(tensors(3), path)
-    with ztensor.open(path, mmap=False) as reader:
-        array = reader["t0"]
-        _change(path, how)
-        assert (array == 3).all()
-        with pytest.raises((ztensor.SourceError, ztensor.DigestMismatchError)):
-            reader["t0"]
-
-
-def _change(path: Path, how: str) -> None:
-    """Do what no writer of ours does."""
-    if how == "cut":
-        os.truncate(path, 100)
-        return
-    with open(path, "r+b") as file:
-        file.seek(64)
-        file.write(b"\xff" * 1000)
-    os.utime(path, ns=(1, 1))  # some file systems count whole seconds
 
 
 def test_editing_the_file_the_arrays_are_mapped_from(tmp_path: Path) -> None:

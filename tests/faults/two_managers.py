@@ -15,8 +15,8 @@ from unittest import mock
 
 import ztensor
 from tests.faults.calls import Calls
+from tests.faults.folders import DIVIDED_STEPS, FILES, INCREMENTS, Kind, StepChange, is_right, quiet
 from tests.faults.judge import Outcome
-from tests.faults.steps import DIVIDED_STEPS, FILES, INCREMENTS, Change, Kind, is_right, quiet
 from tests.faults.trials import Tally
 from ztensor import CheckpointManager
 
@@ -35,7 +35,7 @@ class Meeting:
         rules: of the other.
     """
 
-    first: Change
+    first: StepChange
     other: Callable[[CheckpointManager], object]
     required: frozenset[int]
     rules: Mapping[str, Any] = dataclasses.field(default_factory=lambda: _FEW)
@@ -46,8 +46,8 @@ class Meeting:
         return self.first.kind
 
 
-def _save(kind: Kind) -> Change:
-    return Change(lambda manager: kind.save(manager, 5), _FOUR, (), 5, kind=kind)
+def _save(kind: Kind) -> StepChange:
+    return StepChange(lambda manager: kind.save(manager, 5), _FOUR, (), 5, kind=kind)
 
 
 def _save_two(kind: Kind) -> Callable[[CheckpointManager], object]:
@@ -58,8 +58,8 @@ def _save_two(kind: Kind) -> Callable[[CheckpointManager], object]:
     return save
 
 
-def _prune(kind: Kind) -> Change:
-    return Change(lambda manager: manager.prune(), _FOUR, (), kind=kind, rules=_FEW)
+def _prune(kind: Kind) -> StepChange:
+    return StepChange(lambda manager: manager.prune(), _FOUR, (), kind=kind, rules=_FEW)
 
 
 def _meetings(kind: Kind) -> dict[str, Meeting]:

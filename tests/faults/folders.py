@@ -1,8 +1,10 @@
-"""A run's steps under faults: what each moment of a save or a removal leaves in the folder.
+"""Folders under faults: the steps of a run, and divided checkpoints, at each moment of a change.
 
-A state is *old* where the folder has the steps it had, *new* where it has the new one, those that
-the rules keep, and maybe some that are still to be removed. Whatever else it has is *lost*; a step
-that opens and has other bytes than were saved is *silently wrong*.
+The folder of a run is *old* if it has the steps it had; *new* if it has the new one, those that the
+rules keep, and maybe some that are still to be removed. A divided checkpoint is *old* if it is the
+one that was there (or does not open, if none was), *new* if it is the one that is saved. Anything
+else is *lost*; a step or checkpoint that opens with other values is *silently wrong*. The processes
+of a divided checkpoint write one after the other here; then one commits.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,7 @@ from tests.faults.judge import Outcome
 from tests.faults.trials import COMPOUND, FAULTS, Tally
 from tests.unit.distributed.saving import save as save_parts
 from ztensor import CheckpointManager
+from ztensor.distributed import PartWriter, compact, open_divided
 from ztensor.training.checkpoints.step import name_of, step_of
 
 _RULES: dict[str, Any] = {"keep": 2, "keep_best": ("loss", 1, "min"), "background": False}
@@ -88,8 +91,59 @@ def _restored(manager: CheckpointManager) -> CheckpointManager:
     return manager
 
 
+class FolderChange(abc.ABC):
+    """A change of a folder."""
+
+    @abc.abstractmethod
+    def run(self, folder: Path) -> None:
+        """Make the change."""
+
+    @abc.abstractmethod
+    def prepare(self, folder: Path) -> None:
+        """Fill an empty folder with its state before."""
+
+    @abc.abstractmethod
+    def look(self, folder: Path) -> tuple[Outcome, bool]:
+        """Return the verdict, and whether the next save, made here, leaves unneeded files."""
+
+
+class FolderJudge:
+    """Judges folders that a change may leave; of equal ones the verdict is remembered.
+
+    Args:
+        change: the change.
+        folder: an empty folder, where images are looked at.
+    """
+
+    def __init__(self, change: FolderChange, folder: Path) -> None:
+        self._change = change
+        self._folder = folder / "image"
+        self._known: dict[int, tuple[Outcome, bool]] = {}
+
+    @property
+    def distinct(self) -> int:
+        """Return how many different folders were judged."""
+        return len(self._known)
+
+    def of(self, files: dict[str, bytes]) -> tuple[Outcome, bool]:
+        """Return the verdict, and whether the next save leaves unneeded files."""
+        key = hash(frozenset(files.items()))
+        if key not in self._known:
+            self._folder.mkdir()
+            try:
+                for name in sorted(files):
+                    if name.endswith("/"):
+                        (self._folder / name).mkdir()
+                    else:
+                        (self._folder / name).write_bytes(files[name])
+                self._known[key] = self._change.look(self._folder)
+            finally:
+                shutil.rmtree(self._folder)
+        return self._known[key]
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class StepChange(FolderChange):
     """One change of a run's folder.
 
     Attributes:
@@ -139,25 +193,28 @@ class Change:
                 tomorrow = time.time() + 86_400
                 os.utime(path, (tomorrow, tomorrow - step * tomorrow / 3))
 
-    def judge(self, folder: Path) -> FolderJudge:
-        """Return what knows what may be in a folder while this is made."""
-        return StepJudge(self, folder)
-
-
-class AnyChange(Protocol):
-    """A change of a folder, whatever is in it."""
-
-    @property
-    def before(self) -> object: ...
-
-    @property
-    def run(self) -> Callable[[Path], object]: ...
-
-    def prepare(self, folder: Path) -> None: ...
-
-    def judge(self, folder: Path) -> FolderJudge:
-        """Return what knows what may be in a folder while it is made."""
-        ...
+    def look(self, folder: Path) -> tuple[Outcome, bool]:
+        self.set_clock_back(folder)
+        manager = self.kind.manager(folder)
+        whole = {one.step for one in manager.verify() if one.problem is None}
+        if any(not is_right(manager, step) for step in whole):
+            return Outcome.WRONG, False
+        damaged = {*self.damaged}
+        old = {*self.before} - damaged
+        outcome = Outcome.LOST
+        if whole == old:
+            outcome = Outcome.OLD
+        if {*self.after} - (damaged - {self.new}) <= whole <= old | {self.new}:
+            is_new = self.new is None or self.new in whole
+            outcome = Outcome.NEW if is_new else outcome
+        found = self.kind.manager(folder).restore() if whole else None
+        if found is not None and found.step != max(whole):
+            outcome = Outcome.WRONG
+        with self.kind.manager(folder, overwrite_newer=True) as last:
+            last.save(9, state(9))
+            there = {name_of(one.step) for one in last.checkpoints()}
+        litter = any(path.name.removesuffix(".zt") not in there for path in folder.iterdir())
+        return outcome, litter
 
 
 def _save_5(kind: Kind) -> Callable[[CheckpointManager], object]:
@@ -165,31 +222,31 @@ def _save_5(kind: Kind) -> Callable[[CheckpointManager], object]:
 
 
 _FOUR = (1, 2, 3, 4)
-CHANGES = {
-    "first save": Change(_save_5(FILES), (), (5,), 5),
-    "save": Change(_save_5(FILES), _FOUR, (1, 4, 5), 5),
-    "save, aside": Change(_save_5(FILES), _FOUR, (1, 4, 5), 5, rules={"background": True}),
-    "save, damaged": Change(
+STEPS: dict[str, FolderChange] = {
+    "first save": StepChange(_save_5(FILES), (), (5,), 5),
+    "save": StepChange(_save_5(FILES), _FOUR, (1, 4, 5), 5),
+    "save, aside": StepChange(_save_5(FILES), _FOUR, (1, 4, 5), 5, rules={"background": True}),
+    "save, damaged": StepChange(
         lambda manager: _save(_restored(manager), 4), _FOUR, (1, 3, 4), 4, damaged=(4,)
     ),
-    "save, several damaged": Change(
+    "save, several damaged": StepChange(
         lambda manager: _save(_restored(manager), 4), _FOUR, _FOUR, 4, damaged=(3, 4)
     ),
-    "save, older": Change(
+    "save, older": StepChange(
         lambda manager: _save(manager, 3), (1, 2, 4), (1, 2, 3), 3, rules={"overwrite_newer": True}
     ),
-    "save, clock back": Change(_save_5(FILES), _FOUR, (1, 4, 5), 5, has_clock_back=True),
-    "prune": Change(
+    "save, clock back": StepChange(_save_5(FILES), _FOUR, (1, 4, 5), 5, has_clock_back=True),
+    "prune": StepChange(
         lambda manager: manager.prune(),
         _FOUR,
         (3, 4),
         damaged=(4,),
         rules={"keep": 1, "keep_best": None},
     ),
-    "pin": Change(lambda manager: manager.pin(2), (1, 2), (1, 2)),
-    "increment, first": Change(_save_5(INCREMENTS), (), (5,), 5, kind=INCREMENTS),
-    "increment": Change(_save_5(INCREMENTS), _FOUR, (1, 4, 5), 5, kind=INCREMENTS),
-    "increment, damaged": Change(
+    "pin": StepChange(lambda manager: manager.pin(2), (1, 2), (1, 2)),
+    "increment, first": StepChange(_save_5(INCREMENTS), (), (5,), 5, kind=INCREMENTS),
+    "increment": StepChange(_save_5(INCREMENTS), _FOUR, (1, 4, 5), 5, kind=INCREMENTS),
+    "increment, damaged": StepChange(
         lambda manager: INCREMENTS.save(_restored(manager), 4),
         _FOUR,
         (1, 3, 4),
@@ -197,94 +254,19 @@ CHANGES = {
         damaged=(4,),
         kind=INCREMENTS,
     ),
-    "increment, clock back": Change(
+    "increment, clock back": StepChange(
         _save_5(INCREMENTS), _FOUR, (1, 4, 5), 5, kind=INCREMENTS, has_clock_back=True
     ),
-    "increment, prune": Change(
+    "increment, prune": StepChange(
         lambda manager: manager.prune(),
         _FOUR,
         (4,),
         kind=INCREMENTS,
         rules={"keep": 1, "keep_best": None},
     ),
-    "divided, first": Change(_save_5(DIVIDED_STEPS), (), (5,), 5, kind=DIVIDED_STEPS),
-    "divided": Change(_save_5(DIVIDED_STEPS), _FOUR, (1, 4, 5), 5, kind=DIVIDED_STEPS),
+    "divided, first": StepChange(_save_5(DIVIDED_STEPS), (), (5,), 5, kind=DIVIDED_STEPS),
+    "divided": StepChange(_save_5(DIVIDED_STEPS), _FOUR, (1, 4, 5), 5, kind=DIVIDED_STEPS),
 }
-
-
-class FolderJudge(abc.ABC):
-    """Knows what may be in a folder while a change is made.
-
-    Args:
-        folder: an empty folder, where images are looked at.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder / "image"
-        self._known: dict[int, tuple[Outcome, bool]] = {}
-
-    @property
-    def distinct(self) -> int:
-        """Return how many different folders were looked at."""
-        return len(self._known)
-
-    def of(self, files: dict[str, bytes]) -> tuple[Outcome, bool]:
-        """Return what a folder is, and whether the next save leaves anything that is not needed."""
-        key = hash(frozenset(files.items()))
-        if key not in self._known:
-            self._folder.mkdir()
-            try:
-                for name in sorted(files):
-                    if name.endswith("/"):
-                        (self._folder / name).mkdir()
-                    else:
-                        (self._folder / name).write_bytes(files[name])
-                self._known[key] = self.look(self._folder)
-            finally:
-                shutil.rmtree(self._folder)
-        return self._known[key]
-
-    @abc.abstractmethod
-    def look(self, folder: Path) -> tuple[Outcome, bool]:
-        """Return the same of a folder that is there; it is saved to."""
-
-
-class StepJudge(FolderJudge):
-    """Knows what may be in the folder of a run.
-
-    Args:
-        change: the change.
-        folder: as for `FolderJudge`.
-    """
-
-    def __init__(self, change: Change, folder: Path) -> None:
-        super().__init__(folder)
-        self._change = change
-
-    def look(self, folder: Path) -> tuple[Outcome, bool]:
-        """Return the same of a folder that is there; it is saved to."""
-        change = self._change
-        change.set_clock_back(folder)
-        manager = change.kind.manager(folder)
-        whole = {one.step for one in manager.verify() if one.problem is None}
-        if any(not is_right(manager, step) for step in whole):
-            return Outcome.WRONG, False
-        damaged = {*change.damaged}
-        old = {*change.before} - damaged
-        outcome = Outcome.LOST
-        if whole == old:
-            outcome = Outcome.OLD
-        if {*change.after} - (damaged - {change.new}) <= whole <= old | {change.new}:
-            is_new = change.new is None or change.new in whole
-            outcome = Outcome.NEW if is_new else outcome
-        found = change.kind.manager(folder).restore() if whole else None
-        if found is not None and found.step != max(whole):
-            outcome = Outcome.WRONG
-        with change.kind.manager(folder, overwrite_newer=True) as last:
-            last.save(9, state(9))
-            there = {name_of(one.step) for one in last.checkpoints()}
-        litter = any(path.name.removesuffix(".zt") not in there for path in folder.iterdir())
-        return outcome, litter
 
 
 def is_right(manager: CheckpointManager, step: int) -> bool:
@@ -298,6 +280,85 @@ def is_right(manager: CheckpointManager, step: int) -> bool:
     )
 
 
+# --- Divided checkpoints ----------------------------------------------------------------------
+
+
+def _save_checkpoint(folder: Path, step: int, **options: Any) -> None:
+    tensors = {"w": np.full((4, 30), step, "f4"), "frozen": _FROZEN}
+    save_parts(folder, tensors, processes=2, values={"step": step}, **options)
+
+
+def _leave_dead(folder: Path) -> None:
+    with PartWriter(folder, process=7) as part:
+        part.add("w", np.zeros(50))
+        part.finish()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DividedChange(FolderChange):
+    """One change of the folder of a divided checkpoint.
+
+    Attributes:
+        make: makes it.
+        before: the step that is there; None for none.
+        after: the step that is there once it is done.
+        has_dead: there are files of a save that died.
+    """
+
+    make: Callable[[Path], object]
+    before: int | None
+    after: int
+    has_dead: bool = False
+
+    def run(self, folder: Path) -> None:
+        self.make(folder)
+
+    def prepare(self, folder: Path) -> None:
+        if self.before is not None:
+            _save_checkpoint(folder, self.before, checksum="xxh3-128")
+        if self.has_dead:
+            _leave_dead(folder)
+
+    def look(self, folder: Path) -> tuple[Outcome, bool]:
+        found: int | None = None
+        try:
+            with open_divided(folder) as checkpoint:
+                found = checkpoint.root.values["step"]
+                whole = checkpoint.objects.array("w", copy=True)
+                frozen = checkpoint.objects.array("frozen", copy=True)
+        except ztensor.ZTensorError:
+            # The first save is not flushed, as nothing is replaced: it may be there in part, which
+            # is an error. Of a checkpoint that was there none may come.
+            if self.before is not None:
+                return Outcome.LOST, False
+        else:
+            if not (whole == found).all() or not (frozen == _FROZEN).all():
+                return Outcome.WRONG, False
+        outcome = Outcome.LOST
+        if found == self.before:
+            outcome = Outcome.OLD
+        if found == self.after:
+            outcome = Outcome.NEW
+        _save_checkpoint(folder, 9)
+        with contextlib.closing(open_divided(folder)) as checkpoint:
+            named = {file.name for file in checkpoint.root.files} | {"checkpoint.zt"}
+        return outcome, bool({path.name for path in folder.iterdir()} - named)
+
+
+DIVIDED: dict[str, FolderChange] = {
+    "first save": DividedChange(lambda folder: _save_checkpoint(folder, 2), None, 2),
+    "save": DividedChange(lambda folder: _save_checkpoint(folder, 2), 1, 2),
+    "save, several files": DividedChange(
+        lambda folder: _save_checkpoint(folder, 2, max_shard_size=300), 1, 2, has_dead=True
+    ),
+    "increment": DividedChange(lambda folder: _save_checkpoint(folder, 2, since=folder), 1, 2),
+    "compact": DividedChange(compact, 1, 1, has_dead=True),
+}
+
+
+# --- The tries --------------------------------------------------------------------------------
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Log nothing: steps that are damaged, and saves that fail, are the point."""
@@ -309,7 +370,7 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _recorded(change: AnyChange, folder: Path, **options: Any) -> Calls:
+def _recorded(change: FolderChange, folder: Path, **options: Any) -> Calls:
     run = folder / "run"
     run.mkdir()
     change.prepare(run)
@@ -329,15 +390,15 @@ def _tally(judge: FolderJudge, worlds: Iterator[dict[str, bytes]]) -> Tally:
     return tally
 
 
-def kill_run(change: AnyChange, folder: Path, *, stride: int, nameless: bool = True) -> Tally:
+def kill_run(change: FolderChange, folder: Path, *, stride: int, nameless: bool = True) -> Tally:
     """Judge the folder behind every call, and inside every write."""
     calls = _recorded(change, folder, nameless=nameless)
     worlds = after_kill(calls, stride=stride, dense_bytes=0)
-    return _tally(change.judge(folder), (world.files() for _, world in worlds))
+    return _tally(FolderJudge(change, folder), (world.files() for _, world in worlds))
 
 
 def cut_power_of_run(
-    change: AnyChange,
+    change: FolderChange,
     folder: Path,
     *,
     count: int,
@@ -346,22 +407,21 @@ def cut_power_of_run(
 ) -> Tally:
     """Judge `count` folders that a power cut may leave."""
     calls = _recorded(change, folder, unflushed=unflushed)
-    dice = random.Random(f"{seed} {change.before}")
+    dice = random.Random(seed)
 
     def worlds() -> Iterator[dict[str, bytes]]:
         for _ in range(count):
             moment = dice.randint(0, len(calls.log))
             yield after_power_cut(calls, dice, moment).files()
 
-    return _tally(change.judge(folder), worlds())
+    return _tally(FolderJudge(change, folder), worlds())
 
 
-def fail_run(change: AnyChange, folder: Path, *, faults: tuple[str, ...] | None = None) -> Tally:
+def fail_run(change: FolderChange, folder: Path, *, faults: tuple[str, ...] | None = None) -> Tally:
     """Let each call fail in each way, until the change gets through; judge what is there then."""
     template = folder / "template"
     template.mkdir()
     change.prepare(template)
-    judge = change.judge(folder)
     every = {name: [fault] for name, fault in FAULTS.items()} | COMPOUND
     tally = Tally()
     with quiet():
@@ -374,7 +434,7 @@ def fail_run(change: AnyChange, folder: Path, *, faults: tuple[str, ...] | None 
                 if raised is None and not calls.has_struck:
                     shutil.rmtree(tried)
                     break
-                outcome, litter = judge.look(tried)
+                outcome, litter = change.look(tried)
                 tally.add(outcome if raised is not None or outcome is not Outcome.OLD else _SILENT)
                 tally.litter += litter
                 shutil.rmtree(tried)
@@ -389,7 +449,7 @@ def _numbered(faults: list[Fault], number: int) -> list[Fault]:
     return [dataclasses.replace(faults[0], number=number), *faults[1:]]
 
 
-def _raised_by(change: AnyChange, folder: Path) -> BaseException | None:
+def _raised_by(change: FolderChange, folder: Path) -> BaseException | None:
     try:
         change.run(folder)
     except (ztensor.ZTensorError, KeyboardInterrupt) as error:
