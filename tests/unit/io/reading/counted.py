@@ -24,21 +24,6 @@ class Counted(MemorySource):
         super().read_into(offset, destination)
 
 
-class Noted(MemorySource):
-    """Notes each read; its bytes are not in this process's memory."""
-
-    is_held = False
-
-    def __init__(self, data: bytes, *, is_far: bool = False) -> None:
-        super().__init__(data)
-        self.prefers_long_reads = is_far
-        self.asked: list[tuple[int, int]] = []
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.asked.append((offset, destination.nbytes))
-        super().read_into(offset, destination)
-
-
 class Far(MemorySource):
     """A source whose requests are dear; each is noted with what it asked for."""
 

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.tracing import traced
 from tests.unit.io.reading.counted import Counted
-from ztensor.errors import DigestMismatchError, LimitError
+from ztensor.errors import DigestMismatchError
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.loading import load_all
 from ztensor.io.reading.verify import verify_file
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
@@ -126,13 +124,6 @@ def test_a_byte_that_decodes_to_another_is_found_when_loading(version: str) -> N
     assert np.flatnonzero(found["w07"] != tensors["w07"]).tolist() == [100]
 
 
-def test_caps_are_those_of_one_at_a_time() -> None:
-    data = save(some(), compression=True)
-    limits = ztensor.Limits(decoded_bytes=100)
-    with ztensor.open(data, limits=limits) as reader, pytest.raises(LimitError):
-        load_all(reader.objects.parts()[0], copy=True)
-
-
 @pytest.mark.parametrize("compression", [False, True])
 def test_of_objects_outside_the_names_no_byte_is_read(compression: bool) -> None:
     tensors = {f"w{index:02}": half_random(60_000, index) for index in range(30)}
@@ -153,11 +144,3 @@ def test_what_is_between_small_tensors_is_not_read() -> None:
     source.count = 0
     report = verify_file(FileObjects(source, manifest))
     assert (report.ok, report.checked, source.count) == (True, 50, report.nbytes)
-
-
-def test_small_tensors_that_decode_to_many_bytes_are_checked_in_little_memory() -> None:
-    tensors = {f"w{index:04}": np.full(100_000, index % 256, np.uint8) for index in range(1000)}
-    with ztensor.open(save(tensors, compression=True)) as reader, traced() as memory:
-        assert reader.verify(threads=1).checked == 1000
-        _, peak = memory()
-    assert peak < 16 << 20

@@ -14,7 +14,6 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.unit.io.reading.test_shards import root_of, shard_of
-from ztensor.io.source.local import FileSource
 
 TENSORS: dict[str, Any] = {
     "a": np.arange(3 << 18, dtype=np.int64),  # 6 MiB: several requests
@@ -36,11 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     def fake(number: int, offset: int, length: int, advice: int) -> None:
         found.append((os.readlink(f"/proc/self/fd/{number}"), offset, length, advice))
 
-    def view(self: FileSource) -> None:
-        raise AssertionError("a map was asked for")
-
     monkeypatch.setattr(os, "posix_fadvise", fake)
-    monkeypatch.setattr(FileSource, "view", view)
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tests.tracing import traced
 from tests.unit.io.reading.counted import far
 from ztensor.errors import DigestMismatchError, FormatError, Reason
 from ztensor.io.reading.reader import ObjectReader
-from ztensor.numpy import save
+from ztensor.numpy import save, save_file
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD
 from ztensor.testing.builder import draft
@@ -73,3 +74,17 @@ def test_frames_are_where_they_are_listed(is_true: bool) -> None:
     with ztensor.open(made.to_bytes()) as reader:
         problems = reader.verify("listed").problems
     assert [one.reason for one in problems] == ([] if is_true else [Reason.FIELD_VALUE])
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
+def test_filling_an_array_takes_no_other_memory(tmp_path: Path, version: str) -> None:
+    save_file({"x": np.ones(1 << 20, np.float32)}, tmp_path / "m.zt", version=version)
+    target = np.zeros(1 << 20, np.float32)
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        reader.read_into("x", target)  # imports on first use
+        target[:] = 0
+        with traced() as memory:
+            reader.read_into("x", target)
+            peak = memory()[1]
+    assert target.all()
+    assert peak < target.nbytes // 4

@@ -49,45 +49,6 @@ def test_sparse_and_shared_objects_among_thousands(tmp_path: Path) -> None:
             require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
 
 
-@pytest.mark.parametrize(
-    ("version", "checksum"),
-    [("1.1", "crc32c"), ("1.1", "sha256"), ("2.1", "xxh3"), ("2.1", "sha256")],
-)
-@pytest.mark.parametrize(
-    ("count", "more", "kind"),
-    [
-        (20, {}, dict),
-        (20, {"odd": Tensor.csr([1.0], [2], [0, 1], (1, 3))}, dict),
-        (1000, {}, TableObjects),
-    ],
-    ids=["few", "few and another", "columns"],
-)
-def test_damage_is_found_in_the_object_it_is_in(
-    count: int, more: dict[str, Any], kind: type, version: str, checksum: str
-) -> None:
-    data = bytearray(save({**some(count), **more}, checksum=checksum, version=version))
-    with ztensor.open(bytes(data)) as reader:
-        assert isinstance(reader.objects.parts()[0].manifest.objects, kind)
-        place = reader.location("00013")
-    data[place.offset + 5] ^= 1
-    with pytest.raises(DigestMismatchError) as caught:
-        load(bytes(data), copy=True)
-    assert (caught.value.object_name, caught.value.component) == ("00013", "data")
-    assert load(bytes(data), copy=True, verify=False)["00013"].shape == (4, 16)
-    assert load(bytes(data), copy=False)["00012"][0, 0] == 12
-    with pytest.raises(DigestMismatchError, match="00013"):
-        load(bytes(data), copy=False, verify=True)  # views, too
-
-
-def test_memory_of_ones_own(tmp_path: Path) -> None:
-    save_file(some(1000), tmp_path / "m.zt")
-    found = load_all(open_file(tmp_path / "m.zt"), copy=True)
-    assert np.may_share_memory(found["00001"].base, found["00002"].base)
-    found["00001"][:] = 7
-    assert found["00002"][0, 0] == 2
-    assert load_file(tmp_path / "m.zt")["00001"][0, 0] == 1
-
-
 MIB = 1 << 20
 
 

@@ -12,12 +12,11 @@ import pytest
 
 import ztensor
 from ztensor.errors import (
-    ArgumentTypeError,
     DigestMismatchError,
     ObjectNotFoundError,
 )
 from ztensor.io.opening import reader_over
-from ztensor.numpy import load, save, save_file
+from ztensor.numpy import load, save_file
 from ztensor.spec.layout.base import Array
 from ztensor.testing.builder_2 import File2, dense
 
@@ -35,19 +34,6 @@ def some(count: int) -> dict[str, Array]:
         np.array([True, False]),
     ]
     return {f"{index}.{kinds[index % 8].dtype}": kinds[index % 8] for index in range(count)}
-
-
-def test_names_that_are_none(tmp_path: Path) -> None:
-    save_file(some(2000), tmp_path / "m.zt")
-    for source in (tmp_path / "m.zt", save(some(8))):
-        with ztensor.open(source) as reader:
-            odd: Any
-            for odd in (3, None, ["0.float32"], b"0.float32"):
-                for use in (reader.__getitem__, reader.get_slice):
-                    with pytest.raises(ArgumentTypeError):
-                        use(odd)
-            with pytest.raises(ObjectNotFoundError):
-                reader["x"]
 
 
 class Name(str):

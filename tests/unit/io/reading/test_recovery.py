@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
 import logging
 import random
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,20 +180,6 @@ def test_a_whole_file_stored_in_a_torn_append_is_never_taken(
             at = whole.rfind(MAGIC_1, len(outer), at)
 
 
-@pytest.mark.slow
-def test_a_file_nested_in_itself_again_and_again(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    data = save({"a": FOUR})
-    for depth in range(6):
-        path.write_bytes(data)
-        with ztensor.Editor(path) as writer:
-            writer.write(f"itself {depth}", np.frombuffer(data, np.uint8))
-        whole = path.read_bytes()
-        for cut in range(1, len(whole) - len(data), 211):
-            assert state_end(whole[:-cut]) == len(data)
-        data = whole
-
-
 def test_the_guard_is_a_copy_and_the_original_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     for old in (save({"a": FOUR}), without_commit(a=FOUR)):
@@ -204,18 +195,6 @@ def test_the_guard_is_a_copy_and_the_original_is_taken(tmp_path: Path) -> None:
         assert report.tail == path.stat().st_size - len(old)
         fault = str(report.candidates[0].fault)
         assert "a copy of the state" in fault or "a copy of a state" in fault
-
-
-def test_random_bytes_that_look_like_a_footer(tmp_path: Path) -> None:
-    data = save({"a": FOUR})
-    dice = random.Random(3)
-    for _ in range(300):
-        tail = bytearray(dice.randbytes(dice.randrange(20, 400)))
-        for _ in range(dice.randrange(1, 5)):
-            at = dice.randrange(8, len(tail) - 8 + 1)
-            tail[at : at + 8] = MAGIC_1
-            tail[at - 8 : at] = dice.randrange(0, 2 * len(tail)).to_bytes(8, "little")
-        assert state_end(data + bytes(tail)) == len(data)
 
 
 # --- States of other writers ----------------------------------------------------------------
@@ -292,21 +271,6 @@ def test_footers_nested_by_someone_who_means_harm_stay_linear(make: Any) -> None
     assert read[-1] <= 5 * read[0] + 16 * MIB
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "unit",
-    [
-        MAGIC_1,
-        (16).to_bytes(8, "little") + MAGIC_1,
-        b"\xa0" + (1).to_bytes(8, "little") + MAGIC_1,
-    ],
-)
-def test_a_file_full_of_footers_costs_bounded_memory(unit: bytes) -> None:
-    data = save({"a": FOUR}) + unit * (2 * MIB // len(unit))
-    _, candidates = search(MemorySource(data))
-    assert len(candidates) <= 1001
-
-
 def test_so_many_candidates_are_reported() -> None:
     """Of those that are no manifest, and of manifests that may be copies."""
     empty = item({"version": "1.2.0", "attributes": {}, "objects": {}})
@@ -340,13 +304,10 @@ def test_only_so_much_is_searched(tmp_path: Path) -> None:
     assert state_end(torn, limits=Limits(manifest_bytes=10)) is None
 
 
-@pytest.mark.parametrize("shift", range(-9, 10))
-def test_a_footer_across_the_border_of_two_windows_is_found(
-    shift: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ztensor.io.reading.recovery._WINDOW", 256)
+@pytest.mark.parametrize("shift", range(-9, 10, 3))
+def test_a_footer_across_the_border_of_two_windows_is_found(shift: int) -> None:
     data = save({"a": FOUR})
-    torn = data + bytes(512 + shift)
+    torn = data + bytes(8 * MIB + shift)
     assert state_end(torn) == len(data)
     _, candidates = search(MemorySource(torn))
     assert len(candidates) == 1  # and once
@@ -393,14 +354,6 @@ def test_of_a_manifest_that_is_damaged_the_state_before_is_told(tmp_path: Path) 
     assert "cbor" in str(caught.value.reason)
 
 
-def test_other_faults_say_nothing_of_repair(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    path.write_bytes(build("1.2.0", broken="out_of_bounds"))
-    with pytest.raises(FormatError) as caught:
-        ztensor.open(path)
-    assert "repair" not in str(caught.value)
-
-
 def test_what_was_opened_is_logged_and_nothing_is_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -430,53 +383,62 @@ def test_where_there_is_no_state_the_first_error_stands() -> None:
 # --- A commit that is being written ---------------------------------------------------------
 
 
-def test_a_commit_that_ends_while_the_reader_looks(
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a writer at work."""
+    with path.open("r+b") as file:
+        locking.acquire(file.fileno(), str(path))
+        yield
+
+
+def test_a_commit_that_ends_while_the_reader_checks_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its lock is free by then, and the file whole: what was read before says nothing any more."""
+    """The lock is free by then and the file complete: what was read before is out of date."""
     path = tmp_path / "m.zt"
     data = save({"a": FOUR})
     path.write_bytes(data[:-5])
+    call = fcntl.fcntl
 
-    def end_the_commit(name: str) -> bool:
+    def end_the_commit(*arguments: Any) -> Any:
         path.write_bytes(data)
-        return False
+        return call(*arguments)
 
-    monkeypatch.setattr(locking, "is_locked", end_the_commit)
+    monkeypatch.setattr(fcntl, "fcntl", end_the_commit)
     with ztensor.open(path) as reader:
         assert reader["a"].tolist() == FOUR.tolist()
 
 
 @pytest.mark.parametrize("recover", [False, True])
 def test_a_writer_at_work_is_waited_for(
-    recover: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    recover: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "m.zt"
-    old = save({"a": FOUR})
-    path.write_bytes(old)
+    path.write_bytes(save({"a": FOUR}))
     new = appended(path, {"b": FOUR})
     path.write_bytes(new[:-5])
-    answers = iter([True, True, True])
 
-    def writing(name: str) -> bool:
-        if not next(answers, False):
+    def finish() -> None:
+        with locked(path):
+            is_locked.set()
+            time.sleep(0.05)
             path.write_bytes(new)
-        return True
 
-    monkeypatch.setattr(locking, "is_locked", writing)
+    is_locked = threading.Event()
+    writer = threading.Thread(target=finish)
+    writer.start()
+    is_locked.wait()
     with ztensor.open(path, recover=recover) as reader:
         assert reader.keys() == ["a", "b"]
+    writer.join()
     assert caplog.text == ""  # nothing was damaged
 
 
-def test_a_writer_that_takes_too_long_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
-    data = save({"a": FOUR})
-    path.write_bytes(data + b"torn")
-    monkeypatch.setattr(locking, "is_locked", lambda name: True)
-    with pytest.raises(FormatError, match="ztensor repair"):
-        ztensor.open(path)
-    with ztensor.open(path, recover=True) as reader:
-        assert reader["a"].tolist() == FOUR.tolist()
+    path.write_bytes(save({"a": FOUR}) + b"torn")
+    with locked(path):
+        with pytest.raises(FormatError, match="ztensor repair"):
+            ztensor.open(path)
+        with ztensor.open(path, recover=True) as reader:
+            assert reader["a"].tolist() == FOUR.tolist()

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.naming import shown
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError
+from ztensor.errors import ArgumentValueError
 from ztensor.io.reading import selection
 from ztensor.io.reading.selection import plan, select, select_rows
 
@@ -105,13 +104,6 @@ def test_axes_longer_than_any_array() -> None:
             select_rows(key, shape)
 
 
-@pytest.mark.parametrize("key", ["w", 1.0, [0.5], slice("a", None), object(), [[1], []]], ids=shown)
-def test_what_is_no_index(key: Any) -> None:
-    for use in (select, select_rows):
-        with pytest.raises(ArgumentTypeError):
-            use(key, (5, 3))
-
-
 # --- Pieces -------------------------------------------------------------------------------------
 
 
@@ -136,9 +128,3 @@ def test_no_piece_with_gaps_is_larger_than_the_cap() -> None:
 def test_what_lies_together_is_one_piece_of_any_size() -> None:
     assert runs(slice(1, None), (1 << 40,)) == [(1, 1 << 40)]
     assert runs(slice(1, None), (1 << 20, 1 << 20), 8) == [(1 << 20, 1 << 40)]
-
-
-def test_an_index_beyond_what_python_counts() -> None:
-    for key in (sys.maxsize + 1, -(1 << 80), [1 << 62]):
-        with pytest.raises(UsageError):
-            select(key, (5,))

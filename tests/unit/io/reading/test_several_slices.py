@@ -18,7 +18,6 @@ from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
     DigestMismatchError,
-    FormatError,
     ObjectNotFoundError,
 )
 from ztensor.numpy import save, save_file
@@ -140,17 +139,6 @@ def test_pairs_may_name_one_tensor_often() -> None:
     assert reader.read_slices([]) == []
 
 
-def test_one_call_for_many_tensors() -> None:
-    tensors = {f"t{n}": RNG.random((50, 700)).astype(np.float32) for n in range(30)}
-    wanted: dict[str, Any] = {name: (n, slice(0, None, 90)) for n, name in enumerate(tensors)}
-    wanted["t4"] = ...  # a whole one is checked
-    reader, source = far(save(tensors))
-    found = reader.read_slices(wanted)
-    assert list(found) == list(wanted)
-    assert all(np.array_equal(found[name], tensors[name][key]) for name, key in wanted.items())
-    assert len(source.asked) == 1
-
-
 def test_one_call_for_frames_that_are_listed() -> None:
     tensors = {f"t{n}": RNG.random((500, 700)).astype(np.float32) for n in range(4)}
     keys: list[Any] = [7, slice(90, 110), (slice(None, None, 50), 3), [490, 2, 3]]
@@ -217,16 +205,3 @@ def test_a_local_file_gives_views_and_sets_are_read(tmp_path: Path) -> None:
     with ztensor.open(tmp_path / "set.zt.index.json") as reader:
         found = reader.read_slices(dict.fromkeys(tensors, -1))
         assert all(np.array_equal(found[name], tensors[name][-1]) for name in tensors)
-
-
-def test_damage_in_frames_that_were_asked_for_together_names_its_object() -> None:
-    noise = RNG.integers(0, 50, (100_000, 10), np.int32)
-    data = bytearray(save({"w": noise, "v": noise + 1}, compression=True))
-    with ztensor.open(bytes(data)) as there:
-        place = there.location("v")
-    middle = place.offset + place.length // 2
-    data[middle : middle + 4096] = bytes(4096)
-    reader, _ = far(bytes(data))
-    with pytest.raises(FormatError) as caught:
-        reader.read_slices({"w": slice(50_000, 50_100), "v": slice(49_000, 51_000)})
-    assert caught.value.object_name == "v"

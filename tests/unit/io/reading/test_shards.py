@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import DigestMismatchError, Reason, SourceError, UnsupportedError
-from ztensor.io.source.joined import JoinedSource
-from ztensor.io.source.memory import MemorySource
+from ztensor.errors import DigestMismatchError, Reason, UnsupportedError
 from ztensor.testing.builder_2 import File2, dense
 
 VALUES = np.arange(4096, dtype=np.float32)
@@ -125,24 +123,6 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "away.zt").write_bytes(shard)
     (folder / "m-s.zt").symlink_to(tmp_path / "away.zt")
     assert refusal(folder / "m.zt") is Reason.SOURCE_NOT_REGULAR
-
-
-def test_sources_laid_behind_one_another() -> None:
-    joined = JoinedSource([(0, MemorySource(b"abc")), (8, MemorySource(b"defg"))])
-    assert joined.size == 12
-    whole = bytearray(12)
-    joined.read_into(0, memoryview(whole))
-    assert whole == b"abc\0\0\0\0\0defg"
-    part = bytearray(3)
-    joined.read_into(6, memoryview(part))
-    assert part == b"\0\0d"
-    assert joined.view() is None
-    assert not joined.is_held
-    assert joined.place(9)[1] == 1
-    joined.require_unchanged()
-    with pytest.raises(SourceError):
-        joined.read_into(10, memoryview(bytearray(3)))
-    joined.close()
 
 
 def test_a_set_of_files_looks_into_their_shards_too(tmp_path: Path) -> None:

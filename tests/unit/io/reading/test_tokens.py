@@ -81,23 +81,6 @@ def test_the_same_file_keeps_its_name(kind: str, tmp_path: Path) -> None:
     assert token(ztensor.open(path)) == token(ztensor.open(path))
 
 
-def test_objects_of_a_file_have_names_of_their_own(tmp_path: Path) -> None:
-    arrays = {"a": ONES, "b": TWOS, "c": ONES.reshape(4, 8), "d": ONES.view(np.int32)}
-    for checksum in ("crc32c", "sha256", None):
-        save_file(arrays, tmp_path / "m.zt", checksum=checksum)
-        assert len({token(slice_of(tmp_path / "m.zt", name)) for name in arrays}) == 4
-
-
-def test_a_reader_of_the_old_file_keeps_the_old_name(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    save_file({"w": ONES}, path)
-    reader = ztensor.open(path)
-    before = token(reader.get_slice("w"))
-    save_file({"w": TWOS}, path)
-    assert token(reader.get_slice("w")) == before
-    assert reader.get_slice("w")[0, 0] == 1
-
-
 def test_a_strong_digest_names_the_elements_wherever_they_are(tmp_path: Path) -> None:
     save_file({"w": ONES}, tmp_path / "m.zt", checksum="sha256")
     save_file({"v": TWOS, "w": ONES}, tmp_path / "n.zt", checksum="sha256")

@@ -83,6 +83,7 @@ def test_what_is_not_known_is_told_or_read_as_the_table_says(version: str, what:
         assert sorted(reader) == ["good", "odd"]
         assert reader["good"].tolist() == OTHER.tolist()
         assert not reader.verify(deep=True).problems
+        assert reader.metadata("odd").stored_nbytes == 12
         if isinstance(outcome, Reason):
             for read in (reader.read, reader.__getitem__):
                 with pytest.raises(UnsupportedError) as caught:
