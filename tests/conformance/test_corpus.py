@@ -223,10 +223,10 @@ ELSEWHERE = {
     Reason.MANIFEST_DIGEST: "tests/unit/spec/container/test_v1.py",
     Reason.PICKLE_CALL: "tests/unit/formats/test_pickle_reader.py",
     Reason.QUANTIZATION: "tests/unit/quantization/test_groups.py",
-    Reason.SHARD_INDEX: "tests/unit/io/test_sharded.py",
+    Reason.SHARD_INDEX: "tests/unit/io/shards/test_sharded.py",
     Reason.UNFORESEEN: "tests/unit/test_guard.py",
-    Reason.UNKNOWN_LAYOUT: "tests/unit/io/test_tensor.py",
-    Reason.UNKNOWN_TYPE: "tests/unit/io/test_tensor.py",
+    Reason.UNKNOWN_LAYOUT: "tests/unit/io/tensor/test_tensor.py",
+    Reason.UNKNOWN_TYPE: "tests/unit/io/tensor/test_tensor.py",
 }
 
 

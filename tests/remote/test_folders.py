@@ -15,7 +15,7 @@ import ztensor
 from tests.refusals import refused
 from tests.remote.hub_server import HubServer
 from tests.remote.range_server import RangeServer
-from tests.unit.io.test_folders import MEANT, SEVERAL
+from tests.unit.io.shards.test_folders import MEANT, SEVERAL
 from ztensor.errors import (
     Reason,
     SourceError,

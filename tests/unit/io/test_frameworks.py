@@ -102,58 +102,15 @@ def test_values_of_a_framework_added_from_outside_are_filled(grids: Any, tmp_pat
     assert target.numbers.tolist() == [1.5, 2.5]
 
 
-def test_a_class_derived_from_theirs_is_theirs(grids: Any) -> None:
-    class Own(grids.Grid):  # type: ignore[misc]  # a class that is made here
-        pass
-
-    assert FRAMEWORKS.adapter_of(Own([1])) is sys.modules["grids_adapter"]
-
-
-def test_what_is_no_value_of_theirs_is_refused_as_ever(grids: Any, tmp_path: Path) -> None:
-    assert FRAMEWORKS.adapter_of(grids.Word()) is None
+def test_values_of_no_framework_are_refused(grids: Any, tmp_path: Path) -> None:
     with pytest.raises(ztensor.errors.ArgumentTypeError):
         save_file({"a": grids.Word()}, tmp_path / "m.zt")
-
-
-def test_an_element_type_of_nobody_is_refused(grids: Any, tmp_path: Path) -> None:
-    with (
-        ztensor.Writer(tmp_path / "m.zt") as writer,
-        pytest.raises(ztensor.errors.ArgumentValueError),
-    ):
-        writer.stream("a", (1,), grids.Word())
-
-
-@pytest.mark.parametrize("value", [1, 1.0, "x", b"x", None, [1], {"a": 1}, np.float32(1), object()])
-def test_plain_values_are_nobodys(value: object) -> None:
-    assert FRAMEWORKS.adapter_of(value) is None
-
-
-@pytest.mark.wing
-def test_sparse_matrices_of_scipy_are_values_too(tmp_path: Path) -> None:
-    sparse = pytest.importorskip("scipy.sparse")
-    matrix = sparse.csr_array(np.eye(3, dtype=np.float32))
-    save_file({"m": matrix, "n": sparse.coo_array(matrix)}, tmp_path / "m.zt")
-    loaded: dict[str, Any] = load_file(tmp_path / "m.zt")
-    assert (loaded["m"].to_scipy() != matrix).nnz == 0
-    assert loaded["n"].format == "sparse_coo"
-
-
-@pytest.mark.slow
-def test_values_of_jax_are_saved_by_their_adapter(tmp_path: Path) -> None:
-    jax = pytest.importorskip("jax")
-    from jax.experimental import sparse
-
-    values = {
-        "dense": jax.numpy.arange(3.0),
-        "sparse": sparse.BCOO.fromdense(jax.numpy.eye(2)),
-    }
-    save_file(values, tmp_path / "m.zt")
-    loaded: dict[str, Any] = load_file(tmp_path / "m.zt")
-    assert loaded["dense"].tolist() == [0.0, 1.0, 2.0]
-    assert loaded["sparse"].to_dense().tolist() == [[1.0, 0.0], [0.0, 1.0]]
-    with pytest.raises(ztensor.NotRepresentableError) as caught:
-        save_file({"key": jax.random.key(0)}, tmp_path / "n.zt")
-    assert caught.value.object_name == "key"
+    with ztensor.Writer(tmp_path / "m.zt") as writer:
+        with pytest.raises(ztensor.errors.ArgumentValueError):
+            writer.stream("a", (1,), grids.Word())
+        derived = type("Own", (grids.Grid,), {})
+        writer.write("b", derived([1.0]))  # a class derived from theirs is theirs
+    assert load_file(tmp_path / "m.zt")["b"].tolist() == [1.0]
 
 
 @pytest.mark.slow

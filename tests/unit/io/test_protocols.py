@@ -15,7 +15,6 @@ import ztensor
 from ztensor import Tensor
 from ztensor import numpy as znumpy
 from ztensor.errors import BufferExportError, UsageError
-from ztensor.io.protocols import CPU, as_type, to_dlpack
 
 # What DLPack 1.1 says of each: type code, bits, lanes.
 TYPES: dict[str, tuple[int, int]] = {
@@ -81,20 +80,17 @@ def described(capsule: Any, offset: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_every_type_has_its_code(name: str) -> None:
-    assert described(Tensor(array_of(name)).__dlpack__(), 0) == TYPES[name]
-
-
-@needs_versions
-@pytest.mark.parametrize("name", TYPES)
-def test_every_type_has_its_code_in_a_versioned_capsule(name: str) -> None:
-    capsule = Tensor(array_of(name)).__dlpack__(max_version=(1, 0))
-    assert capsule_name(capsule) == "dltensor_versioned"
-    assert described(capsule, 32) == TYPES[name]
+    tensor = Tensor(array_of(name))
+    assert described(tensor.__dlpack__(), 0) == TYPES[name]
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+        capsule = tensor.__dlpack__(max_version=(1, 0))
+        assert capsule_name(capsule) == "dltensor_versioned"
+        assert described(capsule, 32) == TYPES[name]
 
 
 def test_the_device_is_the_cpu() -> None:
-    assert Tensor(array_of("int8")).__dlpack_device__() == CPU
-    assert lazy(array_of("int8")).__dlpack_device__() == CPU
+    assert Tensor(array_of("int8")).__dlpack_device__() == (1, 0)
+    assert lazy(array_of("int8")).__dlpack_device__() == (1, 0)
 
 
 @pytest.mark.slow
@@ -177,11 +173,6 @@ def test_fp4_has_no_elements_of_a_byte_in_dlpack() -> None:
         Tensor(array_of("float4_e2m1fn")).__dlpack__()
 
 
-def test_what_numpy_refuses_is_our_error_too() -> None:
-    with pytest.raises(BufferExportError, match="cannot export"):
-        to_dlpack(np.zeros(2, ">f4"))
-
-
 @pytest.mark.parametrize("protocol", ["__dlpack__", "__buffer__"])
 def test_a_sparse_tensor_is_no_buffer(protocol: str) -> None:
     arguments = (0,) if protocol == "__buffer__" else ()
@@ -238,29 +229,16 @@ def test_jax_takes_it(name: str) -> None:
 def test_memoryview_shows_the_elements(name: str, make: Any) -> None:
     array = array_of(name)
     view = memoryview(make(array))
+    assert not view.readonly
+    assert memoryview(read_only(name)).readonly
     assert (view.shape, view.itemsize) == (array.shape, array.itemsize)
     assert view.tobytes() == array.tobytes()
-
-
-@needs_buffer
-def test_a_memoryview_is_read_only_where_the_array_is() -> None:
-    assert memoryview(read_only("int8")).readonly
-    assert not memoryview(Tensor(array_of("int8"))).readonly
 
 
 @pytest.mark.parametrize("name", [*OF_ML_DTYPES, "float4_e2m1fn"])
 def test_the_buffer_protocol_has_no_word_for_these(name: str) -> None:
     with pytest.raises(BufferExportError, match=rf"view\('uint(8|16)'\).*{name}"):
         Tensor(array_of(name)).__buffer__(0)
-
-
-def test_a_slice_is_not_read_where_no_buffer_can_come_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    part = lazy(array_of("bfloat16"))
-    monkeypatch.setattr(type(part), "__getitem__", lambda *_: pytest.fail("it was read"))
-    with pytest.raises(BufferExportError):
-        part.__buffer__(0)
 
 
 @pytest.mark.parametrize("make", [Tensor, lazy], ids=["Tensor", "TensorSlice"])
@@ -272,35 +250,10 @@ def test_asarray_keeps_type_and_values(name: str, make: Any) -> None:
     assert taken.tobytes() == array.tobytes()
 
 
-def test_asarray_of_a_tensor_shares_its_memory() -> None:
+def test_the_array_interface_is_there_where_it_is_true() -> None:
     array = array_of("float32")
     assert np.shares_memory(np.asarray(Tensor(array)), array)
-
-
-def test_the_array_interface_is_that_of_the_component() -> None:
-    array = array_of("float32")
     assert Tensor(array).__array_interface__ == array.__array_interface__
-
-
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        SPARSE,
-        Tensor(array_of("bfloat16")),
-        Tensor(array_of("float32").T, shape=(6,)),  # its array is made anew each time
-    ],
-    ids=["sparse", "bfloat16", "in pieces"],
-)
-def test_no_array_interface_where_none_would_be_true(tensor: Tensor) -> None:
-    assert not hasattr(tensor, "__array_interface__")
-
-
-@pytest.mark.parametrize(
-    ("asked", "copy"), [(None, False), (None, True), ("f8", False), ("f8", True)]
-)
-def test_an_array_is_given_in_the_type_that_is_asked_for(asked: Any, copy: bool) -> None:
-    array = np.arange(3, dtype=np.int16)
-    found = as_type(array, asked, copy=copy)
-    assert found.dtype == (asked or np.int16)
-    assert found.tolist() == [0, 1, 2]
-    assert (found is array) is (asked is None and not copy)
+    reshaped = Tensor(array.T, shape=(6,))  # its array is made anew each time
+    for tensor in (SPARSE, Tensor(array_of("bfloat16")), reshaped):
+        assert not hasattr(tensor, "__array_interface__")

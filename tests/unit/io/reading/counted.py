@@ -1,4 +1,4 @@
-"""Sources in memory that note what is read of them."""
+"""Sources in memory that record their reads."""
 
 from __future__ import annotations
 
@@ -13,19 +13,34 @@ from ztensor.limits import DEFAULT_LIMITS
 
 
 class Counted(MemorySource):
-    """Counts the bytes that are read; what is held is not told, so each read is one."""
+    """Count the bytes that are read. `is_held` is False, so every access is a read."""
 
     count = 0
     is_held = False
 
     def read_into(self, offset: int, destination: memoryview) -> None:
-        """Read, and count."""
+        """Read and count."""
         self.count += destination.nbytes
         super().read_into(offset, destination)
 
 
+class Noted(MemorySource):
+    """Record each read as (offset, length); the bytes count as not in memory."""
+
+    is_held = False
+
+    def __init__(self, data: bytes, *, is_far: bool = False) -> None:
+        super().__init__(data)
+        self.prefers_long_reads = is_far
+        self.asked: list[tuple[int, int]] = []
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        self.asked.append((offset, destination.nbytes))
+        super().read_into(offset, destination)
+
+
 class Far(MemorySource):
-    """A source whose requests are dear; each is noted with what it asked for."""
+    """A source with expensive requests; each is recorded as a list of (offset, length)."""
 
     prefers_long_reads = True
     is_held = False
@@ -35,11 +50,11 @@ class Far(MemorySource):
         self.asked: list[list[tuple[int, int]]] = []
 
     def read_into(self, offset: int, destination: memoryview) -> None:
-        """Read, and note one request."""
+        """Read as one request."""
         self.read_many([(offset, destination)])
 
     def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
-        """Read all pieces, and note one request."""
+        """Record one request and read its ranges."""
         if pieces:
             self.asked.append([(offset, memory.nbytes) for offset, memory in pieces])
         for offset, memory in pieces:
@@ -50,7 +65,7 @@ class Far(MemorySource):
 
 
 def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
-    """Return a reader of a far source, and the source, of which nothing is noted yet."""
+    """Return a reader of a far source, and the source with no reads recorded."""
     source = Far(data)
     _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
     ahead = AheadSource(source)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -81,20 +79,6 @@ def test_bytes_of_an_unknown_type_are_bytes_where_only_the_layout_is_to_say_more
         with pytest.raises(UnsupportedError) as caught:
             reader.read_numpy("x")
     assert caught.value.reason is Reason.UNKNOWN_TYPE
-
-
-@pytest.mark.parametrize("order", ["little", "big"])
-def test_decoded_pieces_have_the_least_byte_first(order: Any) -> None:
-    """However they are stored; the elements of other formats may lie the other way round."""
-    numbers = np.arange(70_000, dtype="<u4")
-    data = numbers.astype(">u4" if order == "big" else "<u4").tobytes()
-    objects = {
-        "w": TensorObject(
-            (70_000,), "dense", {"data": Component("u32", 0, len(data), byte_order=order)}
-        )
-    }
-    file = FileObjects(MemorySource(data), Manifest("", objects, None))
-    assert b"".join(file.decoded_chunks("w")) == numbers.tobytes()
 
 
 def test_at_most_256_wrong_objects_are_reported() -> None:

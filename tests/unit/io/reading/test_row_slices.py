@@ -10,27 +10,12 @@ import pytest
 
 import ztensor
 from ztensor import Tensor
-from ztensor.errors import ArgumentValueError, LayoutError, Problem
+from ztensor.errors import LayoutError, Problem
 from ztensor.numpy import save
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import Array, Indices, Layout, Part, Rows, View, check_components
 from ztensor.spec.model.manifest import TensorObject
 from ztensor.testing.builder import draft, stored, zstd_frame
-
-
-@pytest.mark.wing
-def test_one_row_of_a_quantized_object_may_be_selected_with_any_step() -> None:
-    values = np.random.default_rng(0).random((6, 16)).astype(np.float32)
-    scheme: dict[str, Any] = {"packing": "2_per_u8", "pack_axis": 1, "group_axis": 1}
-    tensor = Tensor.quantize(values, bits=4, group_size=8, symmetric=True, **scheme)
-    expected = tensor.dequantize()
-    with ztensor.open(save({"w": tensor})) as reader:
-        part: Any = reader.get_slice("w")
-        for key in (slice(2, 3, 5), slice(2, 1, -1), slice(2, 4, 2), slice(5, None, 9)):
-            assert np.array_equal(part[key].dequantize(), expected[key])
-        for key in (slice(2, 5, 2), slice(3, 1, -1)):
-            with pytest.raises(ArgumentValueError, match="consecutive rows"):
-                part[key]
 
 
 @pytest.mark.parametrize("order", [("indices", "values"), ("values", "indices")])

@@ -13,26 +13,6 @@ from ztensor.io.reading import selection
 from ztensor.io.reading.selection import plan, select, select_rows
 
 
-def listed(wanted: tuple[Any, ...]) -> list[list[int]]:
-    return [[int(index) for index in indices] for indices in wanted]
-
-
-def test_an_array_of_integers_is_for_one_axis_and_one_of_bools_for_as_many_as_it_has() -> None:
-    assert listed(select([[3, 0], [0, 1]], (5,)).wanted) == [[0, 1, 3]]
-    assert listed(select(np.eye(3, dtype=bool)[:2], (2, 3)).wanted) == [[0, 1], [0, 1]]
-    with pytest.raises(ArgumentValueError, match="too many dimensions"):
-        select((np.ones((2, 3), bool), 0), (2, 3))
-
-
-def test_a_mask_has_the_length_of_the_axis_where_it_stands() -> None:
-    five, three = np.arange(5) > 2, np.array([True, False, True])
-    assert listed(select((2, three), (5, 3)).wanted) == [[2], [0, 2]]
-    assert listed(select((None, five, 1), (5, 3)).wanted) == [[3, 4], [1]]
-    for wrong in ((2, five), (None, three), (True, three)):
-        with pytest.raises(ArgumentValueError, match="boolean index"):
-            select(wrong, (5, 3))
-
-
 @pytest.mark.parametrize(("key", "found"), [([-5, 7], 7), ([-6, 4], -6), (5, 5), (-6, -6)], ids=str)
 def test_what_is_out_of_bounds_is_told(key: Any, found: int) -> None:
     with pytest.raises(ArgumentValueError) as caught:
@@ -61,15 +41,6 @@ ROWS: list[tuple[Any, Any]] = [
 @pytest.mark.parametrize(("key", "rows"), ROWS, ids=str)
 def test_rows(key: Any, rows: range) -> None:
     assert select_rows(key, (5, 3)) == rows
-
-
-@pytest.mark.parametrize(
-    ("key", "rows"),
-    [([3, 3, -5], [3, 3, 0]), ([], []), ([True, False, True, False, False], [0, 2])],
-    ids=str,
-)
-def test_rows_in_any_order(key: Any, rows: list[int]) -> None:
-    assert np.asarray(select_rows(key, (5, 3))).tolist() == rows
 
 
 @pytest.mark.parametrize(

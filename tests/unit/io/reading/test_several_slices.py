@@ -69,7 +69,6 @@ KEYS: list[Any] = [
     slice(0, 0),
     [],
 ]
-WRONG: list[Any] = [40, (0, 0, 0, 0), "x", 1.5, [99], (..., ...), slice("a", "b"), [True]]
 
 
 @pytest.mark.parametrize("is_far", [False, True])
@@ -94,15 +93,6 @@ def test_parts_are_those_of_the_arrays(
         for (name, part), value in zip(expected.items(), found, strict=True):
             assert (value.dtype, value.shape) == (part.dtype, part.shape), (name, key)
             assert value.tobytes() == part.tobytes(), (name, key)
-
-
-@pytest.mark.parametrize("is_far", [False, True])
-@pytest.mark.parametrize("key", WRONG, ids=str)
-def test_what_is_no_index_of_them(key: Any, is_far: bool) -> None:
-    reader = far(save({"w": W}))[0] if is_far else ztensor.open(save({"w": W}))
-    with pytest.raises((ArgumentTypeError, ArgumentValueError)) as caught:
-        reader.read_slices({"w": key})
-    assert caught.value.object_name == "w"
 
 
 @pytest.mark.wing

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.refusals import refused
-from ztensor.errors import FormatError, LimitError, Reason
+from ztensor.errors import LimitError, Reason
 from ztensor.io.shards.index import parse_index, read_index
 from ztensor.limits import Limits
 
@@ -31,43 +31,6 @@ def test_an_index_in_any_form(text: str) -> None:
     assert found["weight_map"] == MAP
     assert found["metadata"] == {"total_size": 7}
     assert list(found["weight_map"]) == list(MAP)
-
-
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
-        ('{"weight_map": {"a": "1.zt", "c": "1.zt", "c": "2.zt", "b": "1.zt"}}', "c"),
-        ('{"weight_map": {"a": "1.zt", "c": "1.zt", "b": "1.zt", "c": "1.zt"}}', "c"),
-        ('{"x": 1, "y": 1, "y": 2, "weight_map": {"a": "1.zt"}}', "y"),
-        ('{"weight_map": {"a": "1.zt"}, "metadata": {"m": 1, "n": 1, "n": 1}}', "n"),
-        ('{"metadata": {}, "weight_map": {}, "weight_map": {}}', "weight_map"),
-    ],
-)
-def test_the_name_that_comes_twice_is_told(text: str, name: str) -> None:
-    with refused(FormatError, Reason.DUPLICATE_NAME) as caught:
-        parse_index(text.encode())
-    assert str(caught.value.found).strip("'\"") == name
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"weight_map": {"a": "1.zt"}',
-        '{"weight_map": {"a": "1.zt",}}',
-        '{"weight_map": {"a": "1.zt"',
-        '{"weight_map": {"a": "1.zt" "b": "1.zt"}}',
-        '{"weight_map": {"a": "1.zt"}} x',
-        '{"weight_map": {"a": 1}}',
-        '{"weight_map": []}',
-        '{"metadata": []}',
-        '{"metadata": [1], "weight_map": {}}',
-        "[]",
-        "",
-    ],
-)
-def test_what_is_no_index(text: str) -> None:
-    with refused(FormatError, Reason.SHARD_INDEX):
-        parse_index(text.encode())
 
 
 def test_an_index_is_charged(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import pickle
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,10 +17,8 @@ import pytest
 
 import ztensor
 from tests.flipping import flip_object
-from tests.links import link
 from tests.refusals import refused
 from ztensor.converting.splitting import split
-from ztensor.edit import merge
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -33,7 +30,6 @@ from ztensor.errors import (
     Reason,
     SourceError,
     SourceNotFoundError,
-    SourceNotRegularError,
 )
 from ztensor.ext import Portable
 from ztensor.io.opening import ShardedReader
@@ -116,6 +112,8 @@ def test_a_set_reads_as_one_mapping(model: Path, source: Callable[[Path], Any]) 
         assert reader.attributes == {"format": "np"}
         assert reader.files == [str(path) for path in shards(model)]
         assert reader.nbytes == sum(path.stat().st_size for path in shards(model))
+        is_list = isinstance(source(model), (list, tuple))
+        assert reader.index_metadata == ({} if is_list else {"total_size": 8 * 4000 + 32})
         assert f"{len(expected)} objects in 4 files" in repr(reader)
     assert equal(load_file(source(model)), expected)
     assert equal(load_file(source(model), copy=True, verify=True), expected)
@@ -140,14 +138,6 @@ def test_what_a_reader_does_is_done_by_the_one_of_the_file(model: Path) -> None:
         assert Portable().stored(reader.objects.part("layer.1"), "layer.1") is not None
 
 
-def test_arrays_outlive_the_set(model: Path) -> None:
-    with ztensor.open(model) as reader:
-        array = reader["layer.3"]
-    array[0] = 9  # a page of its own
-    assert array.tolist() == [9, *[3] * 999]
-    assert load_file(model)["layer.3"][0] == 3
-
-
 @pytest.mark.parametrize("source", SPELLINGS.values(), ids=SPELLINGS)
 def test_a_set_is_pickled_by_path(
     model: Path, source: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch
@@ -159,13 +149,6 @@ def test_a_set_is_pickled_by_path(
     with pickle.loads(text) as again:
         assert equal(again, tensors())
         assert again.objects._how["verify"] is True
-
-
-def test_a_relative_path_stays_one_file(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(model.parent)
-    with ztensor.open("model.zt.index.json") as reader:
-        monkeypatch.chdir(model.parent.parent)
-        assert equal(reader, tensors())
 
 
 def test_a_closed_set(model: Path) -> None:
@@ -223,14 +206,6 @@ def test_a_load_has_the_order_of_the_index(model: Path) -> None:
     assert names != sorted(names)
 
 
-def test_what_the_index_does_not_name_is_not_there(model: Path) -> None:
-    rewrite(model, lambda index: index["weight_map"].pop("tied"))
-    assert "tied" not in load_file(model)
-    with ztensor.open(model) as reader:
-        assert "tied" not in reader
-        assert len(reader) == 8
-
-
 def test_an_index_of_nothing(tmp_path: Path) -> None:
     path = tmp_path / "m.zt.index.json"
     path.write_text('{"weight_map": {}}')
@@ -241,15 +216,6 @@ def test_an_index_of_nothing(tmp_path: Path) -> None:
         assert reader.verify().ok
         with pytest.raises(FormatError):
             _ = reader.version
-
-
-def test_the_metadata_of_the_index(model: Path) -> None:
-    with ztensor.open(model) as reader:
-        assert isinstance(reader, ShardedReader)
-        assert reader.index_metadata == {"total_size": 8 * 4000 + 32}
-    with ztensor.open(shards(model)) as reader:
-        assert isinstance(reader, ShardedReader)
-        assert reader.index_metadata == {}
 
 
 def test_shards_in_folders_of_their_own(model: Path) -> None:
@@ -278,17 +244,6 @@ def test_every_version_in_one_set(tmp_path: Path) -> None:
 # --- What a folder means --------------------------------------------------------------------
 
 
-def test_a_folder_of_one_file(tmp_path: Path) -> None:
-    save_file(tensors(), tmp_path / "any.zt")
-    (tmp_path / "config.json").write_text("{}")
-    assert equal(load_file(tmp_path), tensors())
-
-
-def test_a_folder_of_files_without_an_index(model: Path) -> None:
-    index_of(model).unlink()
-    assert equal(load_file(model.parent), tensors())
-
-
 def test_a_whole_file_comes_before_its_shards(model: Path) -> None:
     """It is newer: a save in one file removes the index behind it."""
     save_file(tensors(50), model)
@@ -306,33 +261,6 @@ def test_an_index_of_other_files_counts_where_there_are_no_others(model: Path) -
     assert equal(load_file(model.parent), tensors())
     save_file({"x": np.zeros(1)}, model.parent / "x.zt")
     assert set(load_file(model.parent)) == {"x"}
-
-
-def test_a_folder_that_says_nothing(tmp_path: Path) -> None:
-    (tmp_path / "readme.txt").write_text("nothing")
-    (tmp_path / "folder.zt").mkdir()
-    with pytest.raises(SourceNotRegularError) as caught:
-        ztensor.open(tmp_path)
-    assert caught.value.file == str(tmp_path)
-
-
-def test_a_folder_of_two_models(model: Path) -> None:
-    shutil.copy(index_of(model), model.parent / "other.zt.index.json")
-    with pytest.raises(ArgumentValueError, match=r"model\.zt\.index\.json"):
-        ztensor.open(model.parent)
-
-
-@pytest.mark.parametrize("name", ["model.zt", "model-00002-of-00004.zt"])
-def test_a_folder_where_two_files_have_one_name(model: Path, name: str) -> None:
-    index_of(model).unlink()
-    save_file({"layer.1": np.zeros(1)}, model.parent / "zzz.zt")
-    with refused(FormatError, Reason.DUPLICATE_NAME) as caught:
-        ztensor.open(model.parent)
-    assert caught.value.object_name == "layer.1"
-    assert str(shards(model)[0]) in str(caught.value)
-    assert str(caught.value.file).endswith("zzz.zt")
-    assert ztensor.open(model.parent / "zzz.zt").keys() == ["layer.1"]
-    assert name not in os.listdir(model.parent) or ztensor.open(model.parent / name)
 
 
 def test_a_folder_with_some_shards_and_no_index(model: Path) -> None:
@@ -357,14 +285,6 @@ def test_a_shard_that_is_missing(model: Path) -> None:
         assert caught.value.file == str(index_of(model))
         for part in ("model-00002-of-00004.zt", "layer.2", "1 of 4", "a list of their paths"):
             assert part in str(caught.value)
-
-
-def test_a_shard_that_goes_missing_later(model: Path) -> None:
-    with ztensor.open(model) as reader:
-        shards(model)[1].unlink()
-        with pytest.raises(FileNotFoundError, match=r"one of 4 files of .*index\.json"):
-            reader["layer.2"]
-        assert reader["layer.0"][0] == 0
 
 
 def test_objects_the_index_promises_and_the_shard_has_not(model: Path) -> None:
@@ -545,43 +465,16 @@ def test_a_hostile_index(
         load_file(path)
 
 
-@pytest.mark.slow
-def test_a_mutated_index_gives_a_set_or_an_error_of_ours(model: Path) -> None:
-    text = index_of(model).read_bytes()
-    dice = random.Random(5)
-    opened = refused = 0
-    for _ in range(400):
-        data = bytearray(text)
-        for _ in range(dice.randrange(1, 4)):
-            place = dice.randrange(len(data))
-            piece = dice.choice((b"", b'"', b"{", b"[", b"\\", b"\0", b"/", b"..", b"\xff", b":1,"))
-            data[place : place + dice.randrange(3)] = piece
-        index_of(model).write_bytes(data)
-        try:
-            with ztensor.open(model) as reader:
-                opened += 1
-                for name in reader:
-                    reader.read(name)
-        except ztensor.ZTensorError:
-            refused += 1
-    assert opened > 20
-    assert refused > 20
-
-
 def test_an_index_over_the_cap(model: Path) -> None:
     length = index_of(model).stat().st_size
     with ztensor.open(model, limits=ztensor.Limits(index_bytes=length)) as reader:
         assert len(reader) == 9
     with refused(LimitError, Reason.LIMIT_MANIFEST, match="index_bytes"):
         ztensor.open(model, limits=ztensor.Limits(index_bytes=length - 1))
-
-
-def test_an_index_as_large_as_a_disk(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt.index.json"
-    with path.open("wb") as file:
+    with index_of(model).open("r+b") as file:
         file.truncate(1 << 40)  # a hole: takes no space
     with pytest.raises(LimitError):
-        ztensor.open(path)
+        ztensor.open(model)
 
 
 OUTSIDE = {
@@ -612,56 +505,7 @@ def test_an_index_does_not_lead_outside(file: str, tmp_path: Path) -> None:
     assert caught.value.file == str(folder / "m.zt.index.json")
 
 
-@pytest.mark.parametrize("how", ["file", "folder"])
-def test_a_link_does_not_lead_outside(how: str, tmp_path: Path) -> None:
-    save_file({"a": np.zeros(1)}, tmp_path / "secret.zt")
-    folder = tmp_path / "model"
-    folder.mkdir()
-    if how == "file":
-        link(folder / "shard.zt", tmp_path / "secret.zt")
-    else:
-        link(folder / "parts", tmp_path)
-    file = "shard.zt" if how == "file" else "parts/secret.zt"
-    (folder / "m.zt.index.json").write_text(of({"a": file}))
-    with pytest.raises(FormatError, match="leads out of its folder"):
-        ztensor.open(folder / "m.zt.index.json")
-
-
-def test_links_of_a_cache_are_followed(model: Path, tmp_path: Path) -> None:
-    """The hub's cache: names that are links into one folder of contents."""
-    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
-    blobs.mkdir()
-    snapshot.mkdir(parents=True)
-    for number, path in enumerate([*shards(model), index_of(model)]):
-        path.rename(blobs / f"{number}")
-        link(snapshot / path.name, f"../../blobs/{number}")
-    assert equal(load_file(snapshot), tensors())
-    assert equal(load_file(snapshot / "model.zt.index.json"), tensors())
-
-
-def test_links_that_go_in_circles(model: Path) -> None:
-    first = shards(model)[0]
-    first.unlink()
-    link(first, first.name)
-    with pytest.raises(SourceNotFoundError):
-        ztensor.open(model)
-
-
-def test_a_folder_in_place_of_a_shard(model: Path) -> None:
-    shards(model)[0].unlink()
-    (model.parent / "model-00001-of-00004.zt").mkdir()
-    with pytest.raises(SourceNotFoundError):
-        ztensor.open(model)
-
-
 # --- Saving ---------------------------------------------------------------------------------
-
-
-def test_what_fits_is_one_file(tmp_path: Path) -> None:
-    path = tmp_path / "model.zt"
-    assert save_file(tensors(), path, max_shard_size="5GB") == {"tied": "layer.0"}
-    assert os.listdir(tmp_path) == ["model.zt"]
-    assert path.read_bytes() == save(tensors())
 
 
 def test_shards_keep_to_the_size_and_share(model: Path) -> None:
@@ -688,50 +532,32 @@ def test_the_same_dict_gives_the_same_files(model: Path, tmp_path: Path) -> None
         assert (again / path.name).read_bytes() == path.read_bytes()
 
 
-def test_what_save_returns_and_reports(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sizes", "most", "count"),
+    [
+        ((8000, 8000, 8000), 16_000, 2),
+        ((8000, 8000, 8000), 15_999, 3),
+        ((80_000, 8), 100, 2),  # an object larger than the size has a shard of its own
+        ((8000, 8000), "5GB", 1),
+        ((), 1, 1),
+    ],
+)
+def test_a_shard_is_at_most_as_long_as_was_said(
+    sizes: tuple[int, ...], most: int | str, count: int, tmp_path: Path
+) -> None:
+    arrays = {str(number): np.zeros(size // 8) for number, size in enumerate(sizes)}
     seen: list[tuple[int, int]] = []
-    shared = save_file(
-        tensors(),
-        tmp_path / "m.zt",
-        max_shard_size=4000,
+    save_file(
+        arrays, tmp_path / "m.zt", max_shard_size=most, compression=True, version="1.1.0",
         progress=lambda done, total: seen.append((done, total)),
-    )
-    assert shared == {"tied": "layer.0"}
-    total = sum(value.nbytes for value in tensors().values())
-    assert seen[-1] == (total, total)
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-
-
-def test_a_shard_is_as_long_as_was_said_and_no_longer(tmp_path: Path) -> None:
-    tensors = {name: np.zeros(1000) for name in "abc"}
-    for size, count in ((16_000, 2), (15_999, 3)):
-        folder = tmp_path / str(size)
-        folder.mkdir()
-        save_file(tensors, folder / "m.zt", max_shard_size=size)
-        assert len(list(folder.glob("*.zt"))) == count
-
-
-def test_one_object_larger_than_the_size(tmp_path: Path) -> None:
-    save_file({"a": np.zeros(10_000), "b": np.ones(1)}, tmp_path / "m.zt", max_shard_size=100)
-    assert len(load_file(tmp_path / "m.zt")) == 2
-    with ztensor.open(tmp_path / "m.zt") as reader:
-        assert isinstance(reader, ShardedReader)
-        assert len(reader.files) == 2
-
-
-def test_nothing_is_one_file(tmp_path: Path) -> None:
-    save_file({}, tmp_path / "m.zt", max_shard_size=1)
-    assert os.listdir(tmp_path) == ["m.zt"]
-
-
-def test_options_reach_every_shard(tmp_path: Path) -> None:
-    save_file(tensors(), tmp_path / "m.zt", max_shard_size=9000, compression=True, version="1.1.0")
-    with ztensor.open(tmp_path) as reader:
-        assert isinstance(reader, ShardedReader)
-        for file in reader.files:
-            assert reader.shard(file).version == "1.1.0"
-        assert reader.metadata("layer.3").components["data"].encoding == "zstd"
-        assert equal(reader, tensors())
+    )  # fmt: skip
+    files = sorted(tmp_path.glob("*.zt"))
+    assert len(files) == count
+    assert (tmp_path / "m.zt").exists() is (count == 1)
+    assert {ztensor.open(file).version for file in files} == {"1.1.0"}
+    assert seen == sorted(seen)
+    assert not sizes or seen[-1] == (sum(sizes), sum(sizes))
+    assert load_file(tmp_path / "m.zt").keys() == arrays.keys()
 
 
 @pytest.mark.parametrize("size", ["", "x", 0, -1, True, 1.5, "5XB"])
@@ -805,10 +631,6 @@ def test_an_old_index_removes_nothing_elsewhere(model: Path) -> None:
     rewrite(model, lambda index: index["weight_map"].update(x="../model-00001-of-00001.zt"))
     save_file(tensors(100), model, max_shard_size="5KB")
     assert outside.read_text() == "precious"
-
-
-class Killed(BaseException):
-    """Stands for the end of the process: nothing cleans up behind it."""
 
 
 STEPS = ["link", "replace", "unlink"]
@@ -916,39 +738,4 @@ def test_what_a_killed_save_left_is_swept(model: Path) -> None:
     assert equal(load_file(model.parent), tensors(100))
 
 
-def test_a_mapping_that_makes_its_arrays(model: Path, tmp_path: Path) -> None:
-    with ztensor.open(model) as reader:
-        save_file(reader, tmp_path / "copy.zt", max_shard_size="10KB")
-    assert equal(load_file(tmp_path / "copy.zt"), tensors())
-
-
 # --- Changing sets --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("source", [index_of, lambda model: model.parent], ids=["index", "folder"])
-def test_a_set_is_merged_into_one_file(
-    model: Path, source: Callable[[Path], Any], tmp_path: Path
-) -> None:
-    merge([source(model)], tmp_path / "one.zt")
-    assert equal(load_file(tmp_path / "one.zt"), tensors())
-    with ztensor.open(tmp_path / "one.zt") as reader:
-        assert reader.attributes == {"format": "np"}
-        assert reader.location("tied") == reader.location("layer.0")
-
-
-@pytest.mark.parametrize("size", ["5KB", "10KB", "20KB"])
-def test_a_set_is_split_anew(model: Path, size: str) -> None:
-    paths = split(index_of(model), max_shard_size=size)
-    assert paths[-1] == str(index_of(model))
-    assert equal(load_file(model), tensors())
-    assert sorted(map(str, model.parent.iterdir())) == sorted(paths)
-    with ztensor.open(model) as reader:
-        assert reader.verify().ok
-
-
-def test_tied_objects_stay_together_when_a_file_is_split(tmp_path: Path) -> None:
-    save_file(tensors(), tmp_path / "m.zt")
-    paths = split(tmp_path / "m.zt", max_shard_size="5KB")
-    with ztensor.open(paths[-1]) as reader:
-        assert reader.location("tied") == reader.location("layer.0")
-    assert equal(load_file(paths[-1]), tensors())
