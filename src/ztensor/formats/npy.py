@@ -289,14 +289,8 @@ def broken(message: str, **details: Any) -> ManifestError:
 
 # What NumPy calls the types it has; of the others the bits are written.
 _DESCRS: dict[tuple[str, str | None], str] = {
-    ("bool", None): "|b1",
-    **{
-        (word, None): f"{'|' if word[1:] == '8' else '<'}{word[0]}{int(word[1:]) // 8}"
-        for word in ("f64", "f32", "f16", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8")
-    },
-    ("f32", "complex64"): "<c8",
-    ("f64", "complex128"): "<c16",
     ("bf16", None): "<u2",
+    **{kind: f"{'|' if code[1:] == '1' else '<'}{code}" for code, kind in _KINDS.items()},
 }
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from typing import Any
 
+from ztensor.ext import FORMATS
 from ztensor.io.source.stream import StreamSink
 
 Losses = list[tuple[str | None, str]]
 
 
-def exported(export: Callable[..., object], reader: Any, **options: Any) -> tuple[bytes, Losses]:
-    """Return the file that a format's `export` writes, and what it loses."""
+def exported(kind: str, reader: Any, **options: Any) -> tuple[bytes, Losses]:
+    """Return the file of a format that holds what a reader has, and what is lost."""
     lost: Losses = []
     buffer = io.BytesIO()
     sink = StreamSink(buffer)
-    export(reader, sink, lose=lambda name, what: lost.append((name, what)), **options)
+    FORMATS[kind].loaded().export(
+        reader, sink, lose=lambda name, what: lost.append((name, what)), **options
+    )
     sink.commit()
     return buffer.getvalue(), lost

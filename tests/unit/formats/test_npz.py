@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import sys
 import warnings
 import zipfile
 from pathlib import Path
@@ -18,7 +20,6 @@ import ztensor.numpy
 from tests.corpus.foreign import make_npz, make_pt
 from tests.flipping import flip
 from tests.unit.formats.exporting import exported
-from ztensor.formats import npz, zip
 from ztensor.testing.promise import exercise
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -95,19 +96,6 @@ def test_what_numpy_saved_is_read(name: str, how: str) -> None:
         streamed = b"".join(map(bytes, reader.decoded_chunks(name)))
         assert streamed == array.astype(array.dtype.newbyteorder("<")).tobytes()
         assert reader.verify().ok
-
-
-def test_stored_arrays_are_mapped(tmp_path: Path) -> None:
-    path = tmp_path / "a.npz"
-    path.write_bytes(saved("stored", {"a": ARRAYS["f4"], "big": ARRAYS["big_f8"]}))
-    with ztensor.open(path) as reader:
-        place = reader.location("a")
-        assert path.read_bytes()[place.offset :][: place.length] == ARRAYS["f4"].tobytes()
-        array = reader["a"]
-        array[0, 0, 0] = 9  # a private page, not the file
-    with ztensor.open(path) as reader:
-        np.testing.assert_array_equal(reader["a"], ARRAYS["f4"])
-        assert reader.metadata("big").components["data"].encoding == "raw"
 
 
 UNKNOWN = {
@@ -200,16 +188,26 @@ def test_an_archive_written_to_a_pipe_has_its_sizes_behind_the_data() -> None:
         assert reader["b"].tolist() == [0, 1, 2]
 
 
-def test_numbers_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for archives of more than 4 GiB, though this one is small."""
-    with ztensor.open(ztensor.numpy.save({"a": np.arange(9), "b": np.zeros(2)})) as reader:
-        monkeypatch.setattr(zip, "MOST_32", 100)
-        written, _ = exported(npz.export, reader)
-    # What is too large is written as the largest number: so any reader has to look behind it.
-    assert written.count(b"PK\6\6") == written.count(b"PK\6\7") == 1
-    with ztensor.open(written) as reader:
-        assert reader["a"].tolist() == list(range(9))
-        assert reader["b"].tolist() == [0, 0]
+@pytest.mark.slow  # four gigabytes of zeros
+@pytest.mark.skipif(sys.platform != "linux", reason="files may have no holes here")
+def test_a_member_of_more_than_4_gib(tmp_path: Path) -> None:
+    count, source = (4 << 30) + 3, tmp_path / "a.safetensors"
+    entries = {
+        "a": {"dtype": "U8", "shape": [count], "data_offsets": [0, count]},
+        "b": {"dtype": "U8", "shape": [3], "data_offsets": [count, count + 3]},
+    }
+    header = json.dumps(entries).encode()
+    source.write_bytes(len(header).to_bytes(8, "little") + header)
+    os.truncate(source, 8 + len(header) + count + 3)
+    with source.open("r+b") as file:
+        file.seek(-3, os.SEEK_END)
+        file.write(b"123")
+    ztensor.convert(source, tmp_path / "a.npz", durable=False)
+    for archive in (ztensor.open(tmp_path / "a.npz"), np.load(tmp_path / "a.npz")):
+        with archive:
+            assert archive["b"].tobytes() == b"123"
+    with ztensor.open(tmp_path / "a.npz") as reader:
+        assert reader["a"].shape == (count,)
 
 
 def test_the_order_of_elements_has_a_cap() -> None:
@@ -249,21 +247,13 @@ def test_an_array_without_the_suffix_does_not_take_the_name_of_another() -> None
         assert (list(reader), reader.attributes) == (["a"], {"other_members": ["a"]})
 
 
-def test_a_comment_behind_nothing() -> None:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.comment = b"none yet"
-    with ztensor.open(buffer.getvalue()) as reader:
-        assert (reader.format, len(reader)) == ("npz", 0)
-
-
 # --- Writing --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
 def test_numpy_reads_what_is_written(compression: bool) -> None:
     with ztensor.open(ztensor.numpy.save(ARRAYS, compression=compression)) as reader:
-        written, lost = exported(npz.export, reader)
+        written, lost = exported("npz", reader)
     assert lost == []
     with np.load(io.BytesIO(written)) as archive:
         assert set(archive.files) == set(ARRAYS)
@@ -280,11 +270,6 @@ def test_numpy_reads_what_is_written(compression: bool) -> None:
     assert exercise(written).verified
 
 
-def test_the_same_arrays_give_the_same_bytes() -> None:
-    with ztensor.open(saved("deflated", ARRAYS)) as reader:
-        assert exported(npz.export, reader)[0] == exported(npz.export, reader)[0]
-
-
 BITS = {
     "bfloat16": (ml_dtypes.bfloat16, np.uint16, (3,)),
     "fp8": (ml_dtypes.float8_e4m3fn, np.uint8, (3,)),
@@ -296,7 +281,7 @@ BITS = {
 def test_other_elements_are_written_as_bits(dtype: Any, bits: Any, shape: tuple[int, ...]) -> None:
     array = np.arange(3).astype(dtype)
     with ztensor.open(ztensor.numpy.save({"a": array})) as reader:
-        written, lost = exported(npz.export, reader)
+        written, lost = exported("npz", reader)
         stored = b"".join(map(bytes, reader.decoded_chunks("a")))
     got = np.load(io.BytesIO(written))["a"]
     assert (got.dtype, got.shape) == (bits, shape)
@@ -320,18 +305,10 @@ def test_what_the_format_cannot_say_is_said() -> None:
         writer.write("nul\0", np.zeros(1))
         writer.write("d", np.zeros(1), attributes={"unit": "m"})
     with ztensor.open(buffer.getvalue()) as reader:
-        written, lost = exported(npz.export, reader)
+        written, lost = exported("npz", reader)
     with np.load(io.BytesIO(written)) as archive:
         assert set(archive.files) == {"s.values", "s.indices", "s.indptr", "d"}
     assert {name for name, _ in lost} == {None, "s", "nul\0", "d"}
-
-
-def test_what_cannot_be_read_is_left_out() -> None:
-    with ztensor.open(saved("stored", {"t": np.array(["a"]), "n": np.arange(2)})) as reader:
-        written, lost = exported(npz.export, reader)
-    with ztensor.open(written) as reader:
-        assert reader.keys() == ["n"]
-    assert [name for name, _ in lost] == ["t"]
 
 
 def test_more_dimensions_than_numpy_has() -> None:
@@ -339,7 +316,7 @@ def test_more_dimensions_than_numpy_has() -> None:
     data = make_npz.npy(make_npz.header("'<i2'", shape=shape), bytes(range(8)))
     with ztensor.open(data) as reader:
         assert reader.read("array").components["data"].shape == (4,)
-        written, lost = exported(npz.export, reader)
+        written, lost = exported("npz", reader)
     assert np.load(io.BytesIO(written))["array"].tolist() == [0x100, 0x302, 0x504, 0x706]
     assert "65 dimensions" in lost[0][1]
     with ztensor.open(make_npz.npy(make_npz.header("'<i2'", "True", shape), data[-8:])) as reader:
@@ -483,7 +460,7 @@ def test_a_damaged_member_hides_no_other(made: Any) -> None:
 def test_the_name_of_a_member_has_16_bits_of_length(more: int) -> None:
     name = "n" * (0xFFFF - len(".npy") + more)
     with ztensor.open(ztensor.numpy.save({name: np.arange(3), "b": np.zeros(1)})) as reader:
-        data, lost = exported(npz.export, reader)
+        data, lost = exported("npz", reader)
     with ztensor.open(data) as again:
         assert sorted(again) == (["b"] if more else ["b", name])
     assert [one for one, _ in lost] == [name] * more

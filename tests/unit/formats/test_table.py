@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from ztensor.errors import ArgumentValueError
-from ztensor.io.formats import (
-    FORMATS,
-    recognised,
-)
-from ztensor.io.source.memory import MemorySource
+from ztensor.ext import FORMATS, source_of
+from ztensor.io.formats import recognised
 from ztensor.numpy import save_file
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "formats.md").read_text("utf-8")
@@ -99,7 +96,7 @@ BEGINNINGS: dict[str, tuple[bytes, str | None]] = {
 
 @pytest.mark.parametrize(("data", "name"), BEGINNINGS.values(), ids=list(BEGINNINGS))
 def test_a_file_is_recognised_by_how_it_begins(data: bytes, name: str | None) -> None:
-    assert recognised(MemorySource(data)) == name
+    assert recognised(source_of(data, mapped=False)) == name
 
 
 def test_what_is_written_object_by_object_is_a_ztensor_file() -> None:

@@ -209,10 +209,14 @@ def _placed(
         components = {role: moved(one) for role, one in waiting[name].components.items()}
         return waiting.pop(name)._replace(components=components)
 
-    def where(name: str) -> int:
-        return min((one.offset for one in objects[name].components.values()), default=0)
+    return LaterObjects(
+        objects, make, where=lambda name: _offset(objects[name]), extents=lambda: extents(by_place)
+    )
 
-    return LaterObjects(objects, make, where=where, extents=lambda: extents(by_place))
+
+def _offset(tensor_object: TensorObject) -> int:
+    """Return the first offset of an object's components."""
+    return min((one.offset for one in tensor_object.components.values()), default=0)
 
 
 def _kind_of_member(name: str) -> str:
@@ -411,12 +415,9 @@ def _counted(
                 known.add(number)
         return objects[name]
 
-    def where(name: str) -> int:
-        return min((one.offset for one in objects[name].components.values()), default=0)
-
     def extents() -> tuple[list[int], list[int], list[bool]]:
         starts = [offset - _COUNT.size for offset in offsets]
         lengths = [place.length + _COUNT.size for place in sorted(places.values())]
         return starts, lengths, [False] * len(starts)
 
-    return LaterObjects(objects, make, where=where, extents=extents)
+    return LaterObjects(objects, make, where=lambda name: _offset(objects[name]), extents=extents)
