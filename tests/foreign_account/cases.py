@@ -1,7 +1,6 @@
-"""Files that say one of everything their format can say, made by the format's own library.
+"""For each format a file with one of everything that the format can say, and one of only weights.
 
-For each format one such file, with a table of what the account has to name, and one of nothing but
-weights, of which nothing is left.
+Beside the former is the loss report it must have; that of the latter is empty.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import collections
 import dataclasses
 import importlib
 import json
+import shutil
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+CORPUS = Path(__file__).parents[1] / "corpus" / "foreign" / "accept"
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -26,12 +27,12 @@ class Case:
     """What a format can say.
 
     Attributes:
-        name: of the case, and of its files.
-        libraries: what makes the files.
+        name: the case's name, and the suffix of its files.
+        libraries: the libraries that write the files.
         everything: writes a file with one of everything.
-        left: what the account of that file has to name: kind and place, and how many.
-        plain: writes a file of weights alone.
-        names: objects that the file with everything has to give, some of them.
+        left: the loss report of that file: kind and place to count.
+        plain: writes a file of only weights.
+        names: some of the objects in the file with everything.
     """
 
     name: str
@@ -48,6 +49,11 @@ class Case:
 def library(name: str) -> Any:
     """Return a library, untyped."""
     return importlib.import_module(name)
+
+
+def corpus(name: str) -> Callable[[Path], None]:
+    """Return what copies a file of the corpus that holds nothing but weights."""
+    return lambda path: shutil.copy(CORPUS / name, path) and None
 
 
 # --- ONNX -----------------------------------------------------------------------------------
@@ -116,13 +122,6 @@ def _onnx_everything(path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-def _onnx_plain(path: Path) -> None:
-    onnx = library("onnx")
-    weights = [onnx.numpy_helper.from_array(A, "a")]
-    graph = onnx.helper.make_graph([], "main", [], [], weights)
-    path.write_bytes(onnx.helper.make_model(graph).SerializeToString())
-
-
 _BODY = "if_node.then_branch"
 ONNX = Case(
     "onnx",
@@ -145,7 +144,7 @@ ONNX = Case(
         ("device configuration", ""): 1,
         ("unread STRING", "text"): 1,
     },
-    _onnx_plain,
+    corpus("onnx/typed.onnx"),
     (
         "if_node.then_branch.w",
         "if_node.then_branch.w#2",
@@ -213,23 +212,11 @@ def _pt_everything(path: Path) -> None:
         archive.writestr(with_comment, b"")
 
 
-def _pt_plain(path: Path) -> None:
-    torch = library("torch")
-    layers = torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2)
-    torch.save(torch.nn.Sequential(*layers).state_dict(), path)
-
-
 def _legacy_everything(path: Path) -> None:
     torch = library("torch")
     torch.save(_pt_state(torch), path, _use_new_zipfile_serialization=False)
     with path.open("ab") as file:
         file.write(b"more")
-
-
-def _legacy_plain(path: Path) -> None:
-    torch = library("torch")
-    state = torch.nn.Linear(3, 2).state_dict()
-    torch.save(state, path, _use_new_zipfile_serialization=False)
 
 
 _PICKLED = {
@@ -266,7 +253,7 @@ PT = Case(
         ("comment of a member", "everything/extra/empty"): 1,
         ("comment of the archive", ""): 1,
     },
-    _pt_plain,
+    corpus("pt/views.pt"),
     ("model.weight", "both.0", "optimizer.state.0.step"),
 )
 LEGACY = Case(
@@ -274,7 +261,7 @@ LEGACY = Case(
     ("torch",),
     _legacy_everything,
     _PICKLED | {("bytes behind the last storage", ""): 1},
-    _legacy_plain,
+    corpus("pt/legacy.pt"),
     ("model.weight",),
 )
 
@@ -299,21 +286,6 @@ def _npz_everything(path: Path) -> None:
         archive.comment = b"a comment"
 
 
-def _npz_plain(path: Path) -> None:
-    with path.open("wb") as file:
-        np.savez_compressed(file, a=A, b=A > 1)
-
-
-def _npy_everything(path: Path) -> None:
-    with path.open("wb") as file:
-        np.save(file, np.array(["a", "bc"]))
-
-
-def _npy_plain(path: Path) -> None:
-    with path.open("wb") as file:
-        np.save(file, A)
-
-
 _WIDE = f"unread long double of {np.dtype(np.longdouble).itemsize} bytes"
 NPZ = Case(
     "npz",
@@ -330,10 +302,16 @@ NPZ = Case(
         ("comment of the archive", ""): 1,
     }
     | ({(_WIDE, "wide"): 1} if np.dtype(np.longdouble).itemsize > 8 else {}),
-    _npz_plain,
+    lambda path: np.savez_compressed(path, a=A, b=A > 1),
     ("a",),
 )
-NPY = Case("npy", (), _npy_everything, {("unread <U2", "array"): 1}, _npy_plain)
+NPY = Case(
+    "npy",
+    (),
+    lambda path: np.save(path, np.array(["a", "bc"])),
+    {("unread <U2", "array"): 1},
+    corpus("npz/complex.npy"),
+)
 
 
 # --- HDF5 -----------------------------------------------------------------------------------
@@ -442,27 +420,8 @@ KERAS = Case(
 # --- GGUF, safetensors ----------------------------------------------------------------------
 
 
-def _gguf_plain(path: Path) -> None:
-    gguf = library("gguf")
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_uint32("llama.block_count", 2)
-    writer.add_array("list", [1, 2, 3])
-    for name in "ab":
-        writer.add_tensor(name, A)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
 def _gguf_everything(path: Path) -> None:
-    _gguf_plain(path)
-    with path.open("ab") as file:
-        file.write(b"x" * 100)
-
-
-def _safetensors_plain(path: Path) -> None:
-    library("safetensors.numpy").save_file({"a": A, "b": A}, path, {"format": "np"})
+    path.write_bytes((CORPUS / "gguf/plain.gguf").read_bytes() + b"x" * 100)
 
 
 def safetensors_everything(path: Path) -> None:
@@ -473,14 +432,19 @@ def safetensors_everything(path: Path) -> None:
 
 
 GGUF = Case(
-    "gguf", ("gguf",), _gguf_everything, {("bytes of no tensor", ""): 1}, _gguf_plain, ("a", "b")
+    "gguf",
+    (),
+    _gguf_everything,
+    {("bytes of no tensor", ""): 1},
+    corpus("gguf/plain.gguf"),
+    ("plain.f4",),
 )
 SAFETENSORS = Case(
     "safetensors",
-    ("safetensors",),
+    (),
     safetensors_everything,
     {("unknown field", "a"): 2, ("unread F6_E2M3", "six"): 1},
-    _safetensors_plain,
+    corpus("safetensors/small.safetensors"),
     ("a",),
 )
 
