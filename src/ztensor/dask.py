@@ -1,4 +1,4 @@
-"""Dask arrays over objects of files: each chunk reads its own part when it is computed.
+"""Dask arrays over objects of files: each chunk reads its data when it is computed.
 
 weights = ztensor.dask.from_file("model.zt", "embed.weight")
 weights.mean(axis=0).compute()
@@ -37,7 +37,7 @@ except ImportError as error:
 
 __all__ = ["from_file"]
 
-# Objects that a worker keeps open, for the next chunk of one.
+# Objects that a worker keeps open, for their next chunks.
 _MOST_OPEN = 16
 
 
@@ -54,30 +54,30 @@ def from_file(
     verify: bool | None = None,
     storage: Storage | None = None,
 ) -> da.Array:
-    """Return a dense object as a Dask array, of which nothing is read until it is computed.
+    """Return a dense object as a lazy Dask array.
 
-    Chunks are read without a lock, and with every scheduler: threads, processes, and those of
-    `distributed`, whose workers open the file by its path or URL themselves. A chunk is new memory,
-    never a view of the file.
+    Chunks are read without a lock, and by every scheduler: threads, processes, and `distributed`,
+    with workers that open the file by its path or URL. A chunk is new memory, never a view of the
+    file.
 
-    The names of chunks are made of the file's identity (device, inode, size and time of change; of
-    a URL its ETag), and of the object's place and digests. A file that takes the place of another
-    gives other names, so no result of the old one is taken for one of the new. A graph whose file
-    was replaced before a worker opened it fails.
+    Names of chunks are derived from the file's identity (device, inode, size and time of change; of
+    a URL its ETag), and from the object's position and digests. A file that replaces another gives
+    other names, so cached results are never stale. Computing fails if the file was replaced before
+    a worker opened it.
 
     Args:
-        source: what `ztensor.open` takes, but no file object.
+        source: a source of `ztensor.open`, except a file object.
         name: the object.
         chunks: as for `dask.array.from_array`. "auto" gives whole rows, as many as fit into Dask's
             `array.chunk-size`; of a compressed object a multiple of the rows that are decoded
             together.
-        verify: as for `ztensor.open`: a part of an object is only held to its digest with True,
-            which reads all of the object once in each process.
+        verify: as for `ztensor.open`. Slices are checked with True only, which reads the complete
+            object once in each process.
         storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
-        ObjectNotFoundError: no object of that name.
-        UsageError: it is not dense, or the source cannot be opened again by another process.
+        ObjectNotFoundError: no object has this name.
+        UsageError: it is not dense, or another process cannot open the source.
         ArgumentValueError: `chunks` do not fit the shape.
         FormatError: the file is damaged.
         UnsupportedError: its version, or a type or encoding of the object, is unknown here.
@@ -91,10 +91,10 @@ def from_file(
     file = reader.objects.part(name)
     file.require_dense(name)
     stored = StoredChunks(file, name, _state(file, name))
-    stored.__reduce__()  # raises where no other process can open it
+    stored.__reduce__()  # raises if another process cannot open it
     try:
         cut = _chunks(file, name, stored, chunks)
-    # Dask's own refusals: of sizes, of what is no size, and of chunks it cannot make up.
+    # Dask's errors for invalid sizes, other values, and chunks that it cannot compute.
     except (ValueError, TypeError, NotImplementedError) as error:
         raise ArgumentValueError(
             "these chunks do not fit the object",
@@ -114,17 +114,17 @@ def from_file(
 
 
 class StoredChunks:
-    """An object as Dask reads it; another process opens the file again, if it is the same still.
+    """An object as an array for Dask; another process opens the file again, if it is unchanged.
 
     Args:
-        file: where the object is.
-        name: its name.
-        state: what the file was when the graph was made.
+        file: the file of the object.
+        name: the object's name.
+        state: identity of the file when the graph was made.
 
     Attributes:
-        shape: of the object.
-        dtype: of its elements.
-        ndim: how many dimensions it has.
+        shape: the object's shape.
+        dtype: the type of its elements.
+        ndim: the count of dimensions.
     """
 
     def __init__(self, file: FileObjects, name: str, state: object) -> None:
@@ -136,7 +136,7 @@ class StoredChunks:
 
     @property
     def token(self) -> tuple[object, ...]:
-        """Return what tells the object from others."""
+        """Return a key that identifies the object and its content."""
         return self._slice.__dask_tokenize__()
 
     def __getitem__(self, key: Any) -> Array:
@@ -144,9 +144,9 @@ class StoredChunks:
         return np.asarray(self._slice[key])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by path and name, and what the file was."""
-        opener, given = self._file.__reduce__()[:2]
-        return _reopened, (opener, given, self._file.name, self._name, self._state)
+        """Pickle path, name and the identity of the file."""
+        opener, arguments = self._file.__reduce__()[:2]
+        return _reopened, (opener, arguments, self._file.name, self._name, self._state)
 
 
 _open: collections.OrderedDict[object, StoredChunks] = collections.OrderedDict()
@@ -154,43 +154,47 @@ _lock = Lock()
 
 
 def _reopened(
-    opener: Callable[..., FileObjects], given: tuple[Any, ...], file: str, name: str, state: object
+    opener: Callable[..., FileObjects],
+    arguments: tuple[Any, ...],
+    file: str,
+    name: str,
+    state: object,
 ) -> StoredChunks:
     """Return an object in another process; the last few stay open, for their next chunks.
 
     Raises:
-        SourceError: the file is another by now, or cannot be opened.
+        SourceError: the file has changed, or cannot be opened.
     """
     key = file, name, repr(state)
     with _lock:
-        found = _open.get(key)
-        if found is not None:
+        stored = _open.get(key)
+        if stored is not None:
             _open.move_to_end(key)
-            return found
-    objects = opener(*given)
+            return stored
+    objects = opener(*arguments)
     now = _state(objects, name)
     if now != state:
         raise SourceError(
-            "the file was replaced or changed since the array was made of it",
+            "the file was replaced or changed since the array was made",
             reason=Reason.SOURCE_CHANGED,
             file=file,
             object_name=name,
         )
-    found = StoredChunks(objects, name, state)
+    stored = StoredChunks(objects, name, state)
     with _lock:
-        _open[key] = found
+        _open[key] = stored
         while len(_open) > _MOST_OPEN:
             _open.popitem(last=False)
-    return found
+    return stored
 
 
 def _state(file: FileObjects, name: str) -> tuple[object, ...]:
-    """Return what the file was, as every machine that has it sees it: no inode, no device."""
+    """Return the file's identity without inode and device: it is equal on all machines."""
     components = sorted(file.object(name).components.items())
-    places = tuple((role, one.offset, one.length, one.digest) for role, one in components)
-    known = [one.identity() for _, one in file.source.parts if one.path is not None]
-    files = [one for one in known if one is not None]
-    times = tuple(one[2:] for one in files) if files else file.identity()
+    places = tuple((role, part.offset, part.length, part.digest) for role, part in components)
+    known = [part.identity() for _, part in file.source.parts if part.path is not None]
+    files = [identity for identity in known if identity is not None]
+    times = tuple(identity[2:] for identity in files) if files else file.identity()
     return places, times
 
 
@@ -212,12 +216,12 @@ def _chunks(file: FileObjects, name: str, stored: StoredChunks, chunks: Any) -> 
 
 
 def _rows_together(file: FileObjects, name: str, row: int) -> int:
-    """Return how many rows are decoded together, 1 where that is not the same everywhere."""
-    found = file.object(name)
-    component = found.components["data"]
+    """Return the count of rows that are decoded together; 1 if it varies."""
+    tensor_object = file.object(name)
+    component = tensor_object.components["data"]
     needed = component.known_decoded_length
     if needed is None:
-        needed = found.shape[0] * row
+        needed = tensor_object.shape[0] * row
     runs = file.stored(component).runs(needed, (name, "data"))
     if runs is None or len(runs.decoded) < 3:  # one run is the whole
         return 1

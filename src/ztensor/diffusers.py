@@ -1,7 +1,7 @@
 """Load and save models and pipelines of Hugging Face diffusers as `.zt`.
 
-A model is made from its config and takes the tensors of the file. A pipeline is made by the
-library, which is handed the models that were loaded here.
+A model is made from its config and gets the tensors of the file. A pipeline is made by the library
+with models that were loaded here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import OpenFolder, is_remote, load_files, path_text
-from ztensor.model_folder import ModelFolder, library_of, new_folder, words_of
+from ztensor.model_folder import ModelFolder, library_errors, library_of, new_folder
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
 from ztensor.torch.devices import device_of
@@ -59,21 +59,21 @@ def from_pretrained(
 
     Args:
         folder: a folder of a model, or its URL; or a folder on disk of a pipeline, with its models
-            in folders of their own.
+            in subfolders.
         cls: the class: one of a model, such as `UNet2DConditionModel`, or of a pipeline, such as
             `DiffusionPipeline`.
-        dtype: a `torch.dtype` that floats become, but for those that a class keeps in float32. By
-            default weights have the type of the file, and are views of it.
-        variant: of the weights: "fp16" for `diffusion_pytorch_model.fp16.zt`.
-        subfolder: a folder in `folder` that is meant.
+        dtype: a `torch.dtype` for floats, except those that a class keeps in float32. By default
+            weights have the type of the file, and are views of it.
+        variant: variant of the weights: "fp16" for `diffusion_pytorch_model.fp16.zt`.
+        subfolder: a subfolder of `folder` to use instead.
         copy: True gives weights memory of their own.
-        verify: None and True check the digest of every weight, of views as well; False of none.
-        dequantize: True gives models floats in the place of quantized tensors: those of
-            `quantized_group` and the blocks of GGUF.
+        verify: None and True check the digest of every weight, also of views; False none.
+        dequantize: True gives models floats in the place of quantized tensors
+            (`quantized_group` and the blocks of GGUF).
         storage: see `ztensor.typing.OpenOptions`.
-        cache: likewise.
-        options: of a pipeline: components to take instead of those in the folder, such as
-            `unet=`, and others of the library's `from_pretrained`.
+        cache: see `ztensor.typing.OpenOptions`.
+        options: for a pipeline: components in the place of the folder's, such as `unet=`, and
+            further arguments of the library's `from_pretrained`.
 
     Returns:
         The model, in evaluation mode, or the pipeline.
@@ -81,10 +81,10 @@ def from_pretrained(
     Raises:
         MissingDependencyError: diffusers is not installed; for models accelerate, and for some
             pipelines transformers as well.
-        ArgumentTypeError: `cls` is neither, or `dtype` no type of torch.
+        ArgumentTypeError: `cls` is neither, or `dtype` is not a type of torch.
         UsageError: weights do not fit the model, or the library refuses an option; the message has
-            its words.
-        FormatError: a file is damaged, or not what it is called.
+            its text.
+        FormatError: a file is damaged, or has another format than its suffix.
         LimitError: a safety cap is exceeded.
         SourceError: the folder has no config or no weights, or cannot be read.
     """
@@ -93,7 +93,9 @@ def from_pretrained(
     library = library_of("diffusers")
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise ArgumentTypeError(
-            "dtype is a type of torch", expected="such as torch.bfloat16", found=describe(dtype)
+            "dtype must be a type of torch",
+            expected="such as torch.bfloat16",
+            found=describe(dtype),
         )
     place = ModelFolder(folder, subfolder=subfolder, storage=storage, cache=cache)
     how: dict[str, Any] = {"dtype": dtype, "variant": variant, "copy": copy, "verify": verify}
@@ -126,8 +128,8 @@ def save_pretrained(
 
     Args:
         model: a model of diffusers: `config.json` and `diffusion_pytorch_model.zt`, or shards; or
-            a pipeline: `model_index.json`, and a folder for each of its parts.
-        folder: made where it is missing; other files in it stay. Of a model also a URL.
+            a pipeline: `model_index.json`, and a subfolder for each component.
+        folder: made if it is missing; other files in it stay. Of a model also a URL.
         variant: "fp16" for `diffusion_pytorch_model.fp16.zt`.
         options: see `ztensor.typing.ModelOptions`; `max_shard_size` is "10GB" by default.
 
@@ -135,9 +137,8 @@ def save_pretrained(
         MissingDependencyError: diffusers is not installed.
         ArgumentTypeError: `model` is neither.
         NotRepresentableError: a weight has no elements of its own, as on the meta device.
-        UsageError: `folder` is a URL that nothing like it is written to, or the library cannot
-            save a part.
-        SourceError: the folder cannot be made, or a file not be written.
+        UsageError: URLs like `folder` are read-only, or the library cannot save a component.
+        SourceError: the folder cannot be made, or a file cannot be written.
     """
     require_options("save_pretrained", options, ModelOptions)
     library = library_of("diffusers")
@@ -152,7 +153,7 @@ def save_pretrained(
     file = f"{STEM}.{variant}.zt" if variant else f"{STEM}.zt"
     with new_folder(folder) as place:
         save_file(model.state_dict(), place.file(file), {"format": "pt"}, **options)
-        with words_of("diffusers", place.name):
+        with library_errors("diffusers", place.name):
             model.save_config(place.path)
 
 
@@ -172,7 +173,10 @@ def _model(
 ) -> Any:
     values = place.config(CONFIG)
     accelerate = library_of("accelerate", "diffusers")
-    with words_of("diffusers", place.name), accelerate.init_empty_weights(include_buffers=False):
+    with (
+        library_errors("diffusers", place.name),
+        accelerate.init_empty_weights(include_buffers=False),
+    ):
         model = cls.from_config(values)
     with place.open_weights(
         [STEM, "model"], variant=variant, verify=verify, dequantize=dequantize
@@ -182,13 +186,13 @@ def _model(
     fill_module(model, state, file, assign=True)
     if dtype is not None:
         _cast(model, dtype)
-    with words_of("diffusers", place.name):
+    with library_errors("diffusers", place.name):
         model.register_to_config(_name_or_path=place.name)
     return model.eval()
 
 
 def _cast(model: Any, dtype: Any) -> None:
-    """Give floats another type, one tensor at a time, but for those that stay in float32."""
+    """Cast floats, one tensor at a time, except those that the class keeps in float32."""
     kept = set(getattr(model, "_keep_in_fp32_modules", None) or ())
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if tensor.is_floating_point() and not kept & set(name.split(".")):
@@ -213,15 +217,15 @@ def _pipeline(
             parts[name] = part
     if how["dtype"] is not None:
         parts.setdefault("torch_dtype", how["dtype"])
-    with words_of("diffusers", place.name):
+    with library_errors("diffusers", place.name):
         return cls.from_pretrained(place.path, **parts)
 
 
 def _part(library: Any, folder: str, name: str, value: list[Any], how: dict[str, Any]) -> Any:
-    """Return a model of a pipeline; None for what the library makes itself."""
-    if not all(isinstance(one, str) for one in (name, *value)) or not name.isidentifier():
+    """Return a model of a pipeline; None for components that the library makes itself."""
+    if not all(isinstance(text, str) for text in (name, *value)) or not name.isidentifier():
         raise FormatError(
-            "the parts of a pipeline are named otherwise",
+            "a component of a pipeline is malformed",
             reason=Reason.FIELD_VALUE,
             file=os.path.join(folder, PIPELINE),
             expected="an identifier, and the names of a library and of a class",
@@ -253,14 +257,14 @@ def _save_pipeline(
         elif _is_of_transformers(part):
             ours.save_pretrained(part, inner, variant=variant, **options)
         elif hasattr(part, "save_pretrained"):
-            with words_of("diffusers", inner):
+            with library_errors("diffusers", inner):
                 part.save_pretrained(inner)
-    with words_of("diffusers", place):
-        pipeline.save_config(place)  # the last: without it the folder is no pipeline
+    with library_errors("diffusers", place):
+        pipeline.save_config(place)  # last: it marks the folder as a pipeline
 
 
 def _is_of_transformers(part: Any) -> bool:
-    """Return whether a part is a model of transformers, which is imported then already."""
+    """Return whether a component is a model of transformers, without importing it."""
     return any(
         base.__name__ == "PreTrainedModel" and base.__module__.startswith("transformers.")
         for base in type(part).__mro__

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from ztensor import Remote
 from ztensor import open as open_reader
-from ztensor.converting.settings import matching
 from ztensor.converting.conversion import convert_as
+from ztensor.converting.settings import matching
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,

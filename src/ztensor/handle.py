@@ -1,4 +1,4 @@
-"""`safe_open`: the handle of safetensors, over every file `ztensor.open` opens."""
+"""`safe_open`: the handle of safetensors, over every source of `ztensor.open`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ else:
 _NUMPY = ("np", "numpy")
 _BACKENDS = {"mmap": True, "pread": False}
 
-# What safetensors calls element types, where that is not the letter of the kind and the bits.
+# Names of element types in safetensors that are not the letter of the kind and the bits.
 _SPELLINGS = {
     "bool": "BOOL",
     "bfloat16": "BF16",
@@ -51,31 +51,31 @@ _SPELLINGS = {
 _KINDS = (("float8_", "F8_"), ("uint", "U"), ("int", "I"), ("float", "F"))
 
 
-class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
+class safe_open(Shown, Generic[Value]):  # the name in safetensors
     """A file, or a set of shards, open for reading one tensor at a time.
 
-    Code written for `safetensors.safe_open` runs with the import changed; files are those
-    `ztensor.open` takes. Use it in a `with` block, or call `close`.
+    Code written for `safetensors.safe_open` runs with the import changed, on every source of
+    `ztensor.open`. Use it in a `with` block, or call `close`.
 
     Args:
-        filename: a path, an index, a folder of shards, or what else `ztensor.open` opens.
-        framework: whose tensors are given: "np" ("numpy"), "pt" ("torch", "pytorch") or
+        filename: a path, an index, a folder of shards, or another source of `ztensor.open`.
+        framework: framework of the tensors: "np" ("numpy"), "pt" ("torch", "pytorch") or
             "jax" ("flax").
-        device: where they go: for torch a name, a number or a `torch.device`; for JAX a name or a
-            `jax.Device`, where "cpu" leaves it to JAX as safetensors does; for NumPy only "cpu".
-        backend: "mmap" maps the file, and gives views of it where it can; "pread" reads it.
-        options: see `ztensor.typing.OpenOptions`; `mmap` goes before `backend`.
+        device: device of the tensors: for torch a name, a number or a `torch.device`; for JAX a
+            name or a `jax.Device`, where "cpu" leaves it to JAX as safetensors does; for NumPy only
+            "cpu".
+        backend: "mmap" maps the file, and returns views if possible; "pread" reads it.
+        options: see `ztensor.typing.OpenOptions`; `mmap` overrides `backend`.
 
     Attributes:
-        reader: the reader below, with all that it offers.
+        reader: the underlying reader.
         framework: "numpy", "torch" or "jax".
 
     Raises:
-        ArgumentValueError: no such framework, device or backend.
+        ArgumentValueError: the framework, device or backend is unknown.
         MissingDependencyError: the framework is not installed.
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedError: it is of a version this release does not read, or there is no such
-            device.
+        FormatError: the file is damaged or not a zTensor file.
+        UnsupportedError: this release does not read its version, or the device does not exist.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
     """
@@ -147,7 +147,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         self.close()
 
     def close(self) -> None:
-        """Give back the file; tensors stay valid. May be called again."""
+        """Close the file; tensors stay valid. May be called again."""
         self.reader.close()
 
     def __repr__(self) -> str:
@@ -155,7 +155,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         return f"<ztensor.safe_open {describe(self.reader.name)} for {self.framework}>"
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return what Dask calls the file; see `ztensor.Reader`."""
+        """Return the identity of the file for Dask; see `ztensor.Reader`."""
         return (*self.reader.__dask_tokenize__(), self.framework, str(self._device))
 
     def keys(self) -> list[str]:
@@ -164,7 +164,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         return sorted(self.reader)
 
     def offset_keys(self) -> list[str]:
-        """Return all names in the order their bytes lie in, file after file."""
+        """Return all names in the order of their offsets, file after file."""
         reader = self.reader
         reader.objects.require_open()
 
@@ -176,9 +176,9 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         return sorted(reader, key=place)
 
     def metadata(self) -> dict[str, str] | None:
-        """Return the key-value pairs of the file, None where there are none.
+        """Return the key-value pairs of the file, or None if it has no attributes.
 
-        Values are text, as safetensors has them: those that are not are given as JSON.
+        Values are text, as in safetensors; other values become JSON.
         """
         self.reader.objects.require_open()
         attributes = self.reader.attributes
@@ -188,7 +188,7 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         """Return one object as a tensor of the framework: a view of the file, unchecked, or a copy.
 
         Raises:
-            ObjectNotFoundError: no object of that name.
+            ObjectNotFoundError: no object has this name.
             UsageError: the framework has no tensors of the object's layout; for NumPy such an
                 object is a `ztensor.Tensor`.
             FormatError: the stored bytes are damaged.
@@ -203,36 +203,36 @@ class safe_open(Shown, Generic[Value]):  # the name users of safetensors know
         """Return all objects in the order of `offset_keys`; see `get_tensor` for errors."""
         names = self.offset_keys()
         if self.framework == "numpy":
-            found = load_files(self.reader.objects, copy=False)
+            tensors = load_files(self.reader.objects, copy=False)
         else:
-            found = self._read(names)
-        return {name: found[name] for name in names}
+            tensors = self._read(names)
+        return {name: tensors[name] for name in names}
 
     def _read(self, names: str | list[str]) -> Any:
         return FRAMEWORKS[self.framework].read(self.reader, names, device=self._device)
 
     def get_slice(self, name: str) -> HandleSlice[Value]:
-        """Return a lazy object, which reads what it is indexed for.
+        """Return a lazy object; indexing reads the selected elements only.
 
         Raises:
-            UsageError: the object is of a layout whose rows are not known here.
-            ObjectNotFoundError: no object of that name.
+            UsageError: the layout of the object is unknown, or has no rows.
+            ObjectNotFoundError: no object has this name.
             ClosedError: the handle is closed.
         """
         return HandleSlice(self.reader.get_slice(name), self.framework, self._device)
 
 
 class HandleSlice(Shown, Generic[Value]):
-    """A lazy tensor of a handle: `handle.get_slice("w")[10:20, ::2]` gives the framework's values.
+    """A lazy tensor of a handle: `handle.get_slice("w")[10:20, ::2]` returns a framework's tensor.
 
     Args:
-        lazy: what is indexed.
+        lazy: the underlying slice.
         framework: "numpy", "torch" or "jax".
-        device: where values go.
+        device: the device of tensors.
 
     Attributes:
-        lazy: as given, like framework.
-        framework: as given.
+        lazy: the underlying slice.
+        framework: "numpy", "torch" or "jax".
     """
 
     def __init__(self, lazy: TensorSlice, framework: str, device: Any) -> None:
@@ -245,7 +245,7 @@ class HandleSlice(Shown, Generic[Value]):
         return self.lazy.get_shape()
 
     def get_dtype(self) -> str:
-        """Return the element type as safetensors spells it, such as `F32`, `BF16` or `BOOL`."""
+        """Return the element type in safetensors' spelling, such as `F32`, `BF16` or `BOOL`."""
         return _spelling(self.lazy.dtype.name)
 
     def __repr__(self) -> str:
@@ -253,16 +253,16 @@ class HandleSlice(Shown, Generic[Value]):
         return f"<HandleSlice of {self.lazy!r}>"
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return what Dask names a graph by; see `ztensor.TensorSlice`."""
+        """Return the identity of the object for Dask; see `ztensor.TensorSlice`."""
         return (*self.lazy.__dask_tokenize__(), self.framework, str(self._device))
 
     def __getitem__(self, key: Index) -> Value:
-        """Return what the index asks for, as a tensor of the framework.
+        """Return the selected elements as a tensor of the framework.
 
-        It takes what `ztensor.TensorSlice` takes, which is more than safetensors does.
+        It takes every index of `ztensor.TensorSlice`, more than safetensors does.
 
         Raises:
-            ArgumentTypeError: the index is of a kind that cannot be used.
+            ArgumentTypeError: the index has an unsupported type.
             ArgumentValueError: it does not fit the shape.
             FormatError: the stored bytes are damaged.
             UnsupportedError: the framework has no such element type.
@@ -277,17 +277,17 @@ class HandleSlice(Shown, Generic[Value]):
         return cast("Value", home.value_of(tensor, device=self._device))
 
 
-# --- What callers name --------------------------------------------------------------------------
+# --- Frameworks and devices ---------------------------------------------------------------------
 
 
 def framework_of(word: object) -> str:
-    """Return the framework that a word stands for; "numpy" is one here.
+    """Return the framework of a name or an alias; "numpy" is one here.
 
     Raises:
-        ArgumentValueError: no framework has it.
+        ArgumentValueError: no framework has the name.
     """
     words = dict.fromkeys(_NUMPY, "numpy")
-    words |= {one: name for name, line in FRAMEWORKS.items() for one in line.words}
+    words |= {alias: name for name, line in FRAMEWORKS.items() for alias in line.words}
     if isinstance(word, str) and word not in words and (plugin := FRAMEWORKS.named(word)):
         words |= dict.fromkeys(plugin.words, word)
     if not isinstance(word, str) or word not in words:
@@ -300,11 +300,11 @@ def framework_of(word: object) -> str:
 
 
 def device_of(framework: str, device: Any) -> Any:
-    """Return where tensors go, as the framework has it, which is thereby known to be there.
+    """Return an existing device as the framework's object.
 
     Raises:
         MissingDependencyError: the framework is not installed.
-        ArgumentValueError: there is no such device; NumPy has none but the CPU's memory.
+        ArgumentValueError: the device does not exist; NumPy has only the CPU's memory.
     """
     device = "cpu" if device is None else device
     home: Any = None if framework == "numpy" else FRAMEWORKS[framework].loaded()
@@ -317,7 +317,7 @@ def device_of(framework: str, device: Any) -> Any:
     return device
 
 
-# --- What safetensors calls things --------------------------------------------------------------
+# --- Names in safetensors ----------------------------------------------------------------------
 
 
 def _spelling(name: str) -> str:
@@ -335,5 +335,5 @@ def _as_text(value: object) -> str:
         return value
     try:
         return json.dumps(value, ensure_ascii=False, default=repr)
-    except (TypeError, ValueError, RecursionError):  # keys that are no text
+    except (TypeError, ValueError, RecursionError):  # keys that are not text
         return repr(value)

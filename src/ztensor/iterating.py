@@ -1,7 +1,6 @@
-"""All tensors of a model one after another, in the order they lie in, read a little ahead.
+"""A weight iterator: all tensors of a model in file order, prefetched by threads.
 
-What serving engines call a weight iterator: pairs of a name and a tensor, of which few are in
-memory at a time. Other threads read and check those that come next.
+Few tensors are in memory at a time. Other threads read and check the next ones.
 """
 
 from __future__ import annotations
@@ -38,35 +37,34 @@ def iterate(
     threads: int | None = None,
     **options: Unpack[OpenOptions],
 ) -> Iterator[tuple[str, Any]]:
-    """Go through all tensors of a model in the order they lie in, few of them in memory at a time.
+    """Iterate over all tensors of a model in file order, with few of them in memory at a time.
 
         model.load_weights(ztensor.iterate("s3://bucket/model/", "pt"))
 
-    Threads read the next tensors while one is used. Each is in memory of its own, which nothing
-    here refers to once it was given, and checked against its digest.
+    Threads read the next tensors while one is used. Each has memory of its own, to which the
+    iterator keeps no reference, and is checked against its digest.
 
     Args:
-        source: a file, a folder or index of shards, a URL, and what else `ztensor.open` takes, of
+        source: a file, a folder or index of shards, a URL, or another source of `ztensor.open`, of
             any format.
-        framework: whose tensors are given, as for `ztensor.safe_open`: "numpy", "pt" or "jax".
-        device: where they go, one at a time, when they are asked for; as for `ztensor.safe_open`.
-        only: a pattern, or several, with `*`, `?` and `[...]`: only these names. Others are not
-            read.
-        ahead: most bytes of tensors that were read, or are being read, and were not asked for: a
-            number or text such as `"1GB"`. A longer tensor is read when no other waits. Of a URL up
-            to 96 MiB of stored bytes are in memory beside that.
-        threads: how many read and decompress; 1 also where bytes come over a network, which brings
-            several parts at once by itself.
+        framework: framework of the tensors, as for `ztensor.safe_open`: "numpy", "pt" or "jax".
+        device: device of the tensors, as for `ztensor.safe_open`; each is moved when it is
+            requested.
+        only: a pattern, or several, with `*`, `?` and `[...]`: only these names are read.
+        ahead: most bytes of prefetched tensors: a number or text such as `"1GB"`. A larger tensor
+            is read when no other waits. Of a URL, up to 96 MiB of stored bytes are held besides.
+        threads: how many read and decompress. Over a network it is 1: the source fetches several
+            ranges concurrently.
         options: see `ztensor.typing.OpenOptions`.
 
     Returns:
         An iterator of pairs of a name and a tensor; quantized objects, and for NumPy sparse ones,
-        are `ztensor.Tensor`. It closes the files when it is through, or by its `close()`.
+        are `ztensor.Tensor`. It closes the files at its end, or by its `close()`.
 
     Raises:
-        ArgumentValueError: no such framework or device, or `ahead` is no size.
+        ArgumentValueError: the framework or device is unknown, or `ahead` is not a size.
         MissingDependencyError: the framework is not installed.
-        FormatError: a file is damaged; a tensor's bytes when that tensor is asked for.
+        FormatError: a file is damaged; for a tensor's bytes, when that tensor is requested.
         UnsupportedError: a type or encoding is unknown here or to the framework.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
@@ -82,7 +80,7 @@ def iterate(
 
 
 def _maker(framework: str, device: Any) -> Make:
-    """Return what makes a value of the framework of an array or a `Tensor`."""
+    """Return a function from an array or a `Tensor` to a value of the framework."""
     if framework == "numpy":
         return lambda value: value
     home = FRAMEWORKS[framework].loaded()
@@ -113,7 +111,7 @@ def _tensors(
                         made = make(value)
                     del value
                     yield name, made
-                    del made  # who has it may let go of it
+                    del made  # so that the caller can free it
 
 
 def _in_order(file: FileObjects, names: list[str]) -> list[str]:
@@ -123,7 +121,7 @@ def _in_order(file: FileObjects, names: list[str]) -> list[str]:
 
     def place(name: str) -> int:
         components = file.object(name).components.values()
-        return min((one.offset for one in components), default=0)
+        return min((component.offset for component in components), default=0)
 
     return sorted(names, key=place)
 
@@ -131,30 +129,30 @@ def _in_order(file: FileObjects, names: list[str]) -> list[str]:
 def _read(
     file: FileObjects, names: Iterable[str], most: int, workers: int
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the objects of a file, read ahead by threads."""
-    crew = Pool(min(workers, file.thread_count(workers)))
+    """Yield the objects of a file, prefetched by threads."""
+    pool = Pool(min(workers, file.thread_count(workers)))
     waiting: collections.deque[tuple[str, int, Future[Any]]] = collections.deque()
-    left = ((name, _length(file, name, most)) for name in names)
-    following = next(left, None)
+    remaining = ((name, _length(file, name, most)) for name in names)
+    following = next(remaining, None)
     held = 0
     try:
         while waiting or following is not None:
             while following is not None and (not waiting or held + following[1] <= most):
                 name, nbytes = following
-                waiting.append((name, nbytes, crew.submit(file.value, name, copy=True)))
+                waiting.append((name, nbytes, pool.submit(file.value, name, copy=True)))
                 held += nbytes
-                following = next(left, None)
-            name, nbytes, under_way = waiting.popleft()
-            value = under_way.result()
-            del under_way
+                following = next(remaining, None)
+            name, nbytes, future = waiting.popleft()
+            value = future.result()
+            del future
             held -= nbytes
             yield name, value
             del value
     finally:
-        crew.close()
+        pool.close()
 
 
 def _length(file: FileObjects, name: str, unknown: int) -> int:
-    """Return the bytes of an object in memory; `unknown` where only reading it tells."""
+    """Return the bytes of an object in memory; `unknown` if only reading it reveals them."""
     lengths = [file.known_length(name, role) for role in file.object(name).components]
     return sum(unknown if length is None else length for length in lengths)

@@ -1,10 +1,10 @@
-"""The folder of a model as other libraries keep it: weights, and JSON files that tell what it is.
+"""Folders of models in the conventions of other libraries: weights and JSON files.
 
-`ztensor.open` takes a folder too, and finds the one model in it. Here the names are known, as the
-libraries have them, and what is beside the weights is read. Nothing a file names is imported.
+`ztensor.open` also takes a folder, and finds the only model in it. Here file names follow the
+library, and the JSON files are read. No name in a file is imported.
 
-`ModelFolder` is one that is read, `new_folder` one that is written; `library_of` and `words_of` are
-how `ztensor.transformers`, `ztensor.diffusers` and `ztensor.peft` speak to their libraries.
+`ModelFolder` is for reading, `new_folder` for writing. `library_of` and `library_errors` are how
+`ztensor.transformers`, `ztensor.diffusers` and `ztensor.peft` call their libraries.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
-# What describes a model has kilobytes; a tokenizer's file, which is not read here, has megabytes.
+# A config has kilobytes; the file of a tokenizer, which is not read here, has megabytes.
 _MOST_JSON_BYTES = 16 << 20
-_PICKLES = {"model": "pytorch_model"}  # what files of pickles are called where it is another name
+_PICKLES = {"model": "pytorch_model"}  # names of pickles that differ from other weights
 
 
 class ModelFolder:
@@ -49,19 +49,19 @@ class ModelFolder:
 
     Args:
         where: its path or URL.
-        subfolder: a folder in it that is meant.
+        subfolder: a subfolder to use instead.
         storage: see `OpenOptions`.
-        cache: likewise.
+        cache: see `OpenOptions`.
 
     Attributes:
-        name: what messages call it.
-        path: where it is on disk; None for one in a store.
+        name: its name in messages.
+        path: its path on disk; None in a store.
 
     Raises:
-        SourceNotFoundError: there is no such folder on disk.
+        SourceNotFoundError: the folder does not exist on disk.
         FormatError: `subfolder` leads out of it.
-        ArgumentTypeError: `where` is no path, or `storage` is nothing that opens a store.
-        ArgumentValueError: `storage` or `cache` is given for a folder on disk.
+        ArgumentTypeError: `where` is not a path, or `storage` cannot open a store.
+        ArgumentValueError: `storage` or `cache` is set for a folder on disk.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ModelFolder:
             self.path, self.name = None, self._remote.name
             return
         self.path = self.name = os.path.join(text, inner) if inner else text
-        # Beneath the folder the caller named: a folder in it may be a link to another in it.
+        # Links may lead anywhere in the caller's folder, also from one subfolder to another.
         self._roots = Beneath.roots_of(text)
         if os.path.isfile(self.path):
             folder = os.path.dirname(self.path) or os.curdir
@@ -86,24 +86,24 @@ class ModelFolder:
             error.hint = f"pass the folder: {describe(folder, 200)}"
             raise error
         if not os.path.isdir(self.path):
-            raise SourceNotFoundError("there is no such folder", file=self.name)
+            raise SourceNotFoundError("the folder does not exist", file=self.name)
 
     def _place(self, name: str) -> Beneath | Remote:
         if self._remote is not None:
             return self._remote.beside(name)
         return Beneath(os.path.join(self.path or "", name), self._roots)
 
-    def _there(self, names: list[str]) -> list[str]:
-        """Return those of the names that are there, in their order."""
+    def _existing(self, names: list[str]) -> list[str]:
+        """Return the names that exist in the folder, in the same order."""
         if self._remote is not None:
             return Store.of(self._remote.url).there(self._remote, names)
         return [name for name in names if os.path.lexists(os.path.join(self.path or "", name))]
 
     def json(self, name: str) -> dict[str, Any] | None:
-        """Return what a JSON file in the folder says; None where there is no such file.
+        """Return the object of a JSON file in the folder; None if the file is missing.
 
         Raises:
-            FormatError: it is no JSON, or no object.
+            FormatError: it is not JSON, or not an object.
             LimitError: it has more than 16 MiB, or would take far more memory than its length.
             UnsupportedError: it is a link that leads out of the folder.
             SourceError: it cannot be read.
@@ -113,7 +113,7 @@ class ModelFolder:
             with contextlib.closing(source_of(place, mapped=False)) as source:
                 if source.size > _MOST_JSON_BYTES:
                     raise LimitError(
-                        "the file is longer than any that describes a model",
+                        "the file is too long for a model's config",
                         reason=Reason.LIMIT_MANIFEST,
                         file=source.name,
                         expected=f"at most {_MOST_JSON_BYTES} bytes",
@@ -125,15 +125,15 @@ class ModelFolder:
             return None
 
     def config(self, name: str, kind: str = "model") -> dict[str, Any]:
-        """Return what the JSON file says that tells what the folder is of; see `json`.
+        """Return the object of a JSON file that the folder must have; see `json`.
 
         Raises:
-            SourceNotFoundError: there is no such file.
+            SourceNotFoundError: the file is missing.
         """
         values = self.json(name)
         if values is None:
             raise SourceNotFoundError(
-                f"the folder does not say what {kind} it is of", file=self.name, expected=name
+                f"the folder has no config of a {kind}", file=self.name, expected=name
             )
         return values
 
@@ -146,32 +146,33 @@ class ModelFolder:
         verify: bool | None = None,
         dequantize: bool = False,
     ) -> Reader:
-        """Open the weights of the first of several names that is there.
+        """Open the weights of the first of several names that exists.
 
-        A `.zt` file goes before a `.safetensors` file, and a whole file before shards. Whatever is
-        read is checked, views as well, unless `verify` is False: libraries cast and move what they
-        are handed. With `dequantize` quantized objects are float32.
+        `.zt` files precede `.safetensors` files, and one file precedes shards. All data is checked,
+        also views, unless `verify` is False: libraries cast and move the tensors. With `dequantize`
+        quantized objects are float32.
 
         Args:
             stems: the names without their suffixes, such as `model`.
-            variant: as libraries have it: `fp16` in `model.fp16.zt`.
-            pickled: whether `.bin` files may be read, by a reader that runs nothing of them.
+            variant: the libraries' variant: `fp16` in `model.fp16.zt`.
+            pickled: whether `.bin` files may be read, by a reader that runs nothing in them.
             verify: as for `ztensor.open`.
             dequantize: as in `LoadOptions`.
 
         Raises:
-            SourceNotFoundError: there are none.
-            NotZTensorError: a file is called `.zt` or `.safetensors`, and is a pickle.
+            SourceNotFoundError: the folder has no weights.
+            NotZTensorError: a file with the suffix `.zt` or `.safetensors` is a pickle.
             UnsupportedError: the index is a link that leads out of the folder.
             SourceError: the store cannot be asked, or a file cannot be opened.
         """
-        found = self._there([n for stem in stems for n in _names(stem, variant, pickled=pickled)])
-        if not found:
+        names = [name for stem in stems for name in _names(stem, variant, pickled=pickled)]
+        existing = self._existing(names)
+        if not existing:
             raise self._no_weights(stems, variant)
-        place: Any = self._place(found[0])
-        if isinstance(place, Beneath) and found[0].endswith(".json"):
+        place: Any = self._place(existing[0])
+        if isinstance(place, Beneath) and existing[0].endswith(".json"):
             with contextlib.closing(source_of(place, mapped=False)):
-                place = place.path  # what it names may lie beside it, and nowhere else
+                place = place.path  # the index may name files beside it only
         reader = open_files(place, verify=verify is not False)
         try:
             require_plain(reader, pickled=pickled)
@@ -186,12 +187,12 @@ class ModelFolder:
         error = SourceNotFoundError(
             "the folder has no weights", file=self.name, expected=" or ".join(names)
         )
-        error.hint = "pickles (.bin) are read with pickled=True, and nothing in them is run"
+        error.hint = "pickles (.bin) are read with pickled=True, without running them"
         return error
 
 
 def _names(stem: str, variant: str | None, *, pickled: bool = False) -> list[str]:
-    """Return the names that weights may have: of each kind a file, then its indexes."""
+    """Return possible names of weights: of each format a file, then its indexes."""
     files = [(stem, ".zt"), (stem, ".safetensors")]
     if pickled:
         files.append((_PICKLES.get(stem, stem), ".bin"))
@@ -225,7 +226,7 @@ def _parsed(data: bytes, name: str) -> dict[str, Any]:
         ) from error
     if not isinstance(values, dict):
         raise FormatError(
-            "the file describes no model",
+            "the file does not describe a model",
             reason=Reason.FIELD_VALUE,
             file=name,
             expected="a JSON object",
@@ -234,15 +235,15 @@ def _parsed(data: bytes, name: str) -> dict[str, Any]:
     return values
 
 
-# --- What is written ----------------------------------------------------------------------------
+# --- Writing ------------------------------------------------------------------------------------
 
 
 class NewFolder(NamedTuple):
     """A folder that a model is saved into.
 
     Attributes:
-        name: what messages call it.
-        path: where a library writes its files: the folder, or one that is sent to a store.
+        name: its name in messages.
+        path: a folder on disk for the library's files; for a store, a temporary one.
         remote: its URL, with a slash at its end; None on disk.
     """
 
@@ -251,18 +252,18 @@ class NewFolder(NamedTuple):
     remote: Remote | None
 
     def file(self, name: str) -> Path:
-        """Return what `save_file` takes for weights of a name."""
+        """Return the path of weights for `save_file`."""
         return os.path.join(self.path, name) if self.remote is None else self.remote.beside(name)
 
 
 @contextlib.contextmanager
 def new_folder(where: Any) -> Iterator[NewFolder]:
-    """Give a folder to write to, which is made where it is missing.
+    """Open a folder for writing, and make it if it is missing.
 
-    What a library has written into it goes to a store at the end, behind the weights.
+    For a store, files that the library writes are uploaded at the end, after the weights.
 
     Raises:
-        UsageError: nothing is written to URLs of its scheme.
+        UsageError: URLs of its scheme are read-only.
         SourceError: it cannot be made, or the store does not take a file.
     """
     text = path_text(where, local=True)
@@ -295,7 +296,7 @@ def remote_folder(where: Any) -> Remote:
 
 
 def library_of(name: str, extra: str | None = None) -> Any:
-    """Return a library, imported when it is first needed.
+    """Import a library on first use.
 
     Raises:
         MissingDependencyError: it is not installed, or cannot be imported.
@@ -309,23 +310,25 @@ def library_of(name: str, extra: str | None = None) -> Any:
 
 
 @contextlib.contextmanager
-def words_of(library: str, file: str, failures: Sequence[ZTensorError] = ()) -> Iterator[None]:
-    """Raise what a library raises for wrong arguments and files as an error of ours.
+def library_errors(
+    library: str, file: str, failures: Sequence[ZTensorError] = ()
+) -> Iterator[None]:
+    """Translate errors of a library, for wrong arguments and files, into `UsageError`.
 
     Args:
-        library: its name.
-        file: what it was about.
-        failures: errors of reading that happened meanwhile, in whatever thread: the first of them
-            is the cause, whatever the library made of it.
+        library: the library's name.
+        file: the file or folder, for the message.
+        failures: errors of concurrent reads, in any thread. The first is raised as the cause in the
+            place of the library's error.
 
     Raises:
-        UsageError: the library refuses something; the message has its words.
+        UsageError: the library raised an error; the message has its text.
     """
     try:
         yield
     except (ZTensorError, MemoryError, RecursionError):
         raise
-    except Exception as error:  # they have families of errors of their own
+    except Exception as error:  # libraries have error classes of their own
         if failures:
             raise failures[0] from error
         text = str(error).strip() or type(error).__name__
@@ -335,13 +338,15 @@ def words_of(library: str, file: str, failures: Sequence[ZTensorError] = ()) -> 
 def require_fit(
     file: str, kind: str, missing: Iterable[object], unexpected: Iterable[object]
 ) -> None:
-    """Raise where weights are not those of a model.
+    """Raise unless weights fit a model.
 
     Raises:
         UsageError: names are missing from the file, or not known to the model.
     """
-    found = (("Missing", missing), ("Unexpected", unexpected))
-    texts = [(what, ", ".join(f'"{name}"' for name in sorted(map(str, n)))) for what, n in found]
-    parts = [f"\n\t{what} key(s): {text}" for what, text in texts if text]
+    parts = []
+    for kind_of_key, names in (("Missing", missing), ("Unexpected", unexpected)):
+        text = ", ".join(f'"{name}"' for name in sorted(map(str, names)))
+        if text:
+            parts.append(f"\n\t{kind_of_key} key(s): {text}")
     if parts:
         raise UsageError(f"the weights do not fit {kind}:" + "".join(parts), file=file)

@@ -47,7 +47,7 @@ def save_file(
 
     Args:
         tensors: names to arrays, or to `ztensor.Tensor` for sparse and quantized ones.
-        filename: the file; also a file object open for writing bytes. Its suffix says what is
+        filename: the file; also a file object open for writing bytes. Its suffix selects the
             written: `.safetensors`, `.npz`, `.npy` (one tensor, called "array"), `.gguf`, `.h5` and
             `.hdf5` give a file of that format, any other a zTensor file.
         metadata: key-value pairs of the file, its attributes; the page Reference says which values
@@ -56,12 +56,12 @@ def save_file(
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:
-        Names whose bytes are stored under another name, mapped to that name.
+        Aliases: names that share stored bytes with another name, and that name.
 
     Raises:
         NotRepresentableError: a tensor cannot be stored in the version or the format; the message
             says what to do instead. No file appears.
-        ArgumentTypeError: `tensors` is no mapping.
+        ArgumentTypeError: `tensors` is not a mapping.
         ArgumentValueError: the suffix is of a format that is only read, or an option is for
             zTensor files only.
         SourceError: the file could not be written. The old file is still there.
@@ -104,7 +104,7 @@ def load_file(
         options: see `ztensor.typing.LoadOptions`.
 
     Returns:
-        Names to arrays; sparse and quantized objects, and those of unknown layouts, are
+        Names to arrays; objects of sparse, quantized or unknown layouts are
         `ztensor.Tensor`. `save_file` takes the same dict.
 
     Raises:
@@ -128,7 +128,7 @@ def load(
     Args:
         data: a bytes-like object.
         copy: True gives memory of its own; False read-only views of `data`.
-        verify: None checks digests on what is copied, True on everything, False on nothing.
+        verify: None checks digests of copied data, True of everything, False none.
         threads: how many copy or decompress.
     """
     require_bytes(data)

@@ -1,6 +1,7 @@
-"""The options that functions share: each has its name, its type and its text here, once.
+"""Options that functions share: the name, type and text of each, once.
 
-A function takes them as `**options: Unpack[SaveOptions]`. Defaults are where an option is acted on.
+A function takes them as `**options: Unpack[SaveOptions]`. The default of an option is in the
+function that acts on it.
 """
 
 from __future__ import annotations
@@ -31,21 +32,21 @@ if TYPE_CHECKING:
 
 
 class WriteOptions(TypedDict, total=False):
-    """What the bytes of a zTensor file are. For every function that writes one.
+    """The bytes of a zTensor file. For every function that writes one.
 
     Attributes:
         version: `"1.2.0"` (default), `"1.1.0"`, `"0.1.0"` or `"2.1"`; `"2"` and `"2.0"` are
             `"2.1"`.
         checksum: the digest of each component: `"crc32c"`, `"sha256"`, of 2.1 also `"xxh3"`. True
             (default) is the version's own: crc32c, of 2.1 xxh3. None stores no digests.
-        chunk_rows: of compressed tensors, how many rows (indices of the first axis) are decoded
+        chunk_rows: rows (indices of the first axis) of compressed tensors that are decoded
             together, up to 16 MiB: more make smaller files, fewer make reading rows cheaper. None
             (default) is as many as 64 KiB hold.
-        alignment: of 2.1: what blobs begin at multiples of, a power of two from 4096 to 65536
+        alignment: of 2.1: blobs begin at multiples of it, a power of two from 4096 to 65536
             (default). Less suits many small tensors.
-        canonical: of 2.1: True writes the canonical form, in which the same tensors and attributes
-            give the same bytes: raw, equal bytes once, xxh3. Objects are then written in the order
-            of their names' bytes, and not streamed.
+        canonical: of 2.1: True writes the canonical form: equal tensors and attributes give equal
+            bytes. Data is raw, equal bytes are stored once, digests are xxh3. Objects are then
+            written in the order of their names' bytes, and not streamed.
     """
 
     version: str
@@ -56,20 +57,20 @@ class WriteOptions(TypedDict, total=False):
 
 
 class SaveOptions(WriteOptions, total=False):
-    """And how files are put in place. For `save_file`, `save_model`, `save_tree` and their like.
+    """Adds how files are put in place. For `save_file`, `save_model`, `save_tree` and their like.
 
     Attributes:
-        durable: True flushes to disk before the call returns; `"auto"` (default) does so where an
+        durable: True flushes to disk before the call returns; `"auto"` (default) does so if an
             existing file is replaced; False leaves it to the system.
         deduplicate: `"memory"` (default) stores arrays over the same memory (tied weights) once,
-            under all their names; `"content"` also those whose bytes are equal; False stores each.
-            Trees know what they share: their default is False.
-        max_shard_size: most bytes of tensors in a file, such as 500_000_000 or `"5GB"`. What is
-            larger goes to `model-00001-of-00003.zt` and so on, with `model.zt.index.json`, which
-            is replaced as a whole too; `"content"` then looks within each file. None (default)
+            under all their names; `"content"` also arrays with equal bytes; False stores each.
+            Trees record shared arrays themselves: their default is False.
+        max_shard_size: most bytes of tensors in a file, such as 500_000_000 or `"5GB"`. Larger
+            models go to `model-00001-of-00003.zt` and so on, with `model.zt.index.json`; the set
+            is replaced atomically. `"content"` then compares within each file. None (default)
             writes one file.
-        format: the format to write, whatever the suffix: `"zt"`, `"safetensors"`, `"npz"`,
-            `"npy"`, `"gguf"` or `"hdf5"`. None (default) is what the suffix says.
+        format: the format to write, for any suffix: `"zt"`, `"safetensors"`, `"npz"`, `"npy"`,
+            `"gguf"` or `"hdf5"`. None (default) takes the format of the suffix.
         progress: called with the bytes of tensors written so far and of all of them.
     """
 
@@ -81,7 +82,7 @@ class SaveOptions(WriteOptions, total=False):
 
 
 class ModelOptions(SaveOptions, total=False):
-    """And what `save_file` has by name beside them. For `save_model` and `save_pretrained`.
+    """Adds named parameters of `save_file`. For `save_model` and `save_pretrained`.
 
     Attributes:
         compression: False (default) stores raw; True compresses with zstd level 3; an integer is
@@ -92,18 +93,16 @@ class ModelOptions(SaveOptions, total=False):
 
 
 class RewriteOptions(WriteOptions, total=False):
-    """How finished files are written anew. For `migrate` and `convert`.
+    """How finished files are rewritten. For `migrate` and `convert`.
 
-    By default `migrate` keeps the version of the file. `checksum` is of components that come
-    without a digest or are stored anew: a digest that is there stays, where the version has such
-    digests.
+    By default `migrate` keeps the version of the file. `checksum` is for components that have no
+    digest or are stored anew: an old digest is kept, if the version has such digests.
 
     Attributes:
-        compression: None (default) keeps how components are stored, and stores raw what only
-            another format knows to decode; False stores all raw; True or a zstd level compresses
-            all.
+        compression: None (default) keeps encodings, and stores components raw if only another
+            format has their encoding; False stores all raw; True or a zstd level compresses all.
         durable: as in `SaveOptions`.
-        dry_run: True takes every step but writing; nothing is read back.
+        dry_run: True does everything except writing; nothing is read back.
         threads: how many decode, compress and compare, as in `LoadOptions`.
         progress: called with the bytes done so far and those to do in all.
     """
@@ -116,30 +115,30 @@ class RewriteOptions(WriteOptions, total=False):
 
 
 class ConvertOptions(RewriteOptions, total=False):
-    """And what is written of them. For `convert`.
+    """Adds the format and the content of the new file. For `convert`.
 
     Attributes:
         to: its format: `"zt"`, `"safetensors"`, `"npz"`, `"npy"` (one array), `"gguf"` or
-            `"hdf5"`; by default what the suffix of `path` says.
-        include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
-        exclude: likewise; no objects whose name matches one.
-        max_shard_size: most bytes of tensors in a file, as a number or text such as "5GB"; what is
-            larger becomes shards with an index, as `save_file` writes them: `.zt` or
-            `.safetensors` only. What an earlier set or file of that name left goes then.
-        strict: True refuses, and puts nothing in place, where something would be lost.
+            `"hdf5"`; by default the format of the suffix of `path`.
+        include: patterns with `*`, `?` and `[...]`: only objects with a matching name.
+        exclude: patterns: no objects with a matching name.
+        max_shard_size: most bytes of tensors in a file, as a number or text such as "5GB"; larger
+            models become shards with an index, as `save_file` writes them: `.zt` or
+            `.safetensors` only. An older set or file of this name is removed.
+        strict: True refuses any loss, and then puts nothing in place.
         check: True reads the new file back before it is put in place, and compares every object
             that was not reported as lost.
-        dtype: `"float32"`, `"float16"` or `"bfloat16"`: floats of 16 bits and more, values of
-            sparse tensors too, become that; all else is left alone. The report says of each object
-            how far its elements are off; one that is finite and would become infinite is refused.
-        dequantize: True makes dense floats, of `dtype` or float32, of quantized objects: those of
-            `quantized_group` and the blocks of GGUF. What these two ask for is no loss that
-            `strict` refuses, and `check` compares with the elements as they have to be.
+        dtype: `"float32"`, `"float16"` or `"bfloat16"`: the new type of floats of 16 bits and more,
+            also of values of sparse tensors; other objects are unchanged. The report has the
+            largest error of each object. A finite element that would become infinite is refused.
+        dequantize: True converts quantized objects (`quantized_group` and the blocks of GGUF) to
+            dense floats, of `dtype` or float32. `strict` does not refuse these two changes, and
+            `check` compares with the new elements.
         quantize: `"int4"`, or `"int4 g64"`, with the length of a group, else 128: dense floats of
             two dimensions and more become codes of 2 to 8 bits, in groups along the last axis.
-            `include` and `exclude` then choose which; all other objects are written as they are.
-            For `.zt` files; an object is in memory as a whole.
-        overwrite: False refuses to replace a file that is there, as the command does.
+            `include` and `exclude` then choose which; all other objects are written unchanged.
+            For `.zt` files; one object at a time is held in memory completely.
+        overwrite: False refuses to replace an old file, as the command does.
     """
 
     to: str | None
@@ -171,22 +170,22 @@ class ObjectOptions(TypedDict, total=False):
 
 
 class PartOptions(TypedDict, total=False):
-    """How each process writes its part of a divided checkpoint.
+    """How each process writes its part of a distributed checkpoint.
 
     For `PartWriter`, `save_sharded` and `StorageWriter`.
 
     Attributes:
         compression: as in `ModelOptions`.
-        checksum: True (default) or `"crc32c"`, `"sha256"`, or None. `"xxh3-128"` is crc32c, and
-            beside it what later saves with `since` need.
+        checksum: True (default) or `"crc32c"`, `"sha256"`, or None. `"xxh3-128"` is crc32c, with
+            additional hashes for later saves with `since`.
         threads: how many compress and hash, as in `LoadOptions`.
-        durable: as in `SaveOptions`; `"auto"` flushes where the folder has a checkpoint already.
+        durable: as in `SaveOptions`; `"auto"` flushes if the folder has a checkpoint already.
         storage: as in `OpenOptions`.
         max_shard_size: most bytes of a file, such as `"5GB"`; more files then. No limit by default.
-        since: an older checkpoint. A chunk of the same place and the same bytes is not written: the
-            file that has it becomes one of this folder's, too, by a link, or a copy in the store.
-            So the older checkpoint may be removed. Bytes are the same where their xxh3-128 is,
-            which the older one has if it was saved with `since` or `checksum="xxh3-128"`.
+        since: an older checkpoint. A chunk with the same position and bytes is not written: its
+            file is added to this folder by a link, or by a copy in the store, so the older
+            checkpoint may be removed. Chunks are compared by xxh3-128, which a checkpoint has if it
+            was saved with `since` or `checksum="xxh3-128"`.
     """
 
     compression: bool | int | str
@@ -202,20 +201,20 @@ class EditOptions(TypedDict, total=False):
     """How a finished file is changed. For `Editor`, and each change as a function.
 
     Attributes:
-        atomic: True changes a copy and renames it over the file: readers never meet a torn end,
-            at the cost of the copy (little where the file system shares blocks).
+        atomic: True changes a copy and renames it over the file: readers never see a torn end, at
+            the cost of the copy (little if the file system shares blocks).
         compression: for new objects, as in `ModelOptions`.
-        checksum: for new objects, as in `WriteOptions`; True (default) is that of the old ones
-            where they have one kind.
+        checksum: for new objects, as in `WriteOptions`; True (default) takes the algorithm of the
+            old ones if they have only one.
         chunk_rows: for new objects, as in `WriteOptions`.
         durable: False leaves flushing to the system: safe against a killed process, not a power
             cut. Otherwise everything is on disk when the call returns.
         lock: False takes no lock; only for file systems without locks, if no other process writes.
         timeout: seconds to wait for another writer; 0 by default.
-        dry_run: True takes every step but writing: what would fail fails, the length that the file
-            would have is returned, and the file stays as it is.
-        progress: called with the bytes copied so far and those to copy, where `atomic` or an
-            older container asks for a copy of the file before the first change.
+        dry_run: True does everything except writing: errors are raised, the new length of the file
+            is returned, and the file is unchanged.
+        progress: called with the bytes copied so far and in all, if `atomic` or an older container
+            requires a copy of the file before the first change.
     """
 
     atomic: bool
@@ -230,7 +229,7 @@ class EditOptions(TypedDict, total=False):
 
 
 class RemoveOptions(EditOptions, total=False):
-    """Options of `remove_tensors`: of `Editor`, or with an output those of `Writer`.
+    """Options of `remove_tensors`: for `Editor`, or with an output for `Writer`.
 
     Attributes:
         version: as in `WriteOptions`.
@@ -249,16 +248,16 @@ class RemoveOptions(EditOptions, total=False):
 
 
 class FileOptions(TypedDict, total=False):
-    """How a file is read, wherever it is.
+    """How a file is read, on disk or in a store.
 
     Attributes:
-        verify: None (default) checks digests of what is copied, True also of a view before it is
-            first handed out, False of nothing.
+        verify: None (default) checks digests of copied data, True also of a view before it is first
+            returned, False none.
         mmap: False reads instead of mapping: every array has its own memory, which no change of
             the file can affect.
         limits: safety caps; `ztensor.Limits()` by default.
-        recover: True opens a torn file at its last committed state, and logs a warning that says
-            so; the file is not changed.
+        recover: True opens a torn file at its last committed state, and logs a warning; the file is
+            not changed.
     """
 
     verify: bool | None
@@ -268,15 +267,14 @@ class FileOptions(TypedDict, total=False):
 
 
 class OpenOptions(FileOptions, total=False):
-    """And how a store is asked. For every function that opens what `ztensor.open` takes.
+    """Adds access to stores. For every function with the sources of `ztensor.open`.
 
     Attributes:
         storage: how the store of a URL is opened: a dict of options by obstore's names, such as
             `endpoint`, `region`, `skip_signature` and `credential_provider`, or a store of obstore.
-            By default the environment says, as for the clouds' own tools.
-        cache: a folder that keeps the files that are read of URLs, whole, for the next reader of
-            the same version. By default that of the variable `ZTENSOR_CACHE`, if it is set; `""`
-            for none.
+            By default environment variables apply, as for the clouds' own tools.
+        cache: a folder that keeps complete files of URLs, for the next reader of the same version.
+            By default the folder of the variable `ZTENSOR_CACHE`, if it is set; `""` for no cache.
     """
 
     storage: Storage | None
@@ -284,15 +282,15 @@ class OpenOptions(FileOptions, total=False):
 
 
 class LoadOptions(OpenOptions, total=False):
-    """And how all of a file is loaded. For `load_file`, `load_model` and their like.
+    """Adds how all of a file is loaded. For `load_file`, `load_model` and their like.
 
     Attributes:
         only: a pattern, or several, with `*`, `?` and `[...]`, such as `"layers.0.*"`: loads the
-            objects whose names match one. By default all.
-        dequantize: True gives float32 tensors in the place of quantized ones: those of
-            `quantized_group` and the blocks of GGUF. By default they are `ztensor.Tensor`.
+            objects with a matching name. By default all.
+        dequantize: True returns float32 tensors in the place of quantized ones
+            (`quantized_group` and the blocks of GGUF). By default they are `ztensor.Tensor`.
         threads: how many read or decompress; by default as many as there are cores, four at most,
-            or what `ZTENSOR_NUM_THREADS` says. Shards are loaded one after the other.
+            or the value of `ZTENSOR_NUM_THREADS`. Shards are loaded one after the other.
         progress: called after each file with the bytes of the files loaded so far and of all.
     """
 
@@ -303,20 +301,20 @@ class LoadOptions(OpenOptions, total=False):
 
 
 class TreeOptions(LoadOptions, total=False):
-    """And what of a tree is loaded. For `load_tree` of each framework.
+    """Adds which values of a tree are loaded, and as what. For `load_tree` of each framework.
 
     Attributes:
         copy: True (default) gives memory of its own, each tensor checked against its digest. False
-            gives views of the file where the data is raw, unchecked: nothing is read until it is
+            gives views of the file if the data is raw, unchecked: nothing is read until it is
             touched, writing copies the page and never reaches the file, and the file must not be
             changed in place meanwhile.
-        only: of a tree the patterns are of keys joined by dots, such as `"model.*"`: loads the
-            values that match one, and whatever is in them. What is left out is missing in dicts,
-            and None in lists, tuples and fields.
+        only: in trees, patterns of keys joined by dots, such as `"model.*"`: loads the matching
+            values and their content. Other values are missing in dicts, and None in lists, tuples
+            and fields.
         into: a live tree: the result has its classes, and must have its keys, lengths, shapes and
-            element types. Fields of dataclasses that are no data are taken from it.
-        types: namedtuples, dataclasses and enums, found by their qualified names. One that is not
-            among them, and not in `into`, comes as a `Record`.
+            element types. Fields of dataclasses that hold no data are taken from it.
+        types: namedtuples, dataclasses and enums, found by their qualified names. An instance of
+            another type, if it is not in `into`, becomes a `Record`.
     """
 
     copy: bool
@@ -325,18 +323,18 @@ class TreeOptions(LoadOptions, total=False):
 
 
 class FleetOptions(TypedDict, total=False):
-    """How many files are gone through. For the functions of `ztensor.fleet`.
+    """How many files are processed. For the functions of `ztensor.fleet`.
 
     Attributes:
-        executor: what does the work: any `concurrent.futures.Executor`. None (default) does it
-            here, one file for each result that is asked for. It is not shut down.
-        workers: how many files the executor does at a time, where it does not say: it gets at most
-            four times as many files ahead.
-        on_error: `"collect"` (default) gives a file's error in the place of its report; `"raise"`
-            raises the first, and drops what has not begun.
+        executor: any `concurrent.futures.Executor`, which is not shut down. None (default) works in
+            this thread, one file for each requested result.
+        workers: files that the executor processes at a time, if it has no such attribute: at most
+            four times as many are submitted in advance.
+        on_error: `"collect"` (default) returns a file's error in the place of its report; `"raise"`
+            raises the first error, and cancels pending files.
         storage: as in `OpenOptions`, for URLs; it is sent to the workers.
-        progress: called with the files that are done and those there are; where the sources have no
-            length, with those that were begun.
+        progress: called with the count of finished files and of all; if the sources have no length,
+            of submitted files.
     """
 
     executor: Executor | None
@@ -346,16 +344,16 @@ class FleetOptions(TypedDict, total=False):
     progress: Progress | None
 
 
-# --- What functions do with them --------------------------------------------------------------
+# --- Functions over options --------------------------------------------------------------------
 
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
 
 
 def parse_size(size: int | str) -> int:
-    """Return how many bytes "5GB" or "500MiB" are.
+    """Return the bytes of a size such as "5GB" or "500MiB".
 
     Raises:
-        ArgumentValueError: it is no size, or not positive.
+        ArgumentValueError: it is not a size, or not positive.
     """
     if isinstance(size, int) and not isinstance(size, bool) and size > 0:
         return size
@@ -372,15 +370,15 @@ def parse_size(size: int | str) -> int:
 def keeps(
     include: Iterable[str] | None = None, exclude: Iterable[str] | None = None
 ) -> Callable[[str], bool]:
-    """Return a name filter: a name matches one of `include` and none of `exclude`.
+    """Return a predicate: a name matches a pattern of `include`, and no pattern of `exclude`.
 
     Args:
-        include: patterns with `*`, `?` and `[...]`; `*` matches dots and slashes too. None lets
-            all names in, no pattern none.
-        exclude: likewise; None and no pattern leave none out.
+        include: patterns with `*`, `?` and `[...]`; `*` also matches dots and slashes. None admits
+            all names, an empty iterable no name.
+        exclude: patterns; None or an empty iterable excludes no name.
 
     Raises:
-        ArgumentTypeError: a pattern is no text.
+        ArgumentTypeError: a pattern is not text.
     """
     included = None if include is None else [_compiled(pattern) for pattern in include]
     excluded = [_compiled(pattern) for pattern in exclude or ()]
@@ -394,9 +392,9 @@ def keeps(
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    if not isinstance(pattern, str):  # also what an iterator gives, which nobody saw before
+    if not isinstance(pattern, str):  # an iterator's values are first seen here
         raise ArgumentTypeError(
-            "a pattern of names is no text",
+            "a pattern of names must be text",
             expected="a str, such as 'model.*'",
             found=type(pattern).__name__,
         )
@@ -404,21 +402,21 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 
 def only_named(names: Iterable[str], only: str | Iterable[str], file: str) -> list[str]:
-    """Return the names that a caller asks for by patterns.
+    """Return the names that match a pattern of `only`.
 
     Raises:
-        ObjectNotFoundError: there are none.
+        ObjectNotFoundError: no name matches.
     """
     patterns = [only] if isinstance(only, str) else list(only)
-    found = list(filter(keeps(patterns), names))
-    if not found:
+    matching = list(filter(keeps(patterns), names))
+    if not matching:
         asked = ", ".join(describe(pattern) for pattern in patterns) or "of no pattern"
         raise ObjectNotFoundError(f"no object has a name like {asked}", file=file)
-    return found
+    return matching
 
 
 def opening(options: LoadOptions) -> OpenOptions:
-    """Return those options of a load that are for `ztensor.open`."""
+    """Return the options of a load that `ztensor.open` takes."""
     known = OpenOptions.__optional_keys__
     chosen: Any = {name: value for name, value in options.items() if name in known}
     return chosen  # type: ignore[no-any-return]
@@ -427,12 +425,12 @@ def opening(options: LoadOptions) -> OpenOptions:
 def for_load_files(
     options: LoadOptions, objects: Any, dequantize: Callable[[Any], Any]
 ) -> dict[str, Any]:
-    """Return those options of a load that are for `load_files`.
+    """Return the options of a load that `load_files` takes.
 
     Args:
-        options: the caller's.
-        objects: what is loaded of.
-        dequantize: makes floats of a quantized tensor, where that is asked for.
+        options: the caller's options.
+        objects: the objects to load from.
+        dequantize: converts a quantized tensor to floats, for the option of this name.
 
     Raises:
         ObjectNotFoundError: no name matches `only`.
@@ -447,12 +445,12 @@ def for_load_files(
 
 
 def shifted(progress: Progress | None, done: int, total: int) -> Progress | None:
-    """Return the `progress` of one part of the work, which reports on the whole.
+    """Return a progress function for one part of the work; it reports to the caller's.
 
     Args:
-        progress: the caller's.
-        done: what the parts before have done.
-        total: what there is to do in all.
+        progress: the caller's function.
+        done: work of the parts before.
+        total: work of all parts.
     """
     if progress is None:
         return None
@@ -460,7 +458,7 @@ def shifted(progress: Progress | None, done: int, total: int) -> Progress | None
 
 
 def require_bytes(data: object) -> None:
-    """Raise where a caller of `load` gave the path of a file in place of its bytes.
+    """Raise if the argument of `load` is a path, not bytes.
 
     Raises:
         ArgumentTypeError: it is a path.
@@ -470,15 +468,15 @@ def require_bytes(data: object) -> None:
 
 
 def require_options(function: str, options: Mapping[str, object], kind: Any) -> None:
-    """Raise what Python raises for a name that is no parameter, with the name that comes near.
+    """Raise Python's error for an unknown keyword argument, with a similar name as a hint.
 
     Args:
-        function: what was called.
-        options: what it was given by name.
+        function: name of the called function.
+        options: its keyword arguments.
         kind: the typed dict of its options.
 
     Raises:
-        ArgumentTypeError: a name is none of the typed dict's.
+        ArgumentTypeError: a name is not in the typed dict.
     """
     known = kind.__optional_keys__
     if options.keys() <= known:

@@ -1,4 +1,4 @@
-"""Load and save adapters of peft as `.zt`: what was trained beside a model that stays as it was."""
+"""Load and save adapters of peft as `.zt`: weights trained beside an unchanged model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentTypeError, UsageError, describe
 from ztensor.ext import path_text
-from ztensor.model_folder import ModelFolder, library_of, new_folder, require_fit, words_of
+from ztensor.model_folder import ModelFolder, library_errors, library_of, new_folder, require_fit
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
 from ztensor.torch.modules import require_module
@@ -43,29 +43,29 @@ def from_pretrained(
     """Put an adapter on a model, from a folder with `adapter_model.zt` or `.safetensors`.
 
     Args:
-        model: the model the adapter was trained beside; or one of peft already, which gets one more
+        model: the model that the adapter was trained for; or a model of peft, which gets a further
             adapter.
         folder: a folder, or its URL: `adapter_config.json` and the weights.
-        adapter_name: what the adapter is called in the model.
-        is_trainable: True lets it be trained further; its weights have memory of their own then.
-        subfolder: a folder in `folder` that is meant.
-        pickled: True takes `adapter_model.bin` where there is nothing else. It is read by a reader
-            that makes tensors only, and runs nothing.
-        verify: None and True check the digest of every weight, of views as well; False of none.
-        dequantize: True gives the adapter floats in the place of quantized tensors: those of
-            `quantized_group` and the blocks of GGUF.
+        adapter_name: the adapter's name in the model.
+        is_trainable: True allows further training; its weights then have memory of their own.
+        subfolder: a subfolder of `folder` to use instead.
+        pickled: True takes `adapter_model.bin` if there are no other weights. It is read by a
+            reader that makes tensors only, and runs nothing.
+        verify: None and True check the digest of every weight, also of views; False none.
+        dequantize: True gives the adapter floats in the place of quantized tensors
+            (`quantized_group` and the blocks of GGUF).
         storage: see `ztensor.typing.OpenOptions`.
-        cache: likewise.
+        cache: see `ztensor.typing.OpenOptions`.
 
     Returns:
         The model of peft; in evaluation mode unless it is trainable.
 
     Raises:
         MissingDependencyError: peft is not installed.
-        ArgumentTypeError: `model` is no module of torch.
-        UsageError: the adapter does not fit the model, or weights of it are missing from the file
-            or not known to it; the message names them.
-        FormatError: a file is damaged, or not what it is called.
+        ArgumentTypeError: `model` is not a module of torch.
+        UsageError: the adapter does not fit the model, or weights are missing from the file or
+            unknown to the adapter; the message names them.
+        FormatError: a file is damaged, or has another format than its suffix.
         LimitError: a safety cap is exceeded.
         SourceError: the folder has no config or no weights, or cannot be read.
     """
@@ -77,8 +77,8 @@ def from_pretrained(
         [STEM], pickled=pickled, verify=verify, dequantize=dequantize
     ) as reader:
         name = reader.name
-        state = {one: reader.read_torch(one, copy=is_trainable) for one in reader}
-    with words_of("peft", place.name):
+        state = {key: reader.read_torch(key, copy=is_trainable) for key in reader}
+    with library_errors("peft", place.name):
         config = library.PeftConfig.from_peft_type(**values)
         config.inference_mode = not is_trainable
         if isinstance(model, library.PeftModel):
@@ -103,17 +103,17 @@ def save_pretrained(
     """Save an adapter into a folder: `adapter_model.zt` and `adapter_config.json`.
 
     Args:
-        model: a model of peft. What the adapter was trained beside is not saved.
-        folder: made where it is missing; other files in it stay. Also a URL.
-        adapter_name: which of its adapters.
+        model: a model of peft. Its base model is not saved.
+        folder: made if it is missing; other files in it stay. Also a URL.
+        adapter_name: the name of the adapter to save.
         options: see `ztensor.typing.ModelOptions`.
 
     Raises:
         MissingDependencyError: peft is not installed.
-        ArgumentTypeError: `model` is none of peft's.
+        ArgumentTypeError: `model` is not a model of peft.
         NotRepresentableError: a weight has no elements of its own, as on the meta device.
-        UsageError: there is no such adapter, or nothing is written to URLs like `folder`.
-        SourceError: the folder cannot be made, or a file not be written.
+        UsageError: the model has no such adapter, or URLs like `folder` are read-only.
+        SourceError: the folder cannot be made, or a file cannot be written.
     """
     require_options("save_pretrained", options, ModelOptions)
     library = library_of("peft")
@@ -127,7 +127,7 @@ def save_pretrained(
             expected=f"one of {', '.join(map(describe, model.peft_config))}",
             found=describe(adapter_name),
         )
-    with words_of("peft", path_text(folder)):
+    with library_errors("peft", path_text(folder)):
         state = library.get_peft_model_state_dict(model, adapter_name=adapter_name)
         config = copying.deepcopy(model.peft_config[adapter_name])
         config.inference_mode = True
@@ -135,5 +135,5 @@ def save_pretrained(
             config.base_model_name_or_path = getattr(model.get_base_model(), "name_or_path", None)
     with new_folder(folder) as place:
         save_file(dict(state), place.file(f"{STEM}.zt"), {"format": "pt"}, **options)
-        with words_of("peft", place.name):
+        with library_errors("peft", place.name):
             config.save_pretrained(place.path)

@@ -32,7 +32,7 @@ def stored(matrix: Any) -> Tensor:
     """Return a sparse matrix or array as a tensor; see `ztensor.Tensor.from_scipy`.
 
     Raises:
-        ArgumentTypeError: it is none of SciPy's.
+        ArgumentTypeError: it is not a matrix of SciPy.
         NotRepresentableError: its element type cannot be stored.
     """
     given: Any = matrix  # SciPy's stubs say less than its matrices have
@@ -77,7 +77,7 @@ def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:
             "the component 'values' with astype('float32')",
             found=values.dtype.name,
         )
-    # As SciPy chooses: what it makes has 32 bits where they hold every index and position.
+    # As SciPy chooses: 32 bits if they hold every index and position.
     most = max((*tensor.shape, values.size))
     kept = np.int32 if most <= np.iinfo(np.int32).max else np.int64
     shape: Any = tensor.shape  # SciPy's stubs know two dimensions; it checks the rest itself

@@ -1,8 +1,8 @@
-"""Load and save models of Hugging Face transformers as `.zt`, by the library's own way in.
+"""Load and save models of Hugging Face transformers as `.zt`.
 
-`from_pretrained` gives the library a state dict: it ties, renames, fuses, casts and places weights
-as it does for its own files, and nothing of it is patched. `save_pretrained` writes weights under
-the names that files on model hubs have.
+`from_pretrained` passes a state dict to the library, which ties, renames, fuses, casts and places
+weights as it does for its own files; it is not patched. `save_pretrained` writes weights under the
+names of files on model hubs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import path_text
-from ztensor.model_folder import ModelFolder, library_of, new_folder, require_fit, words_of
+from ztensor.model_folder import ModelFolder, library_errors, library_of, new_folder, require_fit
 from ztensor.options import ModelOptions, require_options
 from ztensor.torch import save_file
 from ztensor.torch.tying import tied
@@ -65,48 +65,49 @@ def from_pretrained(
     """Load a model from a folder with `.zt` or `.safetensors` weights, as the library does.
 
     On the CPU, weights in the type of the file are views of it: the file must not be changed in
-    place meanwhile. Every weight is checked against its digest before the model gets it, also where
-    it is a view, is cast or is moved; `verify=False` leaves that out.
+    place meanwhile. Every weight is checked against its digest before the model gets it, also if it
+    is a view, is cast or is moved; `verify=False` skips the check.
 
     Args:
         folder: a folder, or its URL: `config.json`, and weights called `model.zt`, or shards of it
-            and their index. `.safetensors` files are taken where there is no `.zt`.
+            and their index. `.safetensors` files are taken if there is no `.zt`.
         cls: the class: one of a model, such as `LlamaForCausalLM`, or an automatic one, such as
             `AutoModelForCausalLM`.
-        config: a config of the library; by default what `config.json` says. Code that lies in a
-            folder is never run: for a model that needs it, pass its config and its class.
-        dtype: as for the library's `from_pretrained`: a `torch.dtype`, its name, or None for
-            what the config says.
-        device_map: likewise: a device, "auto", or a dict. Needs accelerate. Nothing is kept on
-            disk: an entry "disk" is refused.
-        variant: of the weights: "fp16" for `model.fp16.zt`.
-        subfolder: a folder in `folder` that is meant.
-        strict: True raises where weights of the model are missing from the file, or the other way
-            around. False leaves it to the library, which lists them in its log and makes new
-            weights for what is missing.
+        config: a config of the library; by default the folder's `config.json`. Code in a folder is
+            never run: for a model that needs it, pass its config and its class.
+        dtype: as for the library's `from_pretrained`: a `torch.dtype`, its name, or None for the
+            config's type.
+        device_map: as for the library's `from_pretrained`: a device, "auto", or a dict. Needs
+            accelerate. An entry "disk" is refused.
+        variant: variant of the weights: "fp16" for `model.fp16.zt`.
+        subfolder: a subfolder of `folder` to use instead.
+        strict: True raises if weights of the model are missing from the file, or the other way
+            around. False leaves it to the library, which logs them and initialises the missing
+            weights.
         copy: True gives weights memory of their own.
-        verify: None and True check the digest of every weight, of views as well; False of none.
-        dequantize: True gives the model floats in the place of quantized tensors: those of
-            `quantized_group` and the blocks of GGUF.
-        pickled: True takes `pytorch_model.bin` where there is nothing else. It is read by a reader
-            that makes tensors only, and runs nothing.
+        verify: None and True check the digest of every weight, also of views; False none.
+        dequantize: True gives the model floats in the place of quantized tensors
+            (`quantized_group` and the blocks of GGUF).
+        pickled: True takes `pytorch_model.bin` if there are no other weights. It is read by a
+            reader that makes tensors only, and runs nothing.
         output_loading_info: True returns the model and the library's dict of missing, unexpected
             and mismatched keys.
         storage: see `ztensor.typing.OpenOptions`.
-        cache: likewise.
-        options: more for the library's `from_pretrained`, such as `attn_implementation`.
+        cache: see `ztensor.typing.OpenOptions`.
+        options: further arguments of the library's `from_pretrained`, such as
+            `attn_implementation`.
 
     Returns:
         The model, in evaluation mode; with `output_loading_info` a tuple.
 
     Raises:
         MissingDependencyError: transformers is not installed.
-        ArgumentTypeError: `cls` is no class of models.
-        UsageError: the folder is of a model that `cls` is not for, weights do not fit, or the
-            library refuses an option; the message has its words.
-        UnsupportedError: the model is quantized by another library, needs code of its own, or is
-            to be kept on disk in part.
-        FormatError: a file is damaged, or not what it is called.
+        ArgumentTypeError: `cls` is not a class of models.
+        UsageError: `cls` does not fit the folder's model, weights do not fit, or the library
+            refuses an option; the message has its text.
+        UnsupportedError: the model is quantized by another library, needs code of its own, or
+            would be kept on disk in part.
+        FormatError: a file is damaged, or has another format than its suffix.
         LimitError: a safety cap is exceeded.
         SourceError: the folder has no config or no weights, or cannot be read.
     """
@@ -115,7 +116,7 @@ def from_pretrained(
     if "disk" in (device_map.values() if isinstance(device_map, dict) else (device_map,)):
         raise UnsupportedError("weights cannot be kept on disk here", found='device_map "disk"')
     place = ModelFolder(folder, subfolder=subfolder, storage=storage, cache=cache)
-    with words_of("transformers", place.name):
+    with library_errors("transformers", place.name):
         config = _config(library, place, cls) if config is None else copying.deepcopy(config)
         _refuse_quantized(config, place.name)
         cls, config = _model_class(library, cls, config)
@@ -125,12 +126,12 @@ def from_pretrained(
     failures: list[ZTensorError] = []
     with reader:
         taken: dict[object, str] = {}
-        state = {name: _Later(reader, name, failures, taken, copy=copy) for name in reader}
-        asked = {"dtype": dtype, "device_map": device_map}
-        asked = {key: value for key, value in asked.items() if value is not None}
-        with words_of("transformers", place.name, failures):
+        state = {name: _LazyTensor(reader, name, failures, taken, copy=copy) for name in reader}
+        extra = {"dtype": dtype, "device_map": device_map}
+        extra = {key: value for key, value in extra.items() if value is not None}
+        with library_errors("transformers", place.name, failures):
             model, report = cls.from_pretrained(
-                None, config=config, state_dict=state, output_loading_info=True, **asked, **options
+                None, config=config, state_dict=state, output_loading_info=True, **extra, **options
             )
         if failures:
             raise failures[0]
@@ -139,7 +140,7 @@ def from_pretrained(
         require_fit(reader.name, type(model).__name__, missing or (), unexpected or ())
     model.config.name_or_path = model.name_or_path = place.name
     if model.can_generate() and (values := place.json(GENERATION)) is not None:
-        with words_of("transformers", place.name):
+        with library_errors("transformers", place.name):
             model.generation_config = library.GenerationConfig.from_dict(values)
     return (model, report) if output_loading_info else model
 
@@ -155,29 +156,29 @@ def save_pretrained(
 ) -> dict[str, str]:
     """Save a model into a folder: `config.json`, `generation_config.json`, `model.zt` or shards.
 
-    Weights have the names that files of the library have, also where the model renames or fuses
-    them, and tied weights are stored once. Each file is replaced as a whole, the weights first;
-    other files in the folder stay. A tokenizer saves itself: `tokenizer.save_pretrained(folder)`.
+    Weights have the names of the library's files, also if the model renames or fuses them, and tied
+    weights are stored once. Each file is replaced atomically, the weights first; other files in the
+    folder stay. A tokenizer saves itself: `tokenizer.save_pretrained(folder)`.
 
     Args:
         model: a `PreTrainedModel`.
-        folder: made where it is missing; also a URL, such as `s3://bucket/llama`.
+        folder: made if it is missing; also a URL, such as `s3://bucket/llama`.
         variant: "fp16" for `model.fp16.zt`.
-        state_dict: what is saved instead of the model's own state.
+        state_dict: a state to save in the place of the model's own.
         metadata: key-value pairs of each file; `{"format": "pt"}` by default.
         options: see `ztensor.typing.ModelOptions`; `max_shard_size` is "5GB" by default.
 
     Returns:
-        Names that were stored without bytes of their own, and whose bytes they have.
+        Aliases: names that share stored bytes with another name, and that name.
 
     Raises:
         MissingDependencyError: transformers is not installed.
-        ArgumentTypeError: `model` is none of the library's.
+        ArgumentTypeError: `model` is not a model of the library.
         UnsupportedError: the model is quantized by another library.
         NotRepresentableError: a weight has no elements of its own, as on the meta device.
-        UsageError: nothing is written to URLs like `folder`, or the library cannot say what the
-            files have.
-        SourceError: the folder cannot be made, or a file not be written.
+        UsageError: URLs like `folder` are read-only, or the library cannot convert the state for
+            its files.
+        SourceError: the folder cannot be made, or a file cannot be written.
     """
     require_options("save_pretrained", options, ModelOptions)
     library = library_of("transformers")
@@ -194,7 +195,7 @@ def save_pretrained(
         raise error
     name = path_text(folder)
     _refuse_quantized(model.config, name)
-    with words_of("transformers", name):
+    with library_errors("transformers", name):
         state = _of_files(model, model.state_dict() if state_dict is None else dict(state_dict))
         config = copying.deepcopy(model.config)
         config.architectures = [type(model).__name__]
@@ -205,7 +206,7 @@ def save_pretrained(
     file = f"model.{variant}.zt" if variant else "model.zt"
     with new_folder(folder) as place:
         shared = save_file(state, place.file(file), metadata, **options)
-        with words_of("transformers", place.name):
+        with library_errors("transformers", place.name):
             config.save_pretrained(place.path)
             if model.can_generate():
                 model.generation_config.save_pretrained(place.path)
@@ -215,14 +216,14 @@ def save_pretrained(
 # --- Parts --------------------------------------------------------------------------------------
 
 
-class _Later:
-    """A tensor that is read when the library indexes it, as it does with those of safetensors.
+class _LazyTensor:
+    """A lazy tensor, read when the library indexes it, like a slice of safetensors.
 
     Args:
         reader: the open weights.
-        name: of the object.
-        failures: where an error is kept: the library asks in its own threads, and says less.
-        taken: memory that was given out, and for which object: a file may have equal ones once.
+        name: the object's name.
+        failures: list that gets errors: the library reads in its own threads, and reports less.
+        taken: address of each returned tensor, with its name: equal objects may share bytes.
         copy: as for `read_torch`.
     """
 
@@ -264,7 +265,7 @@ class _Later:
         return list(self.shape)
 
     def __getitem__(self, key: Any) -> Any:
-        """Return what an index asks for, as a tensor."""
+        """Return the selected elements as a tensor."""
         try:
             whole = self._reader.read_torch(self._name, copy=self._copy)
         except ZTensorError as error:
@@ -299,43 +300,43 @@ def _config(library: Any, place: ModelFolder, cls: Any) -> Any:
         error.hint = "code of a folder is never run: pass config= and the class of the model"
         raise error
     config = library.CONFIG_MAPPING[kind].from_dict(values)
-    wanted = getattr(cls, "config_class", None)
-    if not isinstance(wanted, type) or isinstance(config, wanted):
+    expected = getattr(cls, "config_class", None)
+    if not isinstance(expected, type) or isinstance(config, expected):
         return config
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", None) or ()]
-    inner = next((part for part in parts if isinstance(part, wanted)), None)
+    inner = next((part for part in parts if isinstance(part, expected)), None)
     if inner is None:
         raise UsageError(
             f"{cls.__name__} is not for this model",
             file=f"{place.name}/{CONFIG}",
-            expected=f"model_type {describe(getattr(wanted, 'model_type', '?'))}",
+            expected=f"model_type {describe(getattr(expected, 'model_type', '?'))}",
             found=f"model_type {describe(kind)}",
         )
     return inner
 
 
 def _model_class(library: Any, cls: Any, config: Any) -> tuple[Any, Any]:
-    """Return the class of a model, which an automatic class tells by what it makes, and config."""
+    """Return the model's class, which an automatic class selects, and its config."""
     if issubclass(cls, library.PreTrainedModel):
         return cls, config
-    # The table an automatic class looks its models up in; where it has no one answer for a
-    # configuration, a model without memory is made and asked, which takes as long as to load it.
+    # The table of an automatic class. If it has several classes for a config, a model is made on
+    # the meta device, which takes as long as loading it.
     try:
-        found = cls._model_mapping[type(config)]
+        model_class = cls._model_mapping[type(config)]
     except (AttributeError, LookupError, TypeError):
-        found = None
-    if not inspect.isclass(found):
+        model_class = None
+    if not inspect.isclass(model_class):
         import torch
 
         with torch.device("meta"):
-            found = type(cls.from_config(copying.deepcopy(config)))
-    if not isinstance(config, found.config_class):
+            model_class = type(cls.from_config(copying.deepcopy(config)))
+    if not isinstance(config, model_class.config_class):
         config = config.get_text_config()
-    return found, config
+    return model_class, config
 
 
 def _refuse_quantized(config: Any, name: str) -> None:
-    """Raise where weights are in a form of another library's that is not read here."""
+    """Raise if another library quantized the weights, in a form that is not read here."""
     if getattr(config, "quantization_config", None) is not None:
         error = UnsupportedError(
             "the model is quantized by another library, which reads and writes its weights itself",
@@ -347,7 +348,7 @@ def _refuse_quantized(config: Any, name: str) -> None:
 
 
 def _of_files(model: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state under the names files of the library have, tied weights once."""
+    """Return a state with the names of the library's files, and tied weights once."""
     ignored = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
     state = {name: value for name, value in state.items() if name not in ignored}
     copies = set(getattr(model, "all_tied_weights_keys", None) or ())
@@ -355,7 +356,7 @@ def _of_files(model: Any, state: dict[str, Any]) -> dict[str, Any]:
         doubles = [name for name in names if name in copies]
         for name in doubles if len(doubles) < len(names) else doubles[1:]:
             del state[name]
-    with contextlib.suppress(ImportError):  # models of older releases have the files' names
+    with contextlib.suppress(ImportError):  # older releases use the names of files
         loading = importlib.import_module("transformers.core_model_loading")
         state = dict(loading.revert_weight_conversion(model, state))
     return state

@@ -247,7 +247,7 @@ def test_a_framework_that_is_missing(
     for module in [one for one in sys.modules if one.startswith(f"ztensor.{home}")]:
         monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingDependencyError, match=rf"pyztensor\[{name}\]"):
+    with pytest.raises(MissingDependencyError):
         ztensor.safe_open(path, framework)
 
 
