@@ -1,4 +1,4 @@
-"""`python -m ztensor`: the command line, where its script is not on the path."""
+"""`python -m ztensor`: the command line, if its script is not on the path."""
 
 from ztensor.cli.main import main
 

@@ -1,9 +1,9 @@
-"""Many files at once: verified, hashed, converted, their values looked at, by any executor.
+"""Verify, hash, convert and analyse many files at once, by any executor.
 
-An executor is what `concurrent.futures` calls one: a pool of threads or processes, Dask's
-`Client.get_executor()`, `mpi4py.futures.MPIPoolExecutor`, loky's. What it is sent is a function of
-this module, a path and plain options, and what comes back is a report: no bytes of a file travel.
-Each file is done by one thread, since files are what is done side by side.
+An executor implements `concurrent.futures.Executor`: a pool of threads or processes, Dask's
+`Client.get_executor()`, `mpi4py.futures.MPIPoolExecutor`, loky's. It is sent a function of this
+module, a path and plain options, and returns a report: no bytes of a file travel. Each file is
+processed by one thread, as files are processed in parallel.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _Source = TypeVar("_Source", bound="Path")
 
-# Files that an executor has at a time, for each of its workers: one in work, and the next ones.
+# Files submitted at a time, for each worker of an executor: the current one and the next ones.
 _EACH = 4
-# Taken where an executor does not say how many workers it has.
+# Assumed if an executor does not state its number of workers.
 _UNKNOWN_WORKERS = 64
 
 
@@ -77,18 +77,18 @@ def __dir__() -> list[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileHash:
-    """Ids of what a file holds.
+    """Ids of the contents of a file.
 
     Attributes:
-        id: of all tensors, as `ztensor.content_hash` gives it.
-        tensors: of each, as `ztensor.insight.tensor_hashes` gives them.
+        id: the id of all tensors, see `ztensor.content_hash`.
+        tensors: the id of each tensor, see `ztensor.insight.tensor_hashes`.
     """
 
     id: str
     tensors: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Return the id of all."""
+        """Return the id of all tensors."""
         return short_repr("fleet.FileHash", [self.id, counted(len(self.tensors), "tensor")])
 
 
@@ -106,23 +106,22 @@ def verify_files(
     """Check every byte of many files; see `Reader.verify`.
 
     Args:
-        sources: paths and URLs of files, indexes or folders; one after the other is taken when a
-            worker is about to be free, so a generator of a million is as good as a list. The same
-            goes for all functions of this module.
+        sources: paths and URLs of files, indexes or folders. They are taken when workers are about
+            to be free, so a generator of any length will do, for all functions of this module.
         include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
         exclude: likewise; no objects whose name matches one.
         deep: as for `Reader.verify`.
         options: see `ztensor.typing.FleetOptions`.
 
     Returns:
-        An iterator of pairs, in the order in which files are done: the source as it was given, and
-        its report or one error of ours. Damage is no error, but in the report. Each source comes
-        once, whatever happens: a file that vanishes, a worker that dies, an executor that refuses.
-        An iterator that is closed or dropped before its end cancels what has not begun.
+        An iterator of pairs in the order of completion: the source as given, and its report or a
+        `ZTensorError`. Damage is not an error, but in the report. Each source comes exactly once,
+        also if its file vanishes, its worker dies or the executor refuses it. Closing or dropping
+        the iterator cancels the files that are not begun.
 
     Raises:
-        ArgumentTypeError: `executor` is none.
-        ArgumentValueError: another argument has a value that cannot work.
+        ArgumentTypeError: `executor` has no `submit`.
+        ArgumentValueError: an argument has a wrong value.
         ZTensorError: with `on_error="raise"`, the first error.
     """
     require_options("verify_files", options, FleetOptions)
@@ -140,7 +139,7 @@ def stats_files(
     scale: Scale = "linear",
     **options: Unpack[FleetOptions],
 ) -> Iterator[tuple[_Source, StatsReport | ZTensorError]]:
-    """Return what the values of the objects of many files are like; see `ztensor.stats`.
+    """Return statistics of the values in many files; see `ztensor.stats`.
 
     Args:
         sources: as for `verify_files`.
@@ -175,7 +174,7 @@ def hash_files(
     attributes: bool = False,
     **options: Unpack[FleetOptions],
 ) -> Iterator[tuple[_Source, FileHash | ZTensorError]]:
-    """Return ids of what each of many files holds; see `ztensor.content_hash`.
+    """Return ids of the contents of many files; see `ztensor.content_hash`.
 
     Args:
         sources: as for `verify_files`.
@@ -211,22 +210,22 @@ def convert_files(
     progress: Progress | None = None,
     **options: object,
 ) -> Iterator[tuple[_Source, ConversionReport | ZTensorError]]:
-    """Write what each of many files holds as a file of another format; see `ztensor.convert`.
+    """Convert each of many files to another format; see `ztensor.convert`.
 
     Args:
         sources: as for `verify_files`.
-        folder: where the new files go, a folder or a URL; it is made where it is not there. A new
-            file has the name of its source with the suffix of its format. Two sources that would
-            get one name are no two files: the second is an error.
+        folder: the folder or URL of the new files, created if missing. A new file has the name of
+            its source with the suffix of its format. If two sources would get the same name, the
+            second is an error.
         to: the format, as for `ztensor.convert`.
-        overwrite: True replaces files that are there, but none of the sources; they are all listed
-            before the first is read.
+        overwrite: True replaces existing files, except the sources, which are all listed before the
+            first is read.
         executor: see `ztensor.typing.FleetOptions`.
         workers: likewise.
         on_error: likewise.
         storage: likewise.
         progress: likewise.
-        **options: others of `ztensor.convert`, such as `compression`, `dtype` and `strict`.
+        **options: other options of `ztensor.convert`, such as `compression`, `dtype` and `strict`.
 
     Returns:
         An iterator of pairs of a source and its report or error, as for `verify_files`.
@@ -241,7 +240,7 @@ def convert_files(
     for name in options:
         if name not in known:
             raise ArgumentValueError(
-                "this is no option of a conversion of many files",
+                "unknown option of convert_files",
                 expected=f"one of {', '.join(sorted(known))}",
                 found=describe(name),
             )
@@ -266,7 +265,7 @@ def convert_files(
 
 
 def _chosen_by(include: Any, exclude: Any) -> dict[str, list[str] | None]:
-    """Return patterns as they are sent."""
+    """Return the patterns as lists, or None."""
     patterns = {"include": include, "exclude": exclude}
     return {
         key: [value] if isinstance(value, str) else None if value is None else list(value)
@@ -274,7 +273,7 @@ def _chosen_by(include: Any, exclude: Any) -> dict[str, list[str] | None]:
     }
 
 
-# --- What is sent to a worker ------------------------------------------------------------------
+# --- Functions of a worker ---------------------------------------------------------------------
 
 
 def _names(reader: ObjectReader, include: Any, exclude: Any) -> list[str] | None:
@@ -303,28 +302,28 @@ def _hash(path: Any, *, include: Any, exclude: Any, attributes: bool) -> FileHas
 
 
 def _convert(pair: tuple[Any, Any], **options: Any) -> ConversionReport:
-    # A dry run finds no folder: it is made for all files, where they are written.
+    # A dry run creates no folder.
     with open_reader(pair[0], mmap=False) as reader:
         return convert_as(reader, pair[1], threads=1, makes_folder=True, **options)
 
 
 def _tried(work: Callable[..., _T], given: Any, options: Mapping[str, Any]) -> _T | ZTensorError:
-    """Return what is found of a file, or the error: an executor has nothing to raise."""
+    """Return the report on a file, or the error: it must not be raised in the worker."""
     try:
         return work(given, **options)
     except ZTensorError as error:
-        error.__traceback__ = None  # its frames hold what was read
+        error.__traceback__ = None  # its frames reference the data
         return error
 
 
 class _Targets:
-    """Gives each source the path of its new file, and none to two.
+    """Assigns each source the path of its new file, and no path twice.
 
     Args:
-        folder: where new files go.
-        suffix: of new files.
-        kept: files that are not replaced, by their places.
-        storage: how the store of the folder is opened, where it is a URL.
+        folder: the folder of the new files.
+        suffix: the suffix of the new files.
+        kept: files that must not be replaced, by `_place_of`.
+        storage: options of the store if the folder is a URL.
     """
 
     def __init__(self, folder: str, suffix: str, kept: Mapping[str, Any], storage: Any) -> None:
@@ -333,10 +332,10 @@ class _Targets:
         self._made: dict[str, Any] = {}
 
     def __call__(self, source: Any) -> tuple[Any, Any]:
-        """Return what is sent for a source: it, and where it goes.
+        """Return a source and the place of its new file.
 
         Raises:
-            UsageError: another has that path.
+            UsageError: the path is that of another file.
         """
         path = f"{self._folder}/{_stem(without_secrets(path_text(source)))}{self._suffix}"
         place = _place_of(path)
@@ -354,23 +353,20 @@ def _is_path(source: Any) -> bool:
 
 
 def _place_of(path: Any) -> str:
-    """Return what tells a place from others, however it is spelled."""
+    """Return a key that is equal for all spellings of a path."""
     text = path_text(path, absolute=True)
     return text if is_remote(text) else os.path.normcase(os.path.realpath(text))
 
 
 def _stem(path: str) -> str:
-    """Return what a model is called: a file's name without its suffix, a folder's dots and all.
-
-    An index is called as the model it is of.
-    """
+    """Return the name of a model: a file's without suffix, a folder's, or an index's model."""
     name = os.path.basename(path.rstrip("/" + os.sep))
     if os.path.isdir(path):
         return name
     return os.path.splitext(name.removesuffix(".index.json"))[0]
 
 
-# --- A few files at a time, each with one result -----------------------------------------------
+# --- Submission and results --------------------------------------------------------------------
 
 
 def _each(
@@ -385,7 +381,7 @@ def _each(
     progress: Progress | None = None,
     sent: Callable[[Any], Any] = lambda source: source,
 ) -> Iterator[tuple[_Source, _T | ZTensorError]]:
-    """Check what was asked for, and return the results as they come; see `FleetOptions`."""
+    """Check the options, and return an iterator of results; see `FleetOptions`."""
     require_choice("on_error", on_error, ("collect", "raise"))
     if workers is not None and (
         isinstance(workers, bool) or not isinstance(workers, int) or workers < 1
@@ -393,15 +389,15 @@ def _each(
         raise ArgumentValueError("workers must be a positive integer", found=describe(workers, 40))
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise ArgumentTypeError(
-            "this is no executor",
+            "executor must have a method submit",
             expected="one of concurrent.futures, or None",
             found=describe(executor, 80),
         )
 
     def job_of(source: Any) -> Callable[[], Any]:
-        """Return what does the work for a source, wherever it is called."""
+        """Return a picklable function that processes a source."""
         if not isinstance(source, Remote):
-            path = path_text(source, absolute=True)  # a worker may have another folder
+            path = path_text(source, absolute=True)  # a worker may have another working directory
             has_storage = storage is not None and is_remote(path)
             source = Remote(path, storage) if has_storage else path
         return functools.partial(_tried, work, sent(source), how)
@@ -410,14 +406,14 @@ def _each(
 
 
 def _listed(sources: Any) -> Any:
-    """Return sources as they can be gone through; a path is one, not its letters."""
+    """Return the sources as an iterable; a single path is one source."""
     if _is_path(sources):
         return [sources]
     try:
         iter(sources)
     except TypeError:
         raise ArgumentTypeError(
-            "these are no paths", expected="several of them", found=describe(sources, 80)
+            "sources must be paths", expected="several of them", found=describe(sources, 80)
         ) from None
     return sources
 
@@ -430,7 +426,7 @@ def _results(
     on_error: OnError,
     progress: Progress | None,
 ) -> Iterator[tuple[Any, Any]]:
-    """Yield pairs, say how far it is, and raise where that is asked for."""
+    """Yield pairs and report progress; raise the first error with `on_error="raise"`."""
     begun = 0
 
     def jobs() -> Iterator[tuple[Any, Callable[[], Any] | ZTensorError]]:
@@ -462,9 +458,10 @@ def _by(
     workers: int | None,
     jobs: Iterator[tuple[Any, Callable[[], Any] | ZTensorError]],
 ) -> Generator[tuple[Any, Any], None, None]:
-    """Yield pairs in the order in which an executor is done with them."""
+    """Yield pairs in the order of completion."""
     if workers is None:
-        # What the standard library's pools, loky's and others keep it as; no method says it.
+        # A private attribute of the standard library's pools, loky's and others: no method returns
+        # it.
         workers = getattr(executor, "_max_workers", None)
     if not isinstance(workers, int) or workers < 1:
         workers = _UNKNOWN_WORKERS
@@ -495,13 +492,13 @@ def _by(
 
 
 def _result_of(executor: Any, future: Future[Any], source: Any, job: Callable[[], Any]) -> Any:
-    """Return what a job gave, or the error of an executor that did not bring it to an end."""
+    """Return the result of a job, or the error of an executor that did not finish it."""
     can_go_alone = hasattr(executor, "alone")
     try:
         try:
             return future.result()
         except BrokenExecutor:
-            # Nothing says which file took the worker down, but that it does so alone.
+            # Only a run alone shows which file kills a worker.
             if not can_go_alone:
                 raise
             return executor.alone(job)
@@ -510,16 +507,20 @@ def _result_of(executor: Any, future: Future[Any], source: Any, job: Callable[[]
 
 
 def _of_executor(error: Exception, source: Any, *, was_alone: bool = False) -> SourceError:
-    """Return the error for a file that an executor did not bring to an end."""
+    """Return the error for a file that an executor did not finish."""
     name = path_text(source)
     if isinstance(error, BrokenExecutor):
-        how = ", twice, the second time with nothing else" if was_alone else ", or one beside it"
+        how = (
+            ", twice, the second time with this file alone"
+            if was_alone
+            else ", or a worker beside it"
+        )
         ours = SourceError(f"the worker that had this file died{how}", file=name)
         ours.hint = "if memory ran out, use fewer workers; then go on with the files that are left"
     elif isinstance(error, CancelledError):
         ours = SourceError("the executor dropped this file", file=name)
     else:
-        ours = SourceError("the executor did not bring this file to an end", file=name)
+        ours = SourceError("the executor did not finish this file", file=name)
     ours.found = f"{type(error).__name__} {describe(str(error), 200)}"
     ours.__cause__ = error
     return ours
@@ -529,15 +530,15 @@ def _of_executor(error: Exception, source: Any, *, was_alone: bool = False) -> S
 
 
 class Processes(concurrent.futures.Executor):
-    """Worker processes of this machine, of which one that dies takes no file of others with it.
+    """Worker processes of this machine; the death of one costs no other file its result.
 
-    Of a `concurrent.futures.ProcessPoolExecutor` all workers end where one is killed, and all files
-    that they had been given are errors. Here new processes follow, and each of these files is done
-    once more by a process that does nothing else. Processes are spawned, so the program's own
-    module must not begin its work where it is imported: `if __name__ == "__main__":`.
+    If a worker of a `concurrent.futures.ProcessPoolExecutor` is killed, all workers end and all
+    their files fail. Here new processes are started, and each of these files is processed again by
+    a process of its own. Processes are spawned, so the main module must guard its work by `if
+    __name__ == "__main__":`.
 
     Args:
-        count: how many there are at a time; as many as there are processors by default.
+        count: the number of processes; by default the number of processors.
 
     Raises:
         ValueError: `count` is not positive.
@@ -545,13 +546,13 @@ class Processes(concurrent.futures.Executor):
 
     def __init__(self, count: int | None = None) -> None:
         self._pool = _pool(count)
-        # As the executors of others name it: what `_each` looks for.
+        # The attribute of other executors that `_by` reads.
         self._max_workers = os.cpu_count() or 1 if count is None else count
 
     def submit(
         self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> concurrent.futures.Future[_T]:
-        """Give work to a process; see `concurrent.futures.Executor`."""
+        """Submit work to a process; see `concurrent.futures.Executor`."""
         try:
             return self._pool.submit(fn, *args, **kwargs)
         except BrokenProcessPool:
@@ -560,7 +561,7 @@ class Processes(concurrent.futures.Executor):
             return self._pool.submit(fn, *args, **kwargs)
 
     def alone(self, job: Callable[[], _T]) -> _T:
-        """Return what a job gives that has a process to itself: no other can take it down.
+        """Return the result of a job that runs alone in a process.
 
         Raises:
             BrokenProcessPool: the process died again.
@@ -580,7 +581,7 @@ class Processes(concurrent.futures.Executor):
 
 
 def _pool(count: int | None) -> ProcessPoolExecutor:
-    # Not forked: a copy of this process would have its locks, but not its threads.
+    # Not forked: a fork would copy held locks, but no threads.
     context = multiprocessing.get_context("spawn")
     return ProcessPoolExecutor(
         count, context, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN)

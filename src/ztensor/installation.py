@@ -1,8 +1,8 @@
-"""Two distributions install a package called `ztensor`; say so where their files got mixed.
+"""Detect that two distributions, which both install a package `ztensor`, are mixed.
 
-This one is `pyztensor`. The other is called `ztensor`, as the package is. Whichever is installed
-later overwrites files of the other, and uninstalling one takes files away from the one that stays.
-Nothing here imports a module of which the other distribution has one, too.
+This one is `pyztensor`; the other is called `ztensor`, like the package. The distribution installed
+later overwrites files of the other, and uninstalling one removes files of both. This module imports
+no module whose name the other distribution also has.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _RECORD_END = ".dist-info"
 
 
 class Mixture(NamedTuple):
-    """What is wrong with an installation.
+    """A mixture of two distributions.
 
     Attributes:
-        is_broken: whether files of ours are missing or overwritten; else all still works.
-        message: which files are whose and what mends it, some lines.
+        is_broken: whether files of this distribution are missing or overwritten.
+        message: the files, and the commands that repair the installation; several lines.
     """
 
     is_broken: bool
@@ -29,19 +29,19 @@ class Mixture(NamedTuple):
 
 
 def mixture(package: str | None = None) -> Mixture | None:
-    """Return what is wrong with the installation this package is in; None where nothing is.
+    """Return the mixture in the installation of this package, or None.
 
-    One folder is listed. Files are looked at where both distributions are there, or ours has files
-    beside which the package is incomplete.
+    It lists one folder, and files only if both distributions are installed or `__init__.py` is
+    missing.
 
     Args:
-        package: the folder of the package; this one's by default.
+        package: the folder of the package; by default this package.
     """
     package = package or os.path.dirname(os.path.abspath(__file__))
     site = os.path.dirname(package)
     releases = _releases(site)
     if _OURS not in releases:
-        return None  # a checkout, or a copy that no installer made
+        return None  # a checkout or a plain copy
     is_alone = _OTHER not in releases
     if is_alone and os.path.exists(os.path.join(package, "__init__.py")):
         return None
@@ -57,11 +57,11 @@ def mixture(package: str | None = None) -> Mixture | None:
         f"where: {site!r}",
     ]
     if taken:
-        lines.append(f"now those of {_OTHER}: {', '.join(taken)}")
+        lines.append(f"files of {_OTHER} now: {', '.join(taken)}")
     if missing:
         lines.append(f"missing of {_OURS}: {', '.join(missing)}")
     if not taken and not missing:
-        lines.append(f"now those of {_OURS}, removed when {_OTHER} is: {', '.join(shared)}")
+        lines.append(f"files of {_OURS} that uninstalling {_OTHER} removes: {', '.join(shared)}")
     lines.append(
         f"to have {_OURS} alone: {sys.executable} -m pip uninstall -y {_OTHER} {_OURS}, then "
         f"install {_OURS} again as before"
@@ -70,7 +70,7 @@ def mixture(package: str | None = None) -> Mixture | None:
 
 
 def _releases(site: str) -> dict[str, str]:
-    """Return the versions of both distributions in a folder, of those that are there."""
+    """Return the versions of the two distributions that are installed in a folder."""
     found = {}
     try:
         names = os.listdir(site)
@@ -85,7 +85,7 @@ def _releases(site: str) -> dict[str, str]:
 
 
 def _files(site: str, distribution: str, version: str | None) -> dict[str, int]:
-    """Return what a distribution has in the package: paths from the folder, and lengths."""
+    """Return the files of a distribution in the package: relative paths, and lengths."""
     record = os.path.join(site, f"{distribution}-{version}{_RECORD_END}", "RECORD")
     try:
         with open(record, encoding="utf-8", newline="") as file:

@@ -121,7 +121,7 @@ def test_ours_then_theirs_fails_with_what_mends_it(site: Site, verb: tuple[str, 
     )
     ended = site.run(*verb)
     assert ended.returncode == 1
-    assert "now those of ztensor: ztensor/__init__.py" in ended.stderr
+    assert "files of ztensor now: ztensor/__init__.py" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
@@ -143,4 +143,4 @@ def test_a_failing_import_says_why(site: Site) -> None:
     (site.folder / "ztensor" / "__init__.py").write_bytes((PACKAGE / "__init__.py").read_bytes())
     ended = site.python("-c", "import ztensor; ztensor.numpy")
     assert ended.returncode == 1
-    assert "now those of ztensor: ztensor/numpy.py" in ended.stderr
+    assert "files of ztensor now: ztensor/numpy.py" in ended.stderr

@@ -1,8 +1,8 @@
-"""What is in a model: numbers, pictures, differences and findings, and how they are shown.
+"""Statistics, pictures, differences and findings of models, and their display.
 
-Read `analysis/` (the tensors of files to one document), then how it is shown: `page/` (one HTML
-file), `serving/` (the same page from a server on this machine) and `notebook/` (results as tables
-without a script). `text.py` shows names and sizes to people; `ztensor.fleet` does the same to many
+Read `analysis/` (from the tensors of files to one document), then the displays: `page/` (one HTML
+file), `serving/` (the same page from a local server) and `notebook/` (tables without a script).
+`text.py` formats names and sizes, `saving.py` writes finished files; `ztensor.fleet` processes many
 files.
 """
 

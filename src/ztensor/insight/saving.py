@@ -1,4 +1,4 @@
-"""A finished picture or page becomes a file."""
+"""Write a finished picture or page to a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text and numbers of files for people: every character is seen, and no size needs counting."""
+"""Names, sizes and shapes as text for people, with all invisible characters escaped."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
 
     from ztensor import TensorMetadata
 
-_GGUF = "gguf."  # before the types of GGUF in the names of formats
+_GGUF = "gguf."  # prefix of GGUF's types in the names of layouts
 _NAME_CHARACTERS = 500
 
-# Printable by Unicode's word, and yet nothing is seen: fillers, joiners, variation selectors. The
-# control, format, surrogate, private and unassigned characters, C0, C1, bidi and zero-width ones
-# among them, are not printable to begin with; nor is any space but U+0020.
+# Printable by Unicode's definition, but invisible: fillers, joiners, variation selectors. Control,
+# format, surrogate, private and unassigned characters, with C0, C1, bidi and zero-width ones, are
+# not printable, and of spaces only U+0020 is.
 _INVISIBLE = frozenset(
     (
         *(0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800),
         *(0x3164, 0xFFA0, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)),
     )
 )
-# Scripts need up to about three marks on a letter; towers of them climb over other lines.
+# Scripts need about three marks on a letter; more of them would cover other lines.
 _MARKS = 4
 
 
 def visible(text: str) -> str:
-    r"""Return text with everything that is not plainly seen as `\x..`, `\u....` or `\U........`.
+    r"""Return text with every invisible character as `\x..`, `\u....` or `\U........`.
 
-    Everything printed goes through here: names, attributes, type words, file names and messages.
+    Everything printed is escaped here: names, attributes, types, file names and messages.
 
     >>> print(visible("a\x1b[31m\n\u202eb"))
     a\x1b[31m\x0a\u202eb
@@ -37,7 +37,7 @@ def visible(text: str) -> str:
     if text.isascii():
         return text if text.isprintable() else "".join(map(_visible_character, text))
     shown = []
-    marks = _MARKS  # as if many came before: a mark in front would sit on what is not ours
+    marks = _MARKS  # a leading mark is escaped: it would sit on other text
     for character in text:
         marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
         escape = marks > _MARKS or ord(character) in _INVISIBLE
@@ -61,11 +61,11 @@ def _escape(character: str) -> str:
 
 
 def shown_name(name: str, most: int = _NAME_CHARACTERS) -> str:
-    """Return a name as `visible` does; a long one is cut in the middle, and tells its length.
+    """Return an escaped name; a long one is cut in the middle and its length added.
 
     Args:
-        name: whatever it is.
-        most: characters of it that are shown.
+        name: any text.
+        most: the number of characters to show.
     """
     if len(name) <= most:
         return visible(name)
@@ -79,7 +79,7 @@ def size_text(nbytes: int) -> str:
     >>> size_text(999), size_text(77_194_752)
     ('999 B', '77.2 MB')
     """
-    if nbytes >= 1 << 64:  # no file has them: a shape claims so
+    if nbytes >= 1 << 64:  # only a wrong shape claims that many
         return "over 18 EB"
     if nbytes < 1000:
         return f"{nbytes} B"
@@ -92,16 +92,16 @@ def size_text(nbytes: int) -> str:
 
 
 def shape_text(shape: Sequence[int]) -> str:
-    """Return a shape for people; of more than eight dimensions the first six."""
+    """Return a shape as text; the first six of more than eight dimensions."""
     if len(shape) > 8:
         return f"[{', '.join(map(str, shape[:6]))}, ... {len(shape)} dimensions]"
     return f"[{', '.join(map(str, shape))}]"
 
 
 def element_text(found: TensorMetadata) -> str:
-    """Return what the elements of an object are: of a quantized one its codes, not their storage.
+    """Return the element type; for a quantized object the type of its codes, not of their storage.
 
-    It is `q5_0` of GGUF's, `int4 g64` of codes of four bits in groups of 64, else the type.
+    Examples: `q5_0` for blocks of GGUF, `int4 g64` for 4-bit codes in groups of 64, else the type.
     """
     if found.format.startswith(_GGUF):
         return found.format.removeprefix(_GGUF)
@@ -114,12 +114,12 @@ def element_text(found: TensorMetadata) -> str:
 
 
 def short_repr(kind: str, facts: Iterable[str], ways: str = "") -> str:
-    """Return what a result is and holds, and how to see all of it.
+    """Return the short `repr` of a result: its class, facts, and expressions for the rest.
 
     Args:
         kind: the public name of its class, without `ztensor.`.
-        facts: what it holds, as phrases.
-        ways: expressions that give all.
+        facts: phrases on its contents.
+        ways: expressions that return everything.
     """
     shown = f"<ztensor.{kind}: {', '.join(facts)}"
     return f"{shown}; all: {ways}>" if ways else f"{shown}>"

@@ -336,5 +336,5 @@ def test_no_new_file_takes_the_place_of_another(tmp_path: Path) -> None:
     (_, error), _ = fleet.convert_files(several, tmp_path / "two", overwrite=True)
     assert isinstance(error, UsageError)
     assert (tmp_path / "two" / "m.zt").read_bytes() == before
-    with pytest.raises(UsageError, match="no option"):
+    with pytest.raises(UsageError, match="unknown option"):
         fleet.convert_files(sources, tmp_path / "new", progres=3)

@@ -1,4 +1,4 @@
-"""Two models beside each other: what changed, what has another name, what changed unlike others."""
+"""The comparison of two models: changed, renamed and unusually changed tensors."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def compared(
     names: tuple[str, str],
     progress: Progress | None = None,
 ) -> Pair:
-    """Return a pair of `outline` with how its tensors differ.
+    """Return a pair of `outline` completed with the difference of its tensors.
 
     Args:
         first: the first model.
-        second: the second.
-        pair: the places of both.
-        names: of both tensors.
+        second: the second model.
+        pair: the indices of both tensors.
+        names: the names of both tensors.
         progress: as `diff` takes it.
 
     Raises:
@@ -50,7 +50,7 @@ def compared_models(
     threads: int | None,
     progress: Progress | None,
 ) -> Insight:
-    """Look at two models, and compare the tensors that both have; see `examine`.
+    """Examine two models, and compare the tensors of equal names; see `examine`.
 
     Raises:
         ZTensorError: what `examine` raises.
@@ -80,7 +80,7 @@ def compared_models(
         if one.name in differences and has_same_values(differences[one.name])
     }
     b, more = seen(second, theirs, known, 1, threads, phases.next())
-    # What is equal has equal findings, but for those that others of its role make.
+    # Equal tensors have equal findings, except those that compare with their role.
     findings += [one for one in more if one.tensor not in known or one.rule == "layer"]
     places = {one.name: place for place, one in enumerate(b.objects)}
     pairs = [
@@ -118,7 +118,7 @@ def _kind(found: TensorDiff | None) -> Kind:
 def _moved(
     first: ObjectReader, second: ObjectReader, a: ModelInsight, b: ModelInsight, pairs: list[Pair]
 ) -> tuple[list[Pair], list[Finding]]:
-    """Find content of the first model that has another name in the second."""
+    """Find tensors of the first model that have another name in the second."""
     gone = {pair.a for pair in pairs if pair.kind in ("changed", "removed") and pair.a is not None}
     new = {pair.b for pair in pairs if pair.kind in ("changed", "added") and pair.b is not None}
     by_key: dict[tuple[Any, ...], int] = {}
@@ -155,7 +155,7 @@ def _moved(
 
 
 def _odd_changes(a: ModelInsight, b: ModelInsight, pairs: Sequence[Pair]) -> list[Finding]:
-    """Return which tensors changed unlike others of their role."""
+    """Return findings on tensors that changed unlike others of their role."""
     numbers: dict[tuple[str, tuple[int, ...]], list[tuple[int, float | None, float | None]]] = {}
     for pair in pairs:
         if pair.kind != "changed" or pair.a is None or pair.found is None:
@@ -180,14 +180,14 @@ def _odd_changes(a: ModelInsight, b: ModelInsight, pairs: Sequence[Pair]) -> lis
 
 
 class _Phases:
-    """Joins the progress of several calls to one."""
+    """Joins the progress of several calls into one."""
 
     def __init__(self, progress: Progress | None, sizes: list[int]) -> None:
         self._progress, self._sizes = progress, sizes
         self._total, self._at = sum(sizes), 0
 
     def next(self) -> Callable[[int, int], None] | None:
-        """Return what the next call reports to."""
+        """Return the progress function of the next call."""
         begun, progress = sum(self._sizes[: self._at]), self._progress
         self._at += 1
         if progress is None:

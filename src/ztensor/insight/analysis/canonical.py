@@ -1,4 +1,4 @@
-"""Whether a file is in the canonical form of 2.x, and where it is not (2.1 section 6.3)."""
+"""Check whether a file is in the canonical form of 2.x (2.1 section 6.3)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_PAGE, _FOOTER = 1 << 16, 40  # what blobs begin at multiples of, and the bytes of the footer
-_MOST = 8  # reasons that are told
+_PAGE, _FOOTER = 1 << 16, 40  # alignment of blobs, and bytes of the footer
+_MOST = 8  # most reasons in a report
 
 
 def canonical_problems(source: Readable) -> list[str]:
-    """Return why a file is not in the canonical form of 2.x; nothing where it is.
+    """Return the reasons why a file is not in the canonical form of 2.x; empty if it is.
 
-    Two files in that form hold the same tensors and attributes exactly if their bytes are the same.
-    The manifest and what lies between blobs is read; whether blobs match their digests,
-    `Reader.verify` says.
+    Two files in that form have the same tensors and attributes if and only if their bytes are
+    equal. The manifest and the bytes between blobs are read; `Reader.verify` checks the digests of
+    blobs.
 
     Args:
-        source: what `ztensor.open` takes, or an open reader.
+        source: an open reader, or anything `ztensor.open` takes.
 
     Returns:
         A sentence for each of the first reasons.
 
     Raises:
         FormatError: the file is damaged or of no known format.
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
     """
     with opened(source) as reader:
         parts = reader.objects.parts()
@@ -43,14 +43,14 @@ def canonical_problems(source: Readable) -> list[str]:
 
 
 def problems_of(file: FileObjects) -> list[str]:
-    """Return the same for an open file."""
+    """Return the reasons for an open file."""
     frame = file.frame
     if frame is None or frame.container.value != "2":
-        return ["it is no file of 2.x"]
+        return ["it is not a file of 2.x"]
     if not frame.manifest_length:
         return ["it has no manifest"]
     if file.manifest.shards:
-        return ["parts of it lie in other files"]
+        return ["some components are in other files"]
     found = []
     behind = frame.manifest_offset + frame.manifest_length
     for problem in _problems(file, frame.manifest_offset, behind, frame.file_size):
@@ -61,8 +61,8 @@ def problems_of(file: FileObjects) -> list[str]:
 
 
 def _problems(file: FileObjects, start: int, behind: int, size: int) -> Iterator[str]:
-    """Yield what is not canonical; the manifest is from `start` to `behind`."""
-    end, position = 8, _PAGE  # of the blob before; where the next has to begin
+    """Yield the reasons; the manifest is from `start` to `behind`."""
+    end, position = 8, _PAGE  # end of the last blob; required offset of the next
     by_digest: dict[tuple[str, int], tuple[int, int]] = {}
     places: set[tuple[int, int]] = set()
     for name, role, component in _in_order(file):
@@ -76,7 +76,7 @@ def _problems(file: FileObjects, start: int, behind: int, size: int) -> Iterator
             yield f"{where}: it has no xxh3 digest"
         place = component.offset, component.length
         if digest and by_digest.setdefault((digest, component.length), place) != place:
-            yield f"{where}: equal bytes lie elsewhere, too"
+            yield f"{where}: equal bytes are stored elsewhere, too"
         if place in places:
             continue
         places.add(place)
@@ -84,17 +84,17 @@ def _problems(file: FileObjects, start: int, behind: int, size: int) -> Iterator
             yield f"{where}: it begins at {component.offset}, expected {position}"
             return
         if not _are_zeros(file, end, component.offset):
-            yield f"{where}: something lies before it"
+            yield f"{where}: the padding before it is not zero"
         end = component.offset + component.length
         position = -(-max(end, position) // _PAGE) * _PAGE
     if start != position:
         yield f"the manifest is at {start}, expected {position}"
     elif not _are_zeros(file, end, position):
-        yield "something lies before the manifest"
+        yield "the padding before the manifest is not zero"
     if size != behind + _FOOTER:
         yield f"the footer is at {size - _FOOTER}, expected {behind}"
     elif not _are_zeros(file, behind + 28, behind + 32):
-        yield "bytes of the footer that say nothing are not 0"
+        yield "reserved bytes of the footer are not 0"
 
 
 def _in_order(file: FileObjects) -> Iterator[tuple[str, str, Component]]:

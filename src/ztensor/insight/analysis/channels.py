@@ -1,7 +1,7 @@
-"""Where in a matrix its large values are: norms of rows and columns, and the RMS of tiles.
+"""Norms of the rows and columns of a matrix, and the RMS of its tiles.
 
-Blocks are flat and end anywhere. Squares are summed up in float32 in pieces that stay in cache, and
-once more in float64 where that overflowed, or may have lost a value that is not zero.
+Blocks are flat and end anywhere. Squares are summed in float32 in pieces that fit the cache, and
+again in float64 if that overflowed or may have lost a nonzero value.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 OUTLIER = 6.5  # times the median norm
-STRIP = 64  # bins of a strip of norms
+STRIP = 64  # most bins of a strip of norms
 
-_MOST = 1 << 20  # channels on an axis: their sums are held in memory
-# Sums of squares are below the first, and at the second have lost no digits.
+_MOST = 1 << 20  # most channels on an axis: their sums are held in memory
+# Sums of squares must be below the first, and above the second for full precision.
 _RANGES = {np.dtype(np.float32): (1e38, 1e-30), np.dtype(np.float64): (1e308, 1e-290)}
 _PIECE = 1 << 18  # elements whose squares stay in cache
 _BFLOAT16, _FLOAT16_INFINITY = np.dtype(ml_dtypes.bfloat16), 0x7C00
@@ -35,16 +35,16 @@ _BFLOAT16, _FLOAT16_INFINITY = np.dtype(ml_dtypes.bfloat16), 0x7C00
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Norms:
-    """Euclidean norms of all rows of a matrix, or of all columns; of finite values only.
+    """Euclidean norms of all rows or columns of a matrix; of finite values only.
 
     Attributes:
-        count: how many there are.
-        median: the one in the middle.
-        max: the largest.
-        argmax: which one that is.
-        dead: how many have no value but 0; one with a NaN or an infinity is not among them.
-        outliers: how many are more than `OUTLIER` times the median.
-        strip: the largest of each of at most 64 bins of neighbours, in order.
+        count: the number of rows or columns.
+        median: the median norm.
+        max: the largest norm.
+        argmax: its index.
+        dead: the number of rows or columns that are all zero; NaN and infinity are not zero.
+        outliers: the number of norms above `OUTLIER` times the median.
+        strip: the largest norm of each of at most 64 bins of neighbours, in order.
     """
 
     count: int
@@ -65,7 +65,7 @@ class Channels:
     Attributes:
         rows: norms of rows.
         columns: norms of columns.
-        tile_shape: how many tiles there are along each axis.
+        tile_shape: the number of tiles along each axis.
         tiles: the RMS of the finite values of each tile, row by row.
     """
 
@@ -76,23 +76,23 @@ class Channels:
 
 
 def has_channels(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
-    """Return whether channels mean something: of floats, and two or more rows and columns."""
+    """Return whether an object is a float matrix with at least two rows and columns."""
     if len(shape) < 2 or not is_float(dtype):
         return False
     return all(2 <= count <= _MOST for count in (shape[0], math.prod(shape[1:])))
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements are real or complex floats; those of ml_dtypes have no kind."""
+    """Return whether elements are real or complex floats; types of ml_dtypes have no kind."""
     return dtype.kind in "fc" or "float" in dtype.name
 
 
 class ChannelSums:
-    """Takes the elements of one object in blocks, in order.
+    """Accumulates the elements of one object in blocks, in order.
 
     Args:
-        shape: of the object; see `has_channels`.
-        tiles: how many tiles along each axis, at most.
+        shape: the shape of the object; see `has_channels`.
+        tiles: the most tiles along each axis.
     """
 
     def __init__(self, shape: Sequence[int], tiles: tuple[int, int]) -> None:
@@ -102,7 +102,7 @@ class ChannelSums:
         self._column_ends = borders(self._columns, tiles[1]).tolist()
         self._lefts: list[int] | Array = np.array(self._column_ends[:-1])  # faster than a list
         self._tiles = np.zeros((len(self._row_ends) - 1, len(self._column_ends) - 1))
-        # Which have a NaN or an infinity: they are not dead, whatever else is in them.
+        # Rows and columns with NaN or infinity: these are not dead.
         self._strange_rows = np.zeros(self._rows, np.bool_)
         self._strange_columns = np.zeros(self._columns, np.bool_)
         self._done = 0
@@ -111,12 +111,12 @@ class ChannelSums:
         self._ones = np.ones(most, np.float32)
 
     def feed(self, block: Array) -> None:
-        """Take the next elements, flat, of any element type that stands for floats."""
+        """Accumulate the next elements, (n,), of any float type."""
         at = 0
         while at < block.size and self._done < self._rows * self._columns:
             row, column = divmod(self._done, self._columns)
             rows = min(block.size - at, _PIECE) // self._columns
-            if column or not rows:  # a part of a row
+            if column or not rows:  # an incomplete row
                 size = min(block.size - at, self._columns - column, _PIECE)
                 piece = block[at : at + size].reshape(1, -1)
             else:
@@ -146,7 +146,7 @@ class ChannelSums:
         tiles += np.add.reduceat(lines, lefts, axis=1, dtype=np.float64)
 
     def _sums_of(self, squares: Array, tops: list[int]) -> tuple[Array, Array]:
-        """Return sums of rows, and those of columns in the rows of each tile."""
+        """Return the sums of rows, and the sums of columns for each row of tiles."""
         height, width = squares.shape
         lines = np.empty((len(tops), width), squares.dtype)
         for at, (top, end) in enumerate(itertools.pairwise([*tops, height])):
@@ -154,7 +154,7 @@ class ChannelSums:
         return squares @ self._ones[:width], lines
 
     def _squares(self, piece: Array) -> Array:
-        """Return squares as float32 or float64, of complex elements those of their magnitudes."""
+        """Return squares as float32 or float64; squared magnitudes of complex elements."""
         flat, squares = piece.reshape(-1), self._scratch[: piece.size]
         if flat.dtype == _BFLOAT16:  # three times as fast as casts, as those below are
             bits = squares.view(np.uint32)
@@ -169,7 +169,7 @@ class ChannelSums:
             flat *= np.float32(2.0**112 if is_finite else np.inf)  # exponents are 112 apart
         elif flat.itemsize == 1:
             table, patterns = _squares_of(flat.dtype), flat.view(np.uint8)
-            return np.take(table, patterns, out=squares, mode="clip")  # which checks none
+            return np.take(table, patterns, out=squares, mode="clip")  # without checks
         elif flat.dtype.kind == "c":
             flat = np.abs(flat)
         if flat.dtype != squares.dtype:
@@ -178,7 +178,7 @@ class ChannelSums:
         return np.multiply(flat, flat, out=squares)
 
     def finish(self) -> Channels | None:
-        """Return the channels; None where not all elements came."""
+        """Return the channels; None if elements are missing."""
         if self._done != self._rows * self._columns:
             return None
         heights, widths = np.diff(self._row_ends), np.diff(self._column_ends)
@@ -192,16 +192,16 @@ class ChannelSums:
 
 
 def _cut(ends: list[int], start: int, stop: int) -> tuple[int, list[int]]:
-    """Return which part a range begins in, and where in it that part and the next ones begin."""
+    """Return the part that a range starts in, and the offsets of this and the next parts in it."""
     first = bisect.bisect_right(ends, start) - 1
     inside = ends[first + 1 : bisect.bisect_left(ends, stop)]
     return first, [0, *(end - start for end in inside)]
 
 
 def _is_exact(piece: Array, by_row: Array, lines: Array) -> bool:
-    """Return whether no square was lost: all are finite, and where nothing is, all is 0."""
+    """Return whether no square overflowed or underflowed."""
     most, little = _RANGES[by_row.dtype]
-    if not np.add.reduce(by_row) < most:  # so that no column is beyond it
+    if not np.add.reduce(by_row) < most:  # a bound for every column
         return False
     if np.minimum.reduce(by_row) >= little and np.minimum.reduce(lines, None) >= little:
         return True
@@ -210,7 +210,7 @@ def _is_exact(piece: Array, by_row: Array, lines: Array) -> bool:
 
 
 def borders(count: int, most: int) -> Array:
-    """Return where each of at most so many parts of about one length begins, and the end."""
+    """Return the bounds of at most `most` parts of about equal length."""
     parts = min(count, most)
     return np.arange(parts + 1) * count // parts
 
@@ -232,12 +232,12 @@ def _norms(sums: Array, is_strange: Array) -> Norms:
 
 @functools.cache
 def _squares_of(dtype: np.dtype[Any]) -> Array:
-    """Return the square of what each bit pattern of a type of 8 bits stands for."""
+    """Return the square of the value of each bit pattern of an 8-bit type."""
     return np.square(np.arange(256).astype(np.uint8).view(dtype).astype(np.float32))
 
 
 def exact_squares(piece: Array) -> Array:
-    """Return squares in float64: 0 of what is not finite, and of nothing else but 0."""
+    """Return squares in float64: 0 for zero and for values that are not finite, else positive."""
     values = (np.abs(piece) if piece.dtype.kind == "c" else piece).astype(np.float64)
     values[~np.isfinite(values)] = 0
     squares = np.clip(values * values, 1e-300, 1e300)

@@ -1,4 +1,4 @@
-"""What two files differ in: their objects pair by pair, their attributes, the values of trees."""
+"""The differences of two files: pairs of objects, attributes, values of trees."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DiffReport(Shown):
-    """What two files differ in.
+    """The differences of two files.
 
     Attributes:
-        tensors: every object of either, in the order of the first file, then of the second.
-        attributes: keys of the files' own attributes that differ, with the value in each; the
-            word `MISSING` stands where one has none.
-        values: of two saved trees the values that differ, by path, as `ztensor.open_tree` has
-            them, likewise. A `Container` stands for a list, dict or record of another type.
+        tensors: every object of either file, in the order of the first, then of the second.
+        attributes: keys of the files' attributes that differ, with both values; `MISSING` for a
+            file without the key.
+        values: the values of two saved trees that differ, by path as in `ztensor.open_tree`,
+            likewise. A `Container` stands for a list, dict or record of another type.
     """
 
     tensors: tuple[TensorDiff, ...]
@@ -63,7 +63,7 @@ class DiffReport(Shown):
         return not (self.differing or self.attributes or self.values)
 
     def __repr__(self) -> str:
-        """Return how many objects there are, and which of them differ."""
+        """Return the number of objects, and the names of those that differ."""
         differing = self.differing
         within = sum(found.is_within for found in self.tensors)
         facts = [
@@ -94,10 +94,10 @@ def diff(
 ) -> DiffReport:
     """Compare two files of any formats and versions, object by object.
 
-    Objects differ where their shape, element type, layout or attributes do, or where a pair of
-    values has `|a - b| > atol + rtol * max(|a|, |b|)`. Values are compared whatever the types;
-    those of different layouts as dense arrays, of sparse ones up to 16 million elements. Of two
-    saved trees (`ztensor.save_tree`) the values around their tensors are compared, too.
+    Objects differ if their shape, element type, layout or attributes do, or if a pair of values has
+    `|a - b| > atol + rtol * max(|a|, |b|)`. Values of any types are compared; objects of different
+    layouts as dense arrays, sparse ones up to 16 million elements. For two saved trees
+    (`ztensor.save_tree`) the values that are not tensors are compared, too.
 
     Args:
         a: an open reader, or anything `ztensor.open` takes.
@@ -116,7 +116,7 @@ def diff(
         progress: called with the bytes of `a` compared so far and those to compare.
 
     Raises:
-        ArgumentValueError: a tolerance is negative or NaN, an expression is none, or two objects
+        ArgumentValueError: a tolerance is negative or NaN, an expression is invalid, or two objects
             get one name.
         ObjectNotFoundError: a name is in neither file.
         FormatError: stored bytes are damaged.
@@ -125,7 +125,9 @@ def diff(
     """
     for tolerance in (atol, rtol):
         if not isinstance(tolerance, (int, float)) or not tolerance >= 0:
-            raise ArgumentValueError("a tolerance is not 0 or more", found=describe(tolerance, 40))
+            raise ArgumentValueError(
+                "atol and rtol must be 0 or more", found=describe(tolerance, 40)
+            )
     rules = Rules(atol, rtol, nan_differs, values_only, digests)
     with opened(a) as first, opened(b) as second:
         others = _renamed(first, rename or {})
@@ -144,10 +146,10 @@ def diff(
 def _changed_values(
     first: ObjectReader, second: ObjectReader
 ) -> tuple[dict[str, tuple[Any, Any]], dict[str, Any], dict[str, Any]]:
-    """Return the values of two trees that differ, and the attributes that are left to compare.
+    """Return the values of two trees that differ, and the remaining attributes of both.
 
-    Trees that differ in no value but are not stored alike, as in the order of keys, are left; so
-    is one that is damaged, since its tensors can be compared all the same.
+    The attribute `tree` remains if the values are equal but stored differently, as in the order of
+    keys, and if a tree is damaged: its tensors can still be compared.
     """
     from ztensor.training.told import told_tree
 
@@ -163,7 +165,7 @@ def _changed_values(
     found = {
         path: pair
         for path, pair in changed(values[0].every, values[1].every).items()
-        if not (MISSING in pair and path in tensors)  # an object's
+        if not (MISSING in pair and path in tensors)  # compared as an object
     }
     return (found, ours.attributes, theirs.attributes) if found else ({}, *files)
 
@@ -176,14 +178,14 @@ def diff_pairs(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[TensorDiff, ...]:
-    """Compare objects of two readers, each with the one that is named beside it.
+    """Compare pairs of objects of two readers.
 
-    A pair that cannot be compared, as bytes of it are damaged, has a `note` that says so.
+    A pair with damaged bytes has a `note` instead of values.
 
     Args:
         first: an open reader.
         second: likewise.
-        pairs: names in both, those of the first once each.
+        pairs: names in the first and in the second reader, each of the first once.
         threads: as `diff` takes it.
         progress: likewise.
 
@@ -234,7 +236,7 @@ def _compare_all(
 
 
 def _renamed(reader: ObjectReader, rename: Mapping[str, str]) -> dict[str, str]:
-    """Return the names in a reader, and what each is called in the other."""
+    """Return a map from the names in a reader to the names in the other."""
     others = {name: name for name in reader}
     for pattern, replacement in rename.items():
         try:

@@ -1,4 +1,4 @@
-"""Conditions that a model must not meet, as `--fail-on` takes them: rules, levels, comparisons."""
+"""Conditions of `--fail-on`: rules, levels, comparisons."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 _COMPARISON = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S+)\s*")
 
-# Numbers of one tensor, of every model; and of a pair of tensors.
+# Numbers of a tensor, and of a pair of tensors.
 METRICS = ("nans", "infs", "zeros", "min", "max", "mean", "std", "rms", "crest", "kurtosis")
 PAIR_METRICS = ("relative", "cosine", "snr_db", "max_abs", "changed")
 ROLE_METRIC = "log2_rms"
@@ -36,9 +36,9 @@ class Met:
     """A condition that a tensor meets.
 
     Attributes:
-        condition: as it was given.
-        tensor: the tensor's name, as it may be shown.
-        text: why.
+        condition: the condition as given.
+        tensor: the tensor's escaped name.
+        text: the reason.
     """
 
     condition: str
@@ -47,13 +47,13 @@ class Met:
 
 
 def require_conditions(text: str, *, has_other: bool) -> list[Callable[[Insight], Iterator[Met]]]:
-    """Return what tries each of several conditions.
+    """Return a test function for each condition.
 
     Args:
-        text: conditions with commas between them: rules, which count where nothing excuses what
-            they found; `error` or `warn` for whatever is of that level or worse; comparisons of a
-            number of a tensor, such as `crest>500`.
-        has_other: whether there is a second model.
+        text: conditions separated by commas: rules, for findings that are not excused; `error` or
+            `warn` for findings of that level or worse; comparisons of a number of a tensor, such as
+            `crest>500`.
+        has_other: whether two models are compared.
 
     Raises:
         ArgumentValueError: a condition is unknown, or needs a second model.
@@ -72,7 +72,7 @@ def _test_of(part: str, *, has_other: bool) -> Callable[[Insight], Iterator[Met]
         worst = LEVELS[: LEVELS.index(part) + 1]
         return lambda insight: _findings(part, insight, lambda _, level: level in worst)
     raise ArgumentValueError(
-        "there is no such rule",
+        "unknown condition",
         expected=f"{', '.join((*LEVELS[:-1], *RULES))}, or a comparison such as crest>500",
         found=describe(part),
     )
@@ -91,7 +91,7 @@ def _comparison(
     every = (*METRICS, ROLE_METRIC, *PAIR_METRICS)
     if metric not in every:
         raise ArgumentValueError(
-            "there is no such number of a tensor", expected=", ".join(every), found=describe(metric)
+            "unknown number of a tensor", expected=", ".join(every), found=describe(metric)
         )
     if metric in PAIR_METRICS and not has_other:
         raise ArgumentValueError("this number needs a second model", found=describe(metric))
@@ -100,7 +100,7 @@ def _comparison(
     except ValueError:
         limit = math.nan
     if math.isnan(limit):
-        raise ArgumentValueError("this is no number to compare with", found=describe(number))
+        raise ArgumentValueError("a comparison needs a finite number", found=describe(number))
     compare = _OPERATORS[sign]
 
     def test(insight: Insight) -> Iterator[Met]:
@@ -112,7 +112,7 @@ def _comparison(
 
 
 def _values(metric: str, insight: Insight) -> Iterator[tuple[str, float | None]]:
-    """Yield a number of each tensor, with the name as it may be shown."""
+    """Yield the escaped name and a number of each tensor."""
     if metric in PAIR_METRICS:
         first = insight.models[0]
         for pair in insight.pairs:

@@ -1,4 +1,4 @@
-"""What the content digest of 2.x is taken of (2.1 section 6.4): objects without their places."""
+"""The bytes under the content digest of 2.x (2.1 section 6.4): objects without offsets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _COMMAND = "`ztensor convert FILE OUT.zt --to-version 2.1`"
 def emit_content(objects: Iterable[tuple[str, TensorObject]]) -> bytes:
     """Return the bytes whose digest is the content digest.
 
-    Names, shapes, layouts, attributes, types and digests as they are written are in it; where the
-    bytes lie and how they are compressed is not.
+    They contain names, shapes, layouts, attributes, types and digests as written, but neither
+    offsets nor compression.
 
     Raises:
-        NotRepresentableError: a part has no digest, or one that covers its stored bytes, as in 1.x.
+        NotRepresentableError: a component has no digest, or a digest of its stored bytes, as in
+            1.x.
     """
     return cbor.encode([_WORD, {name: _content(name, one) for name, one in objects}])
 
@@ -35,7 +36,7 @@ def _content(name: str, tensor_object: TensorObject) -> dict[str, object]:
         if component.digest is None:
             raise _without_digest(name, role, "none")
         if not component.is_exact:
-            raise _without_digest(name, role, "one that may cover stored bytes, as in 1.x")
+            raise _without_digest(name, role, "a digest that may cover stored bytes, as in 1.x")
     entry = EMITTERS.named("2.1").entry(tensor_object)
     found = {key: entry[key] for key in ("shape", "layout", "attributes") if key in entry}
     parts = {
@@ -50,7 +51,7 @@ def _without_digest(name: str, role: str, found: str) -> NotRepresentableError:
         "the file has no content digest",
         object_name=name,
         component=role,
-        expected="a digest of the decoded bytes of every part",
+        expected="a digest of the decoded bytes of every component",
         found=found,
         section=SECTION,
     )

@@ -1,7 +1,7 @@
-"""How values are spread, counted as their blocks pass by.
+"""The distribution of values, counted block by block.
 
-Of types of at most 16 bits each bit pattern is counted. Wider ones are kept while they are few, and
-then their leading bits are counted.
+For types of at most 16 bits each bit pattern is counted. Wider elements are kept while they are
+few; then their leading bits are counted.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from ztensor.insight.analysis.spreads import Spread
 from ztensor.insight.analysis.sums import PIECE, Sums
 from ztensor.typing import Array
 
-_SORTED = 1 << 16  # elements that are kept and sorted
-_FEW = 1 << 12  # elements that are sorted sooner than a table of their patterns is made
-_PATTERNS = 1 << 18  # of 16 bits that are counted at once
+_SORTED = 1 << 16  # most elements that are kept and sorted
+_FEW = 1 << 12  # elements up to which sorting is faster than a table of patterns
+_PATTERNS = 1 << 18  # patterns of 16 bits counted at once
 # Leading bits that are counted: sign, exponent, and 9 bits of the fraction, or 8 of float64.
 _LEADING = {"float32": 18, "float64": 20}
 
 
 class Counter(Sums, abc.ABC):
-    """Takes blocks of elements and gives their spread at the end."""
+    """Accumulates blocks of elements into a `Spread`."""
 
     @abc.abstractmethod
     def feed(self, block: Array) -> None:
-        """Take the next elements, flat."""
+        """Accumulate the next elements, (n,)."""
 
     @abc.abstractmethod
     def finish(self) -> Spread:
-        """Return the spread of all finite values; the other numbers are whole from now on."""
+        """Return the spread of all finite values; the sums are then complete."""
 
 
 def counter_of(dtype: np.dtype[Any], count: int) -> Counter:
-    """Return what counts so many elements of a type."""
+    """Return the counter for elements of a type."""
     if dtype.itemsize <= 2 and count > _FEW:
         return _PatternCounter(dtype, count)
     return _LeadingCounter(dtype, count)
 
 
 class _Keys:
-    """Counts keys: most are gathered first, as each counting goes through the whole table.
+    """Counts keys in batches, as each count walks the whole table.
 
     Args:
-        size: of the table; keys are below it.
-        most: keys that are gathered.
+        size: the size of the table; keys are smaller.
+        most: the number of keys in a batch.
     """
 
     def __init__(self, size: int, most: int) -> None:
@@ -57,7 +57,7 @@ class _Keys:
         self._filled = 0
 
     def add(self, keys: Array) -> None:
-        """Take unsigned keys of any width."""
+        """Count unsigned keys of any width."""
         while keys.size:
             part = keys[: self._gathered.size - self._filled]
             end = self._filled + part.size
@@ -68,7 +68,7 @@ class _Keys:
             keys = keys[part.size :]
 
     def finish(self) -> Array:
-        """Return how often each came."""
+        """Return the counts by key."""
         found = np.bincount(self._gathered[: self._filled])
         self.counts[: found.size] += found
         self._filled = 0
@@ -76,7 +76,7 @@ class _Keys:
 
 
 class _PatternCounter(Counter):
-    """Counts every bit pattern of elements of 8 or 16 bits; all else follows at the end."""
+    """Counts every bit pattern of elements of 8 or 16 bits; `finish` derives the rest."""
 
     def __init__(self, dtype: np.dtype[Any], count: int) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class _PatternCounter(Counter):
     def feed(self, block: Array) -> None:
         self.count += block.size
         bits = block.view(f"u{block.itemsize}")
-        if bits.itemsize == 1:  # in pairs: half as many to count
+        if bits.itemsize == 1:  # in pairs: half the number of keys
             even = bits.size // 2 * 2
             self._odd[bits[even:]] += 1
             bits = bits[:even].view(np.uint16)
@@ -117,14 +117,14 @@ class _PatternCounter(Counter):
 
 @functools.cache
 def values_of(dtype: np.dtype[Any]) -> Array:
-    """Return what each bit pattern of a type of 8 or 16 bits stands for, as float64."""
+    """Return the value of each bit pattern of a type of 8 or 16 bits, as float64."""
     patterns = np.arange(1 << 8 * dtype.itemsize).astype(f"u{dtype.itemsize}")
     typed = patterns != 0 if dtype.kind == "b" else patterns.view(dtype)
     return typed.astype(np.float64)
 
 
 class _LeadingCounter(Counter):
-    """Sums up wider elements; keeps them while they are few, then counts their leading bits."""
+    """Keeps wider elements while they are few, then counts their leading bits."""
 
     def __init__(self, dtype: np.dtype[Any], count: int) -> None:
         super().__init__()
@@ -177,10 +177,10 @@ class _LeadingCounter(Counter):
         )
 
     def _borders(self, keys: Array) -> tuple[Array, Array]:
-        """Return the least magnitude that leading bits stand for, and the most."""
+        """Return the least and the greatest magnitude of leading bits."""
         bits = np.stack((keys, keys + 1)).astype(f"u{self._float.itemsize}") << self._shift
         begins, ends = bits.view(self._float).astype(np.float64)
         if self._is_whole:
             begins, ends = np.ceil(begins), np.ceil(ends) - 1
-        ends[keys == 0] = 0.0  # less than 1e-40 is taken for zero
+        ends[keys == 0] = 0.0  # below 1e-40 is treated as zero
         return begins, ends

@@ -1,10 +1,9 @@
-"""What a look at models finds, and its document `ztensor-insight/1`: plain values for JSON.
+"""The result of `examine`, and its document `ztensor-insight/1` of plain values for JSON.
 
 `docs/guides/insight.md` has the document.
 
-Columns are lists of one length, a place in them is a tensor's identity. Numbers that JSON lacks
-are words: `nan`, `inf`, `-inf`; integers beyond 2^53 are texts. Names are shown as our own display
-does it, so that nothing in them can act on who reads it.
+Columns are lists of one length; the index in them identifies a tensor. Numbers that JSON lacks are
+the words `nan`, `inf`, `-inf`; integers beyond 2^53 are texts. Names are escaped by `text.py`.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
 
 
 SCHEMA = "ztensor-insight/1"
-BITS = 4  # of a tile of a heat map
+BITS = 4  # bits of a tile of a heat map
 ROW = ("kind", "differences", "note", "relative", "cosine", "snr_db", "max_abs", "changed")
 _SAFE = 1 << 53
 _ATTRIBUTES, _ATTRIBUTE_CHARACTERS = 50, 300
-_CONTRAST = 8  # between the largest and the smallest tile of a map, at least
-_DEPTH = 1e4  # and at most
+_CONTRAST = 8  # least ratio of the largest to the smallest tile of a map
+_DEPTH = 1e4  # and the greatest
 
 Kind = Literal["equal", "changed", "renamed", "added", "removed", "not compared", "not looked at"]
 
@@ -47,19 +46,19 @@ LATER: Kind = "not looked at"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ModelInsight:
-    """One of the models, its tensors in natural order of their names.
+    """A model, its tensors in natural order of names.
 
     Attributes:
-        name: the last part of its path, without what signs a URL.
-        format: as `Reader.format`.
-        version: as `Reader.version`.
-        nbytes: of all its files.
-        parameters: as `ztensor info` counts them.
-        attributes: of the file.
+        name: the last part of its path, without secrets of a URL.
+        format: see `Reader.format`.
+        version: see `Reader.version`.
+        nbytes: size of all its files.
+        parameters: the number that `ztensor info` shows.
+        attributes: attributes of the file.
         objects: its tensors.
-        stats: of each of them.
-        shown: the name of each as it may be shown.
-        roles: the role of each, or None.
+        stats: statistics of each tensor.
+        shown: the escaped name of each tensor.
+        roles: the role of each tensor, or None.
         log2_rms: log2 of the RMS of each over the median RMS of its role, or None.
     """
 
@@ -78,13 +77,13 @@ class ModelInsight:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Pair:
-    """A tensor of the first model and the one of the second that is compared with it.
+    """A tensor of the first model and its counterpart in the second.
 
     Attributes:
-        a: its place in the first model, or None.
-        b: its place in the second, or None.
-        kind: what became of it.
-        found: how they differ; None of one that only one model has.
+        a: its index in the first model, or None.
+        b: its index in the second model, or None.
+        kind: the kind of change.
+        found: the difference; None if only one model has it.
     """
 
     a: int | None
@@ -94,7 +93,7 @@ class Pair:
 
     @property
     def relative(self) -> float | None:
-        """Return `||b - a|| / ||a||`; 0.0 of equal ones, None where nothing was compared."""
+        """Return `||b - a|| / ||a||`; 0.0 if equal, None if not compared."""
         if self.kind in ("equal", "renamed"):
             return 0.0
         values = None if self.found is None else self.found.values
@@ -103,15 +102,14 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Insight(Shown):
-    """What `examine` saw.
+    """The result of `examine`.
 
     Attributes:
-        models: one, or two.
-        findings: what is odd, the worst first.
-        pairs: of two models their tensors beside each other, in natural order of names.
-        not_looked_at: rules that could not be tried.
-        sample: the share of the rows of large tensors that was looked at; None where none is large
-            enough, or everything was looked at.
+        models: one model or two.
+        findings: the findings, the worst first.
+        pairs: pairs of the tensors of two models, in natural order of names.
+        not_looked_at: rules that could not be applied.
+        sample: the share of the rows of large tensors that was read; None if everything was read.
     """
 
     models: tuple[ModelInsight, ...]
@@ -121,7 +119,7 @@ class Insight(Shown):
     sample: float | None = None
 
     def __repr__(self) -> str:
-        """Return how many tensors there are, and how many findings of each level."""
+        """Return the number of tensors, and of findings of each level."""
         facts = [counted(len(model.objects), "tensor") for model in self.models]
         for level in ("error", "warn", "info"):
             count = sum(one.level == level for one in self.findings)
@@ -129,19 +127,19 @@ class Insight(Shown):
         return short_repr("insight.Insight", facts, ".findings, .as_json()")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the document `ztensor-insight/1`, as `json.dumps(..., allow_nan=False)` takes it.
+        """Return the document `ztensor-insight/1` for `json.dumps(..., allow_nan=False)`.
 
-        `docs/guides/insight.md` says what each part of it means.
+        `docs/guides/insight.md` describes each part of it.
         """
         return document_of(self)
 
 
 def document_of(insight: Insight, *, has_details: bool = True) -> dict[str, Any]:
-    """Return the document of what was seen.
+    """Return the document of an insight.
 
     Args:
-        insight: what was seen.
-        has_details: whether the numbers of single tensors are in it.
+        insight: the result of `examine`.
+        has_details: whether to include the details of single tensors.
     """
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -162,7 +160,7 @@ def document_of(insight: Insight, *, has_details: bool = True) -> dict[str, Any]
 
 
 def plain(value: float | None) -> Any:
-    """Return a number as JSON has it: a word where JSON has none, a text where it is too long."""
+    """Return a number as JSON: a word if JSON lacks it, a text if it is too large."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -233,7 +231,7 @@ def _model(model: ModelInsight, *, has_details: bool) -> dict[str, Any]:
 
 
 def _table(values: Iterable[Hashable]) -> tuple[list[Any], list[int]]:
-    """Return the values there are, each once, and the place of each in that list."""
+    """Return the distinct values, and the index of each value among them."""
     places: dict[Hashable, int] = {}
     numbers = [places.setdefault(one, len(places)) for one in values]
     return list(places), numbers
@@ -307,11 +305,11 @@ def _norms(norms: Norms) -> dict[str, Any]:
 
 
 def heat_of(tiles: Array, shape: Sequence[int]) -> dict[str, Any]:
-    """Return the RMS of tiles in 16 steps: 0 is zero, the others are of one ratio.
+    """Return the RMS of tiles in 16 steps: 0 is zero, the others are geometric.
 
     Args:
-        tiles: of all, row by row.
-        shape: how many there are along each axis.
+        tiles: (rows * columns,) the RMS of each tile, row by row.
+        shape: the number of rows and columns.
     """
     tiles = np.nan_to_num(np.asarray(tiles, np.float64), posinf=1e300)
     high = float(tiles.max(initial=0.0))
@@ -334,7 +332,7 @@ def heat_of(tiles: Array, shape: Sequence[int]) -> dict[str, Any]:
 
 
 def tiles_of(heat: Mapping[str, Any]) -> Array:
-    """Return the tiles of a map as `heat_of` took them, as far as 16 steps tell."""
+    """Return the tiles of a map of `heat_of`, rounded to its 16 steps."""
     packed = np.frombuffer(base64.b64decode(heat["data"]), np.uint8)
     levels = np.stack((packed >> BITS, packed & 15), 1).reshape(-1)
     levels = levels[: math.prod(heat["shape"])].astype(np.float64)
@@ -345,7 +343,7 @@ def tiles_of(heat: Mapping[str, Any]) -> Array:
 
 
 def _layers(model: ModelInsight) -> dict[str, Any]:
-    """Return the grid of roles and layers, with the place of the tensor in each cell."""
+    """Return the grid of roles and layers, with the index of the tensor in each cell."""
     rows: dict[tuple[str, tuple[int, ...]], dict[int, int]] = {}
     for place, role in enumerate(model.roles):
         if role is not None:
@@ -395,7 +393,7 @@ def _diff(insight: Insight) -> dict[str, Any]:
 
 
 def row_of(pair: Pair) -> dict[str, Any]:
-    """Return what the columns of `diff` say of one pair, all but its places."""
+    """Return the row of a pair in `diff`, without its indices."""
     found = pair.found
     row = {
         "kind": pair.kind,

@@ -1,4 +1,4 @@
-"""Looking at a model, or at two beside each other: from what is open to an `Insight`."""
+"""Examine one model or two: from open files to an `Insight`."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ def examine(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Insight:
-    """Look at all tensors of a model, and find what is odd about them.
+    """Examine all tensors of a model, or of two, and list unusual ones as findings.
 
-    Everything is read once, and of a second model what its digests do not prove to be equal. A
-    tensor whose bytes are damaged is a finding, and the others are looked at all the same.
+    Everything is read once; tensors of a second model with equal digests are not read. A tensor
+    with damaged bytes is a finding, and the others are still examined.
 
     Args:
         source: an open reader, or anything `ztensor.open` takes.
-        other: a second model, whose tensors are compared with those of the same name.
+        other: a second model, whose tensors are compared with tensors of the same name.
         names: the tensors, by their names in either model; all by default.
-        sample: look only at this share of the rows, above 0 and below 1, of dense tensors that are
-            stored raw and have 2^20 elements or more: some of each of 32 parts, chosen by the
-            name. Digests of these are not checked, and rules that a sample cannot tell are in
-            `not_looked_at`; a NaN that it has is found. Not with a second model.
-        threads: how many to use, each for a tensor; as many as there are cores, four at most, by
-            default.
-        progress: called with the bytes that were read so far and those to read.
+        sample: read only this share of the rows, above 0 and below 1, of dense tensors that are
+            stored raw and have 2^20 elements or more: some of each of 32 parts, chosen by the name.
+            Their digests are not checked, and rules that need all rows are in `not_looked_at`; a
+            NaN in the sample is found. It cannot be combined with a second model.
+        threads: the number of threads, each for a tensor; by default the number of cores, at most
+            four.
+        progress: called with the bytes read so far and the bytes to read.
 
     Raises:
-        ObjectNotFoundError: a name is in none of the models.
-        ArgumentValueError: an argument cannot work.
+        ObjectNotFoundError: a name is in neither model.
+        ArgumentValueError: an argument is invalid.
         FormatError: the manifest of a file is damaged.
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read.
@@ -68,11 +68,11 @@ def examine(
 
 
 def outline(first: ObjectReader, second: ObjectReader | None = None) -> Insight:
-    """Return what is known of one model or two before any value is read; nothing is found yet.
+    """Return the insight into one model or two before any value is read, without findings.
 
     Raises:
         FormatError: the manifest of a file is damaged.
-        SourceError: it could not be read.
+        SourceError: the file could not be read.
     """
     readers = [first] if second is None else [first, second]
     models = [outlined(reader) for reader in readers]
@@ -88,7 +88,9 @@ def outline(first: ObjectReader, second: ObjectReader | None = None) -> Insight:
 def _require_sample(sample: float, *, has_other: bool) -> None:
     if isinstance(sample, bool) or not isinstance(sample, (int, float)) or not 0 < sample < 1:
         raise ArgumentValueError(
-            "a sample is a share of the rows", expected="above 0, below 1", found=describe(sample)
+            "sample must be a share of the rows",
+            expected="above 0, below 1",
+            found=describe(sample),
         )
     if has_other:
-        raise ArgumentValueError("two models are compared as a whole: a sample is of one alone")
+        raise ArgumentValueError("a sample needs one model; two models are compared in full")

@@ -1,7 +1,7 @@
-"""What is odd about the tensors of a model: rules as data, and what each of them found.
+"""Rules that find unusual tensors of a model, as data, and their findings.
 
-Thresholds were chosen on healthy checkpoints of many kinds, so that next to nothing fires there:
-`docs/guides/insight.md` has the table. A rule never says that a model is good.
+Thresholds were chosen so that almost nothing is found in healthy checkpoints of many kinds:
+`docs/guides/insight.md` has the table. The absence of findings does not prove that a model is good.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 Level = Literal["error", "warn", "info"]
 LEVELS: tuple[Level, ...] = ("error", "warn", "info")
 
-_MANY = 4096  # elements from which on moments are steady
-_PEERS = 5  # other tensors of a role that make its median worth comparing with
-_WIDE = 256  # channels on both axes from which on a few large ones are outliers
-_TALL = 64  # rows or columns from which on one without values is odd
+_MANY = 4096  # elements from which on moments are reliable
+_PEERS = 5  # least number of other tensors in a role for comparisons with its median
+_WIDE = 256  # least number of channels on both axes for outlier channels
+_TALL = 64  # least number of rows or columns for dead channels
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """What is looked for.
+    """A rule.
 
     Attributes:
         title: a few words.
-        level: how bad it is where nothing excuses it.
-        threshold: what the number of a finding is compared with.
+        level: the level of a finding that is not excused.
+        threshold: the bound for the number of a finding.
         meaning: a sentence for the page of rules.
-        is_exact: whether it takes every element: a sample cannot tell.
+        is_exact: whether the rule needs every element, not a sample.
     """
 
     title: str
@@ -47,8 +47,8 @@ class Rule:
 
 RULES: dict[str, Rule] = {
     "damaged": Rule("Damaged", "error", 0, "Stored bytes do not match their digest or form."),
-    "nan": Rule("NaN", "error", 0, "There are values that are not a number."),
-    "inf": Rule("Infinite values", "error", 0, "There are infinite values."),
+    "nan": Rule("NaN", "error", 0, "Some values are not a number."),
+    "inf": Rule("Infinite values", "error", 0, "Some values are infinite."),
     "layer": Rule(
         "Layer out of line",
         "error",
@@ -91,15 +91,15 @@ RULES: dict[str, Rule] = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule found about a tensor.
+    """A finding of a rule on a tensor.
 
     Attributes:
-        rule: its id, a key of `RULES`.
+        rule: the id of the rule, a key of `RULES`.
         level: `error`, `warn` or `info`.
         model: 0 for the first model, 1 for the second.
         tensor: the tensor's name, in that model.
-        value: the number that was looked at.
-        threshold: what it was compared with.
+        value: the number.
+        threshold: the bound of the rule.
         text: a sentence, without the name.
     """
 
@@ -114,16 +114,16 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Looked:
-    """What rules know of one tensor.
+    """The input of the rules for one tensor.
 
     Attributes:
-        stats: of its values.
-        is_float: whether its elements are floats: integers are no weights.
+        stats: statistics of its values.
+        is_float: whether its elements are floats: integers are not weights.
         is_buffer: whether its name is that of a constant.
         is_state: whether it belongs to an optimizer.
         log2_rms: log2 of its RMS over the median of its role, or None.
-        peers: how many tensors have its role, itself among them.
-        damage: why it could not be read, or None.
+        peers: the number of tensors of its role, including itself.
+        damage: the error of reading it, or None.
     """
 
     stats: TensorStats
@@ -136,7 +136,7 @@ class Looked:
 
 
 def findings_of(looked: Iterable[Looked], model: int = 0) -> Iterator[Finding]:
-    """Yield what the rules for single tensors find."""
+    """Yield the findings of the rules for single tensors."""
     for one in looked:
         for rule, level, value, text in _look(one):
             name, threshold = one.stats.name, RULES[rule].threshold
@@ -155,7 +155,7 @@ def _look(one: Looked) -> Iterator[_Found]:
     yield from _not_finite(one)
     if one.is_state or one.stats.std is None:
         return
-    if one.stats.sampled is not None:  # what is in a sample is there; what is not may be elsewhere
+    if one.stats.sampled is not None:  # a sample proves presence, not absence
         yield from _layer(one)
         return
     if one.stats.std == 0:
@@ -174,7 +174,7 @@ def _not_finite(one: Looked) -> Iterator[_Found]:
         yield "nan", excuse, found.nans, text
     if found.infs:
         if found.infs == found.negative_infs and not found.nans:
-            excuse = "info"  # as masks have them
+            excuse = "info"  # as in masks
         text = f"{found.infs:,} of {found.count:,} values are infinite"
         if found.infs == found.negative_infs:
             text += ", all below zero as in masks"
@@ -248,7 +248,7 @@ def _saturated(one: Looked) -> Iterator[_Found]:
     found = one.stats
     share = found.at_limit / found.count
     rows = found.count // found.shape[-1] if found.shape and found.shape[-1] else 1
-    # A scale for each row puts the largest value of each row there, and that is as it should be.
+    # With a scale for each row, one saturated value per row is normal.
     if share > RULES["saturated"].threshold and found.at_limit >= max(16, 2 * rows):
         text = f"{share:.2%} of the values have the largest magnitude of {found.dtype}"
         yield "saturated", None, share, text
@@ -271,14 +271,14 @@ def pair_findings(
     medians: tuple[float, float],
     peers: int,
 ) -> Iterator[Finding]:
-    """Yield what is odd about how a tensor changed, beside others of its role.
+    """Yield findings on a tensor that changed unlike others of its role.
 
     Args:
-        name: in the first model.
-        relative: its relative change, where it is one of training.
-        snr_db: its signal to noise ratio, where the second model stores it in another type.
-        medians: of both numbers, in its role.
-        peers: how many tensors have the role.
+        name: its name in the first model.
+        relative: its relative change; None if the types differ.
+        snr_db: its signal to noise ratio; None if the types are equal.
+        medians: the medians of both numbers in its role.
+        peers: the number of tensors of the role.
     """
     if peers <= _PEERS:
         return
@@ -300,7 +300,7 @@ def _times(ratio: float) -> str:
 
 
 def ranked(findings: Iterable[Finding], nbytes: Callable[[Finding], int]) -> tuple[Finding, ...]:
-    """Return findings, the worst and the largest tensors first."""
+    """Return findings sorted by level, then by the size of the tensor, descending."""
 
     def key(one: Finding) -> tuple[int, int, int, str, str]:
         return LEVELS.index(one.level), -nbytes(one), one.model, one.tensor, one.rule
@@ -309,7 +309,7 @@ def ranked(findings: Iterable[Finding], nbytes: Callable[[Finding], int]) -> tup
 
 
 def not_looked_at(*, is_sampled: bool, has_other: bool) -> tuple[str, ...]:
-    """Return the rules that could not be tried: of a sample, and without a second model."""
+    """Return the rules that cannot be applied to a sample, or without a second model."""
     of_two = {"moved", "change", "noisy"}
     return tuple(
         rule

@@ -1,7 +1,7 @@
-"""What tensors a file holds, as one number: equal wherever names, types, shapes and bytes are.
+"""Ids of the tensors of a file, by names, types, shapes and bytes.
 
-Where a tensor lies, how it is compressed, which version or format says it, in which order and in
-how many files, has no part in it. `docs/guides/formats.md` has the definition for other programs.
+Offsets, compression, version, format, order and number of files do not matter.
+`docs/guides/formats.md` has the definition for other programs.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-# Part of what is hashed: another definition gets another word, and so other ids.
+# Part of the hashed data: another definition gets another word, and so other ids.
 _WORD = "ztensor content 1"
-_ALGORITHMS = ("xxh3", "sha256")  # those that 2.x registers (2.1 section 6.1)
-# Their attributes are the user's own; those of all other layouts say what the numbers mean.
+_ALGORITHMS = ("xxh3", "sha256")  # registered by 2.x (2.1 section 6.1)
+# Attributes of these are the user's; attributes of other layouts define the values.
 _PLAIN_LAYOUTS = frozenset({"dense", "sparse_csr", "sparse_coo"})
 
 
@@ -43,19 +43,19 @@ def content_hash(
 ) -> str:
     """Return an id of the tensors in a file: 64 hexadecimal digits.
 
-    Two files have the same id where they hold objects of the same names, and each the same shape,
-    layout, element types and element bytes. It does not matter where these lie, whether they are
-    compressed, which version or format of file they are in, in which order, or in how many shards.
+    Two files have the same id if they have objects of the same names, shapes, layouts, element
+    types and element bytes. Offsets, compression, version, format, order and number of shards do
+    not matter.
 
     It is the sha256 of the deterministic CBOR (RFC 8949 section 4.2.1) of
     `["ztensor content 1", {name: tensor id, ...}]`, each tensor id the 32 bytes that
-    `tensor_hashes` gives as digits; with `attributes=True` the list has the map of the file's own
+    `tensor_hashes` returns as digits; with `attributes=True` the list has the map of the file's own
     attributes as a third item.
 
     Args:
-        source: whatever `ztensor.open` takes, or an open reader.
-        attributes: True takes the attributes of the file and of all objects in as well.
-        threads: how many hash; as many as there are cores, four at most, by default.
+        source: an open reader, or anything `ztensor.open` takes.
+        attributes: True includes the attributes of the file and of all objects.
+        threads: the number of threads; by default the number of cores, at most four.
         progress: called with the stored bytes hashed so far and of all of them.
 
     Raises:
@@ -79,23 +79,23 @@ def tensor_hashes(
 ) -> dict[str, str]:
     """Return an id of each tensor, 64 hexadecimal digits, by name and in the order of the file.
 
-    The name has no part in it: a renamed tensor keeps its id. It is the sha256 of the
-    deterministic CBOR of `[shape, layout, {role: [element type, sha256], ...}, attributes]`, where
-    shape is a list of integers, layout the object's `format`, element type the logical type's
-    word or else the storage type's (such as `"f8_e4m3fn"`, `"bf16"`), and sha256 that of the
-    decoded elements, 32 bytes: little-endian, bools of 0.1 as 0 and 1, indices of sparse layouts
-    as u64. Attributes is the map of the object's own where its layout is neither dense nor
-    sparse: there they say what the numbers mean. Else it is an empty map.
+    The name does not matter: a renamed tensor keeps its id. It is the sha256 of the deterministic
+    CBOR of `[shape, layout, {role: [element type, sha256], ...}, attributes]`, where shape is a
+    list of integers, layout the object's `format`, element type the logical type's word or else the
+    storage type's (such as `"f8_e4m3fn"`, `"bf16"`), and sha256 the 32-byte digest of the decoded
+    elements: little-endian, bools of 0.1 as 0 and 1, indices of sparse layouts as u64. Attributes
+    is the map of the object's attributes if its layout is neither dense nor sparse, where they
+    define the values; else an empty map.
 
     Args:
-        source: whatever `ztensor.open` takes, or an open reader.
-        names: objects; all of them by default.
-        attributes: True takes the attributes of dense and sparse objects in as well.
+        source: an open reader, or anything `ztensor.open` takes.
+        names: the objects; all by default.
+        attributes: True includes the attributes of dense and sparse objects.
         threads: as for `content_hash`.
         progress: as for `content_hash`.
 
     Raises:
-        ObjectNotFoundError: no object of a name.
+        ObjectNotFoundError: no object has one of the names.
         ZTensorError: what `content_hash` raises.
     """
     with opened(source) as reader:
@@ -104,23 +104,23 @@ def tensor_hashes(
 
 
 def content_digest(source: Readable, algorithm: str = "xxh3") -> str:
-    """Return the id that the 2.x format defines for what a file holds: `algorithm:hex`.
+    """Return the content digest that the 2.x format defines: `algorithm:hex`.
 
     It is the digest of the deterministic CBOR of all names, shapes, layouts, attributes of objects,
-    types and stored digests (2.1 section 6.4). Nothing but the manifest is read, so it says what
-    the file claims; `verify` says whether that is so. It does not change with places, compression
-    and shards. It does with the kind of the digests: a model stored with sha256 has another id
-    than the same with xxh3. `content_hash` has no such limits, and is ours.
+    types and stored digests (2.1 section 6.4). Only the manifest is read, so it relies on the
+    stored digests; `verify` checks them. It does not depend on offsets, compression and shards, but
+    on the algorithm of the digests: a model stored with sha256 and the same model stored with xxh3
+    differ. `content_hash` has no such limits, and is defined by this library.
 
     Only files of 2.x have one: digests of 1.x cover stored bytes, and other formats have none.
 
     Args:
-        source: whatever `ztensor.open` takes, or an open reader.
+        source: an open reader, or anything `ztensor.open` takes.
         algorithm: `"xxh3"` or `"sha256"`.
 
     Raises:
-        NotRepresentableError: a part has no digest of its decoded bytes; which, and what to do.
-        ArgumentValueError: another algorithm.
+        NotRepresentableError: a component has no digest of its decoded bytes.
+        ArgumentValueError: unknown algorithm.
         FormatError: the file is damaged.
         UnsupportedError: it is of a version that is not read.
         LimitError: a safety cap is exceeded.
@@ -142,7 +142,7 @@ def content_digest(source: Readable, algorithm: str = "xxh3") -> str:
 
 
 def combined(ids: dict[str, str], attributes: dict[str, Any] | None = None) -> str:
-    """Return the id of a file whose tensors have these ids."""
+    """Return the id of a file from the ids of its tensors."""
     content: list[object] = [_WORD, {name: bytes.fromhex(text) for name, text in ids.items()}]
     return _sha256(cbor.encode(content if attributes is None else [*content, attributes])).hex()
 

@@ -1,6 +1,6 @@
-"""A model seen as a whole, or two beside each other: what is in it, and what is odd about it.
+"""The insight into one model: statistics, roles and findings of its tensors.
 
-This puts together what statistics, comparison, roles and rules say. `document.py` writes it down.
+`document.py` converts it to JSON.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
-_FEW = 16  # elements below which equal values say nothing
+_FEW = 16  # elements below which equal values are not reported
 
 
 def name_key(name: str) -> tuple[object, ...]:
-    """Return what puts names into their natural order."""
+    """Return a sort key for the natural order of names."""
     return natural_key(shown_name(name)), name
 
 
 def outlined(reader: ObjectReader) -> ModelInsight:
-    """Return a model as `outline` has it."""
+    """Return the outline of a model, without values."""
     objects = tuple(reader.metadata(sorted(reader, key=name_key)))
     shown = tuple(shown_name(one.name) for one in objects)
     said = said_by(reader)
@@ -58,7 +58,7 @@ def outlined(reader: ObjectReader) -> ModelInsight:
 def chosen_names(
     reader: ObjectReader, names: str | Iterable[str] | None, other: ObjectReader | None = None
 ) -> list[str]:
-    """Return the names in one reader; those that neither has are an error."""
+    """Return the given names that a reader has; a name in neither reader raises."""
     if names is None:
         return list(reader)
     wanted = [names] if isinstance(names, str) else list(names)
@@ -77,16 +77,16 @@ def seen(
     progress: Progress | None,
     sample: float | None = None,
 ) -> tuple[ModelInsight, list[Finding]]:
-    """Look at one model.
+    """Examine one model.
 
     Args:
         reader: an open file.
         names: its tensors.
-        known: statistics that need not be made again.
-        number: 0 of the first model, 1 of the second.
-        threads: as `stats` takes it.
+        known: statistics that are already computed, by name.
+        number: 0 for the first model, 1 for the second.
+        threads: see `stats`.
         progress: likewise.
-        sample: as `examine` takes it.
+        sample: see `examine`.
     """
     damage: dict[str, FormatError] = {}
     left = [name for name in names if name not in known]
@@ -110,11 +110,11 @@ def seen(
 
 
 def looked_alone(one: TensorStats, damage: FormatError | None = None) -> Looked:
-    """Return what rules know of a tensor that was looked at without the others of its role.
+    """Return the input of the rules for a tensor without others of its role.
 
     Args:
         one: its statistics.
-        damage: why it could not be read, or None.
+        damage: the error of reading it, or None.
     """
     return _looked(one, shown_name(one.name), damage, None, 0)
 
@@ -136,7 +136,7 @@ def _looked(
 def _roles(
     said: Said, shown: Sequence[str], objects: Sequence[TensorMetadata]
 ) -> list[Role | None]:
-    """Return the roles, those of an optimizer's states by the names of parameters."""
+    """Return the roles; an optimizer's states get the names of parameters."""
     parameters = parameter_names(said, {one.name: one for one in objects})
     labels = [
         shown_name(parameters[one.name]) if one.name in parameters else label
@@ -170,7 +170,7 @@ def _model(
 
 
 def _tiles(count: int) -> tuple[int, int]:
-    """Return into how many tiles matrices are cut: fewer of many, as all are held in memory."""
+    """Return the grid of tiles of a matrix: fewer for many matrices, to bound memory."""
     return (32, 64) if count <= 2_000 else (16, 32) if count <= 10_000 else (8, 16)
 
 
@@ -182,7 +182,7 @@ def _title(reader: ObjectReader) -> str:
 def _beside_peers(
     roles: Sequence[Role | None], looked_at: Sequence[TensorStats]
 ) -> tuple[list[float | None], list[int]]:
-    """Return log2 of each RMS over the median of its role, and how many tensors the role has."""
+    """Return log2 of each RMS over the median of its role, and the size of the role."""
     groups: dict[tuple[str, tuple[int, ...]], list[float]] = {}
     scales = [_scale(one) for one in looked_at]
     for role, scale in zip(roles, scales, strict=True):
@@ -200,7 +200,7 @@ def _beside_peers(
 
 
 def _scale(one: TensorStats) -> float | None:
-    """Return the RMS of floats that have one."""
+    """Return the RMS of a float tensor, or None."""
     return one.rms if one.dtype is not None and is_float_name(one.dtype) else None
 
 
@@ -208,14 +208,14 @@ def _scale(one: TensorStats) -> float | None:
 
 
 def content_key(one: TensorStats) -> tuple[Any, ...] | None:
-    """Return what tensors of one content have in common; None where it would say nothing."""
+    """Return a key that tensors of equal content share; None if too few elements."""
     if one.finite < _FEW or not one.std or one.sampled is not None:
         return None
     return (one.shape, one.dtype, one.count, one.zeros, one.min, one.max, one.mean, one.std)
 
 
 def _same_content(reader: ObjectReader, looked: Sequence[Looked], number: int) -> list[Finding]:
-    """Return which tensors of one model have the same values as one before them."""
+    """Return findings on tensors that have the same values as an earlier tensor."""
     by_key: dict[tuple[Any, ...], str] = {}
     pairs = []
     for one in looked:
@@ -242,6 +242,6 @@ def _same_content(reader: ObjectReader, looked: Sequence[Looked], number: int) -
 
 
 def nbytes_of(models: Sequence[ModelInsight]) -> Callable[[Finding], int]:
-    """Return what tells the stored bytes of the tensor of a finding."""
+    """Return a function from findings to the stored size of their tensor."""
     sizes = [{one.name: one.stored_nbytes for one in model.objects} for model in models]
     return lambda finding: sizes[finding.model].get(finding.tensor, 0)

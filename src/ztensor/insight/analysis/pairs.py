@@ -1,7 +1,7 @@
-"""One object of two files: what differs in what is said of it, and then in its values.
+"""The comparison of one object in two files: metadata, then values.
 
-Nothing is read where digests already say that values are equal. Else both are read in step, in
-blocks: first compared as bytes, and from the first difference on as numbers.
+Nothing is read if digests prove that values are equal. Otherwise both are read in blocks: compared
+as bytes, and from the first difference on as numbers.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ _SMALL = 1 << 24  # elements of a sparse object that may be written out with all
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorDiff(Shown):
-    """How one object differs between two files.
+    """The differences of one object in two files.
 
     Attributes:
-        name: its name in the first file; in the second one where only that has it.
-        other_name: its name in the second file, another one where names were mapped.
-        before: what the first file says of it, or None where it is only in the second.
-        after: what the second file says of it, or None where it is only in the first.
-        differences: what differs, of `only in a`, `only in b`, `shape`, `type`, `layout`,
-            `attributes`, `values`; empty where nothing does, or only within the tolerance.
-        compared: how values were compared: `digest` (nothing was read), `bytes`, `numbers`, or
-            None where they were not.
-        values: how they differ; None unless they were compared as numbers. Of sparse objects of
-            more than 16 million elements the stored values, without the index of the first.
-        note: why values were not compared, or None.
+        name: its name in the first file, or in the second if only that has it.
+        other_name: its name in the second file, which differs if names were mapped.
+        before: its description in the first file, or None.
+        after: its description in the second file, or None.
+        differences: the kinds of difference: `only in a`, `only in b`, `shape`, `type`, `layout`,
+            `attributes`, `values`; empty if equal, or within the tolerance.
+        compared: the way values were compared: `digest` (not read), `bytes`, `numbers`, or None.
+        values: the differences of values; None unless compared as numbers. For sparse objects of
+            more than 16 million elements, of the stored values and without the index of the first.
+        note: the reason if values were not compared, or None.
     """
 
     name: str
@@ -61,7 +60,7 @@ class TensorDiff(Shown):
 
 
 class _Missing:
-    """Stands for an attribute that is not there."""
+    """The value of a missing attribute."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -76,7 +75,7 @@ def has_same_values(found: TensorDiff) -> bool:
 
 
 def changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the keys whose values differ, with both; `MISSING` where one has none."""
+    """Return the keys whose values differ, with both values or `MISSING`."""
     return {
         key: (one.get(key, MISSING), other.get(key, MISSING))
         for key in dict.fromkeys((*one, *other))
@@ -105,15 +104,15 @@ def compare_pair(
     rules: Rules,
     report: Callable[[int], None],
 ) -> TensorDiff:
-    """Return how an object of one file differs from one of another.
+    """Return the differences of an object of one file from an object of another.
 
     Args:
         first: an open reader.
-        second: likewise.
-        name: the object's name in the first; None of one that only the second has.
-        other: its name in the second, which may have none.
-        rules: what counts as a difference.
-        report: called with the bytes that were compared.
+        second: an open reader.
+        name: the object's name in the first; None if only the second has it.
+        other: its name in the second, which may lack it.
+        rules: the definition of a difference.
+        report: called with the number of compared bytes.
 
     Raises:
         FormatError: stored bytes are damaged.
@@ -159,7 +158,7 @@ def compare_pair(
     )
 
 
-# --- Equal without a look at numbers --------------------------------------------------------
+# --- Equality of digests and bytes ----------------------------------------------------------
 
 
 class _Side:
@@ -175,7 +174,7 @@ class _Side:
 
 
 def _is_alike(one: _Side, two: _Side) -> bool:
-    """Return whether equal components of the two mean equal values."""
+    """Return whether equal components imply equal values."""
     ours, theirs = one.object, two.object
     return (
         ours.format == theirs.format
@@ -190,7 +189,7 @@ def _is_alike(one: _Side, two: _Side) -> bool:
 
 
 def _has_equal_digests(one: _Side, two: _Side) -> bool:
-    """Return whether digests tell that all components are equal, byte for byte."""
+    """Return whether digests prove that all components are equal."""
     if not _is_alike(one, two):
         return False
     for role, ours in one.object.components.items():
@@ -225,7 +224,7 @@ def _has_equal_bytes(one: _Side, two: _Side, report: Callable[[int], None]) -> b
 
 
 def _as_words(block: Array) -> Array:
-    """Return a block's bytes in the widest words that fit, which compare fastest."""
+    """Return a block's bytes as the widest integers that fit, which compare fastest."""
     width = max(width for width in (1, 2, 4, 8) if block.nbytes % width == 0)
     return block.view(np.uint8).view(f"u{width}")
 
@@ -234,7 +233,7 @@ def _as_words(block: Array) -> Array:
 
 
 def _blocks_in_step(one: _Side, two: _Side) -> Iterator[tuple[Array, Array]]:
-    """Return the values of both in step, flat."""
+    """Yield pairs of flat blocks of the values of both."""
     formats = {one.object.format, two.object.format}
     for word in formats:
         if word not in LAYOUTS:
@@ -243,7 +242,7 @@ def _blocks_in_step(one: _Side, two: _Side) -> Iterator[tuple[Array, Array]]:
         if is_sparse and element_count(one.object.shape) > _SMALL:
             if len(formats) == 1 and _has_equal_places(one, two):
                 return in_step(one.blocks("values"), two.blocks("values"))
-            raise UnsupportedError("it is sparse, and too large to write out with its zeros")
+            raise UnsupportedError("the sparse object is too large to be compared as a dense one")
     return in_step(_dense_blocks(one), _dense_blocks(two))
 
 

@@ -1,4 +1,4 @@
-"""How many parameters a model has: the elements of its objects, those of tied objects once."""
+"""The number of parameters of a model; tied objects count once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> int:
-    """Return how many elements objects have, those of one type over the same bytes once.
+    """Return the number of elements of objects; objects of one type over the same bytes count once.
 
-    Of quantized objects those they stand for, of sparse ones those that are stored, of unknown
-    layouts none.
+    Quantized objects count their dequantized elements, sparse ones the stored elements, unknown
+    layouts zero.
     """
     seen: set[tuple[object, ...]] = set()
     total = 0
@@ -27,7 +27,7 @@ def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> 
             continue
         count = math.prod(found.shape)
         file = reader.objects.part(found.name)
-        if main.length and file.is_common(main.encoding):  # others may have no place
+        if main.length and file.is_common(main.encoding):  # other encodings may have no offset
             place = file, main.offset, main.length
             same = *place, main.dtype, main.type, found.format, count
             if same in seen:
@@ -43,5 +43,5 @@ def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> 
 
 
 def is_float_name(dtype: str) -> bool:
-    """Return whether a type of this long name is one of real or complex floats."""
+    """Return whether a type, by its long name, is a real or complex float."""
     return "float" in dtype or "complex" in dtype

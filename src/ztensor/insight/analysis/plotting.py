@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from ztensor.insight.analysis.streaming import Progress
 
 _COLUMNS = 3
-_WIDTH, _HEIGHT, _HEADING = 3.4, 1.6, 0.4  # inches: of a panel with the space around it
+_WIDTH, _HEIGHT, _HEADING = 3.4, 1.6, 0.4  # inches of a panel with its margins
 _ROOM = 225  # points for a line of text over a panel
-_NAME, _SMALLEST = 9.0, 6.0  # size of names: the largest that leaves all of them whole
-_LOWEST = 1 / 40  # a bar of few values: an outlier is seen, however many the others are
-_MOST_ROWS = 400  # of a PNG: matplotlib draws 65,535 pixels in one direction at most
-# Of middle brightness: an SVG has no background, so it must read on white and on black.
+_NAME, _SMALLEST = 9.0, 6.0  # font sizes of names: the largest that fits, and the least
+_LOWEST = 1 / 40  # least height of a bar, so that outliers are visible
+_MOST_ROWS = 400  # most rows of a PNG: matplotlib draws at most 65,535 pixels in a direction
+# Medium brightness: an SVG has no background and must be legible on white and black.
 _BAR, _INK, _ALARM = "#4a90d9", "#808080", "#d9534f"
-# Text of an SVG stays text, names are no formulas, the same tensors give the same bytes.
+# Text of an SVG stays text, names are not formulas, equal tensors give equal bytes.
 _SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "ztensor",
@@ -42,11 +42,11 @@ _SETTINGS: dict[Any, Any] = {
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Picture:
-    """Histograms of several objects, side by side; a notebook shows it as it is.
+    """Histograms of several objects in one picture, which a notebook shows.
 
     Attributes:
         figure: the `matplotlib.figure.Figure`, to change or to draw in another format.
-        rows: how many rows of histograms it has.
+        rows: the number of rows of histograms.
     """
 
     figure: Figure
@@ -64,7 +64,7 @@ class Picture:
         """Return the picture as the bytes of a PNG file on white.
 
         Raises:
-            ArgumentValueError: there are too many objects for a picture of pixels.
+            ArgumentValueError: too many objects for a picture of pixels.
         """
         if self.rows > _MOST_ROWS:
             raise ArgumentValueError(
@@ -84,19 +84,19 @@ class Picture:
         return out.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the picture to a file, as a whole or not at all.
+        """Write the picture to a file atomically.
 
         Args:
-            path: its ending says what it becomes, `.svg` or `.png`.
+            path: a name that ends with `.svg` or `.png`, which selects the format.
 
         Raises:
-            ArgumentValueError: it has another ending.
-            SourceError: it cannot be written.
+            ArgumentValueError: the name ends otherwise.
+            SourceError: the file cannot be written.
         """
         target = path_text(path)
         if not target.lower().endswith((".svg", ".png")):
             raise ArgumentValueError(
-                "pictures are written in two formats",
+                "unknown format of a picture",
                 expected="a name that ends with .svg or .png",
                 found=describe(target),
             )
@@ -123,10 +123,10 @@ def plot(
     Args:
         source: an open reader, or anything `ztensor.open` takes.
         names: the objects, one name or several; all by default.
-        bins: how many bars each has.
+        bins: the number of bars of each.
         scale: `log` for bins of magnitudes, by their ratios; see `Histogram`.
         log_counts: heights grow with the logarithm of counts, which shows tails.
-        title: a heading over all.
+        title: a heading of the picture.
         threads: as `ztensor.stats` takes it.
         progress: likewise.
 
@@ -156,7 +156,7 @@ def require_matplotlib() -> None:
 def picture_of(
     several: Iterable[TensorStats], *, log_counts: bool = False, title: str | None = None
 ) -> Picture:
-    """Draw the histograms of statistics that were taken before; see `plot`."""
+    """Draw the histograms of existing statistics; see `plot`."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -189,7 +189,7 @@ def picture_of(
 
 
 def _draw(panel: Any, one: TensorStats, name_size: float, *, log_counts: bool) -> None:
-    """Draw the histogram of an object, under its name, its shape and what is known of it."""
+    """Draw the histogram of an object below its name, shape and statistics."""
     alarm = ", ".join(f"{n:,} {word}" for n, word in ((one.nans, "NaN"), (one.infs, "inf")) if n)
     facts = "" if one.mean is None or one.std is None else f"{one.mean:.3g} ± {one.std:.3g}"
     kind = f"[{', '.join(map(str, one.shape[:6]))}] {one.dtype or 'unknown'}"
@@ -219,17 +219,17 @@ def _draw_bars(panel: Any, histogram: Histogram, *, log_counts: bool) -> None:
     counts = [math.log1p(n) if log_counts else float(n) for n in histogram.counts]
     most = max(counts)
     heights = [max(count / most, _LOWEST) if count else 0.0 for count in counts]
-    # Bins have one width, or one ratio: drawn by their number, no axis of huge values is needed.
+    # Bins are drawn by their number, so that huge values need no axis.
     panel.stairs(heights, range(len(heights) + 1), fill=True, color=_BAR)
     low, high = histogram.edges[0], histogram.edges[-1]
-    if low == high:  # a bar of usual width in the middle
+    if low == high:  # one bar in the middle
         panel.set_xlim(-BINS / 2, BINS / 2 + 1)
         panel.set_xticks([0.5], [f"{low:.4g}"])
         return
     panel.set_xlim(0, len(heights))
     ticks = {0.0: f"{low:.3g}", float(len(heights)): f"{high:.3g}"}
     zero = -low / (high - low) if histogram.scale == "linear" else 0.0
-    if 0.25 < zero < 0.75:  # else it would touch the numbers at the ends
+    if 0.25 < zero < 0.75:  # not too close to the numbers at the ends
         ticks[zero * len(heights)] = "0"
     panel.set_xticks(list(ticks), list(ticks.values()))
     first, last = panel.get_xticklabels()[:2]
@@ -250,7 +250,7 @@ def _width_of(text: str, size: float) -> float:
 
 
 def _fitted(text: str, room: float, size: float) -> str:
-    """Return a text with an escape for what no letter shows, its middle left out to fit."""
+    """Return an escaped text, cut in the middle to fit."""
     text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     if len(text) * size <= room or (width := _width_of(text[:1000], size)) <= room:
         return text[:1000]

@@ -1,7 +1,7 @@
-"""What a tensor's name says of its place in a model: its role, its layer, its parents.
+"""The role, layer and group of a tensor, by its name.
 
-A role is what tensors of several layers have in common: their name without the number of the
-layer, and their shape. Nothing else is known of a model here, so a name is only a hint.
+A role is shared by tensors of several layers: their name without the number of the layer, and their
+shape. Names are only hints, as nothing else of the model is known.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ANY = "*"  # stands for the layer's number in the name of a role
 _SEPARATOR = re.compile(r"::|[./]")
 _DIGITS = re.compile(r"([0-9]+)")
 _MOST_PARTS = 64
-_MOST_DIGITS = 6  # of the number of a layer; longer ones are serial numbers
-_ENOUGH = 3  # layers that make the first number of a name the layer
+_MOST_DIGITS = 6  # most digits of a layer's number; longer ones are serial numbers
+_ENOUGH = 3  # least number of layers for the first number of a name to be the layer
 
 _OPTIMIZER = re.compile(
     r"(?:^|[./_])(?:exp_avg|exp_avg_sq|max_exp_avg_sq|momentum|momentum_buffer|optimizer"
@@ -34,12 +34,12 @@ _BUFFER = re.compile(
 
 
 class Role(NamedTuple):
-    """What tensors of several layers have in common, and the layer of one of them.
+    """The role of a tensor, and its layer.
 
     Attributes:
-        name: with `*` in the place of the layer's number.
-        shape: of all of them.
-        layer: the number.
+        name: the name with `*` in place of the layer's number.
+        shape: the shape of all tensors of the role.
+        layer: the number of the layer.
     """
 
     name: str
@@ -53,9 +53,9 @@ def parts_of(name: str) -> list[str]:
 
 
 def natural_key(name: str) -> tuple[object, ...]:
-    """Return what names are sorted by: part after part, numbers by their value.
+    """Return a sort key for names: part by part, numbers by value.
 
-    Names under one parent then follow one another, and layer 10 follows layer 9.
+    Names under one parent are adjacent, and layer 10 follows layer 9.
     """
     return tuple(map(_part_key, parts_of(name)))
 
@@ -66,14 +66,14 @@ def _part_key(part: str) -> tuple[object, ...]:
 
 
 def roles_of(names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> list[Role | None]:
-    """Return the role of each tensor; None where no other tensor has it.
+    """Return the role of each tensor; None if no other tensor has it.
 
-    A number counts where it is a whole part of the name. Of several, as in
-    `layers.3.experts.7.w`, the first is the layer, unless it makes no row of layers.
+    A number counts if it is a whole part of the name. Of several, as in `layers.3.experts.7.w`, the
+    first is the layer if it enumerates layers.
 
     Args:
-        names: of all tensors.
-        shapes: of all tensors.
+        names: the names of all tensors.
+        shapes: their shapes.
     """
     candidates = [_candidates(name, shape) for name, shape in zip(names, shapes, strict=True)]
     counts = collections.Counter(role[:2] for some in candidates for role in some)
@@ -95,17 +95,17 @@ def _candidates(name: str, shape: tuple[int, ...]) -> list[Role]:
 
 
 def is_optimizer_state(name: str) -> bool:
-    """Return whether a name is one of what an optimizer keeps beside the weights."""
+    """Return whether a name is that of an optimizer state."""
     return _OPTIMIZER.search(name) is not None
 
 
 def is_buffer(name: str) -> bool:
-    """Return whether a name is one of constants that nobody trains, such as masks and bases."""
+    """Return whether a name is that of a constant, such as a mask."""
     return _BUFFER.search(name) is not None
 
 
 def groups_of(names: Sequence[str]) -> list[str]:
-    """Return the group of each tensor: its first part that not all of them share."""
+    """Return the group of each tensor: its first part that differs among them."""
     parts = [parts_of(name) for name in names]
     depth = 0
     shortest = min(map(len, parts), default=0)

@@ -1,8 +1,8 @@
-"""Singular values of a matrix that is read some rows at a time.
+"""Singular values of a matrix that is read in groups of rows.
 
-Up to a short side of 1,024 they are those of the Gram matrix, in float64: small ones, below 1e-8 of
-the first, are noise. Of larger matrices the first 32 are found by random projection with two power
-steps; each is at least so large.
+Up to a short side of 1,024 they come from the Gram matrix in float64: values below 1e-8 of the
+first are noise. For larger matrices the first 32 are found by random projection with two power
+steps; they are lower bounds.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
     Blocks = Callable[[], Iterator[tuple[slice, Array]]]
 
-_SHORT = 1024  # of the Gram matrix
-_FIRST, _MORE = 32, 16  # values that are found of larger ones, and directions beyond
-_PIECE = 1 << 20  # values that are read at once
-_MOST = 1 << 28  # values of a matrix that is gone through
-_LONGEST = 1 << 20  # of a side: some directions along it are held in memory
+_SHORT = 1024  # largest side of the Gram matrix
+_FIRST, _MORE = 32, 16  # values found for larger matrices, and extra directions
+_PIECE = 1 << 20  # values read at once
+_MOST = 1 << 28  # most values of a matrix
+_LONGEST = 1 << 20  # longest side: directions along it are held in memory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Singular:
-    """What was found.
+    """Singular values of a matrix.
 
     Attributes:
-        values: the largest first.
-        is_exact: whether they are all there are; else the first, each at least so large.
+        values: the values, the largest first.
+        is_exact: whether these are all values; else lower bounds of the first ones.
         stable_rank: the sum of all squares over the largest square.
     """
 
@@ -49,13 +49,13 @@ def singular_values(reader: ObjectReader, name: str, check: Callable[[], None]) 
 
     Args:
         reader: an open file or set.
-        name: the tensor's.
-        check: called between pieces; what it raises ends the work.
+        name: the tensor.
+        check: called between pieces; may raise to end the work.
 
     Raises:
-        ArgumentValueError: it is no matrix, or has values that are not finite.
+        ArgumentValueError: the tensor is not a dense matrix, or has values that are not finite.
         FormatError: the stored bytes are damaged.
-        LimitError: it has more than 2^28 values.
+        LimitError: the matrix has more than 2^28 values.
         SourceError: the bytes could not be read.
     """
     file = reader.objects.part(name)
@@ -63,7 +63,7 @@ def singular_values(reader: ObjectReader, name: str, check: Callable[[], None]) 
     shape = part.shape
     rows, columns = (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (0, 0)
     if min(rows, columns) < 2 or file.object(name).format != "dense":
-        raise ArgumentValueError("it is no dense matrix", found=describe(list(shape)))
+        raise ArgumentValueError("singular values need a dense matrix", found=describe(list(shape)))
     if rows * columns > _MOST or max(rows, columns) > _LONGEST:
         raise LimitError(
             "the matrix is too large for its singular values",
@@ -80,7 +80,7 @@ def singular_values(reader: ObjectReader, name: str, check: Callable[[], None]) 
             block: Any = np.asarray(part[some]).reshape(some.stop - start, -1)
             block = block.astype(np.complex128 if block.dtype.kind == "c" else np.float64)
             if not np.isfinite(block).all():
-                raise ArgumentValueError("there are values that are not finite")
+                raise ArgumentValueError("the matrix has values that are not finite")
             yield some, block
 
     if columns <= _SHORT or rows * columns <= _PIECE:

@@ -1,7 +1,7 @@
-"""A matrix cut out of a tensor: two of its axes, a place on each other one, seen as a map of tiles.
+"""A matrix of a tensor, by two of its axes and an index on every other axis, as a map of tiles.
 
-Rows are read some at a time, so memory stays the same whatever the size; the caller may stop it
-between them.
+It is read in groups of rows, so memory does not depend on the size; the caller may stop it between
+groups.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-_PIECE = 1 << 18  # values that are read at once
-_MOST_CHANNELS = 1 << 20  # on an axis: their sums are held in memory
+_PIECE = 1 << 18  # values read at once
+_MOST_CHANNELS = 1 << 20  # most on an axis: their sums are held in memory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Cut:
-    """Which matrix of a tensor.
+    """The choice of a matrix in a tensor.
 
     Attributes:
-        rows: the axis its rows are along; None where the tensor has one axis, which is one row.
-        columns: the axis its columns are along.
-        at: a place on each axis; those of rows and columns are not looked at.
-        spans: first and last but one of the rows, and of the columns.
+        rows: the axis of the rows; None for a tensor of one axis, which is one row.
+        columns: the axis of the columns.
+        at: an index on each axis, ignored for `rows` and `columns`.
+        spans: half-open ranges of the rows and of the columns.
     """
 
     rows: int | None
@@ -45,12 +45,12 @@ class Cut:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Seen:
-    """What a cut looks like.
+    """The map of a cut.
 
     Attributes:
         channels: norms of its rows and columns, and the RMS of its tiles.
-        values: the values themselves, row by row, where each is a tile.
-        shape: how many rows and columns it has.
+        values: the values, row by row, if each is a tile; else None.
+        shape: the number of rows and columns.
     """
 
     channels: Channels
@@ -65,20 +65,20 @@ def seen(
     tiles: tuple[int, int],
     check: Callable[[], None],
 ) -> Seen:
-    """Return what a matrix of a tensor looks like. Digests are not checked where parts are read.
+    """Return the map of a matrix of a tensor. Digests are not checked if only parts are read.
 
     Args:
         reader: an open file or set.
-        name: the tensor's.
-        cut: which matrix of it.
-        tiles: how many along each axis, at most.
-        check: called between pieces; what it raises ends the work.
+        name: the tensor.
+        cut: the matrix.
+        tiles: the most tiles along each axis.
+        check: called between pieces; may raise to end the work.
 
     Raises:
         ArgumentValueError: the cut does not fit the tensor.
-        UsageError: its layout has no slices.
+        UsageError: the tensor's layout has no slices.
         FormatError: the stored bytes are damaged.
-        LimitError: there are more than 2^20 rows or columns, or a safety cap is exceeded.
+        LimitError: the cut has more than 2^20 rows or columns, or a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
     file = reader.objects.part(name)
@@ -88,7 +88,7 @@ def seen(
     shape = bottom - top, right - left
     sums, kept = ChannelSums(shape, tiles), []
     is_whole = shape[0] <= tiles[0] and shape[1] <= tiles[1]
-    with np.errstate(all="ignore"):  # NaN and overflow are what is looked for
+    with np.errstate(all="ignore"):  # NaN and overflow are counted
         for block in _pieces(part, cut, shape, is_dense=is_dense):
             check()
             flat = block.reshape(-1)
@@ -96,7 +96,7 @@ def seen(
             if is_whole:
                 kept.append(np.abs(flat) if flat.dtype.kind == "c" else flat)
     channels = sums.finish()
-    if channels is None:  # as many elements came as the shape has
+    if channels is None:  # no elements
         raise ArgumentValueError("the matrix has no elements", found=describe(shape))
     values = None
     if is_whole:
@@ -110,23 +110,23 @@ def _require_fit(part: TensorSlice, cut: Cut) -> None:
     fits = rank > 0 and (cut.rows is None) == (rank == 1) and len(set(axes)) == len(axes)
     fits = fits and all(0 <= axis < rank for axis in axes) and len(cut.at) == rank
     if not fits:
-        raise ArgumentValueError("the axes are none of the tensor", found=describe(axes))
+        raise ArgumentValueError("the axes do not fit the tensor", found=describe(axes))
     for axis, (place, length) in enumerate(zip(cut.at, shape, strict=True)):
         if axis not in axes and not 0 <= place < length:
             raise ArgumentValueError(
-                "there is no such place on an axis", expected=f"below {length}", found=str(place)
+                "an index is out of range", expected=f"below {length}", found=str(place)
             )
     lengths = [1 if cut.rows is None else shape[cut.rows], shape[cut.columns]]
     for (start, stop), length in zip(cut.spans, lengths, strict=True):
         if not 0 <= start < stop <= length:
             raise ArgumentValueError(
-                "rows or columns are none of the tensor",
+                "rows or columns are out of range",
                 expected=f"some of {length}",
                 found=f"{start} to {stop}",
             )
         if stop - start > _MOST_CHANNELS:
             raise LimitError(
-                "there are too many rows or columns to look at together",
+                "too many rows or columns",
                 reason=Reason.LIMIT_COST,
                 expected=f"at most {_MOST_CHANNELS}",
                 found=str(stop - start),
@@ -136,7 +136,7 @@ def _require_fit(part: TensorSlice, cut: Cut) -> None:
 def _pieces(
     part: TensorSlice, cut: Cut, shape: tuple[int, int], *, is_dense: bool
 ) -> Iterator[Array]:
-    """Yield the values of a cut in order, some rows at a time, or a part of one."""
+    """Yield the values of a cut in order, in groups of rows or in parts of a row."""
     (top, _), (left, right) = cut.spans
     height = max(_PIECE // shape[1], 1)
     for row in range(top, top + shape[0], height):
@@ -162,14 +162,14 @@ def _read(part: TensorSlice, cut: Cut, rows: slice, columns: slice, *, is_dense:
 
 
 def _rows_of(part: TensorSlice, rows: Any) -> Array:
-    """Return some rows of what is no dense object, as an array."""
+    """Return rows of an object that is not dense, as an array."""
     whole = rows if isinstance(rows, slice) else slice(rows, rows + 1)
     unit = max(part.row_unit, 1)
     start = whole.start // unit * unit
     stop = min(-(-whole.stop // unit) * unit, part.shape[0])
     if (stop - start) * math.prod(part.shape[1:]) > 64 * _PIECE:
         raise LimitError(
-            "a few rows are too many values to be dequantized at once",
+            "the rows have too many values to be dequantized at once",
             reason=Reason.LIMIT_COST,
             expected=f"at most {64 * _PIECE}",
             found=str((stop - start) * math.prod(part.shape[1:])),

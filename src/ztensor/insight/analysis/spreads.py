@@ -1,4 +1,4 @@
-"""How values are spread: ranges and counts, and the quantiles and histograms that follow."""
+"""The distribution of values as ranges and counts, its quantiles and histograms."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 Scale = Literal["linear", "log"]
 
-_MIDDLE = 0.01, 0.99  # shares of values below what is called the middle, and below its end
-_SQUEEZED = 4  # times as wide as the middle is a histogram of all values that shows little of it
+_MIDDLE = 0.01, 0.99  # quantiles between which the middle is
+_SQUEEZED = 4  # a histogram of all values is this many times wider to need one of the middle
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
-    """How many finite values lie in each of several bins.
+    """The number of finite values in each of several bins.
 
     A value on the border of two bins counts in the upper one, and the largest in the last.
 
     Attributes:
         edges: borders of the bins, one more than bins.
         counts: values in each bin.
-        scale: `linear`, bins of one width over all finite values; `log`, bins of one ratio over
-            their magnitudes without zero.
+        scale: `linear`: bins of equal width over all finite values; `log`: bins of equal ratio over
+            nonzero magnitudes.
     """
 
     edges: tuple[float, ...]
@@ -39,19 +39,19 @@ class Histogram:
     scale: Scale = "linear"
 
     def __repr__(self) -> str:
-        """Return how many bins there are; `edges` and `counts` have them."""
+        """Return the number of bins."""
         return short_repr("insight.Histogram", [counted(len(self.counts), "bin"), self.scale])
 
 
 class Spread:
-    """How finite values are spread: ranges in rising order, and how many values lie in each.
+    """The distribution of finite values: ascending ranges, and the number of values in each.
 
-    A range of no width is one value. Inside of others values are taken to be spread evenly.
+    A range without width is one value. Inside of others a uniform distribution is assumed.
 
     Args:
-        lows: where each range begins.
-        highs: where it ends, at most where the next begins.
-        counts: values in each.
+        lows: (n,) the lower end of each range.
+        highs: (n,) the upper end, at most the next lower end.
+        counts: (n,) the number of values in each.
         error: bound on the relative error of a value.
     """
 
@@ -59,29 +59,29 @@ class Spread:
         kept = counts > 0
         self.lows, self.highs, self.counts = lows[kept], highs[kept], counts[kept]
         self.error = error if (self.lows < self.highs).any() else 0.0
-        self.ends = np.cumsum(self.counts, dtype=np.float64)  # a sparse shape has no bound
+        self.ends = np.cumsum(self.counts, dtype=np.float64)  # a sparse shape may exceed int64
 
     @property
     def size(self) -> float:
-        """Return how many values there are."""
+        """Return the number of values."""
         return float(self.ends[-1]) if self.ends.size else 0.0
 
     def with_zeros(self, count: int) -> Spread:
-        """Return the same and so many zeros more."""
+        """Return the spread with more zeros."""
         at = int(np.searchsorted(self.lows, 0.0, "left"))
         lows, highs = (np.insert(side, at, 0.0) for side in (self.lows, self.highs))
         counts = np.insert(self.counts.astype(np.float64), at, float(count))
         return Spread(lows, highs, counts, self.error)
 
     def _at(self, ranks: Array) -> Array:
-        """Return the values with so many values before them."""
+        """Return the values of given ranks."""
         at = np.minimum(np.searchsorted(self.ends, ranks, "right"), self.ends.size - 1)
         low, high, count = self.lows[at], self.highs[at], self.counts[at]
         found: Array = low + (high - low) * ((ranks - (self.ends[at] - count) + 0.5) / count)
         return found
 
     def kurtosis(self, mean: float, std: float) -> float | None:
-        """Return the fourth moment over the square of the second; None of a single value."""
+        """Return the fourth moment over the square of the second; None if all values are equal."""
         if not (std and math.isfinite(std) and self.size):
             return None
         apart = ((self.lows + self.highs) / 2 - mean) / std
@@ -89,11 +89,11 @@ class Spread:
         return float((apart * apart * self.counts).sum() / self.size)
 
     def count_beyond(self, limit: float) -> int:
-        """Return how many values are at least so large, whatever their sign."""
+        """Return the number of values of at least this magnitude."""
         return int(self.counts[(self.lows >= limit) | (self.highs <= -limit)].sum())
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Return the values with shares of the others below them, as `numpy.quantile` does."""
+        """Return quantiles as `numpy.quantile` interpolates them."""
         if not self.size or not shares:
             return []
         ranks = (self.size - 1) * np.asarray(shares, np.float64)
@@ -104,17 +104,16 @@ class Spread:
         return found
 
     def histogram(self, bins: int, scale: Scale) -> Histogram | None:
-        """Return how many values lie in each bin; None where there is no value."""
+        """Return a histogram; None if there are no values."""
         if scale == "log":
             return self._folded()._binned(bins, scale)
         return self._binned(bins, scale)
 
     def middle(self, bins: int) -> Histogram | None:
-        """Return the histogram of the values between the first and the last hundredth of them.
+        """Return the histogram between the 1 % and the 99 % quantile.
 
         Returns:
-            None where a histogram of all values shows as much: where these are not four times as
-            far apart.
+            None if all values span less than four times that range.
         """
         if not self.size:
             return None
@@ -127,7 +126,7 @@ class Spread:
         return Histogram(tuple(edges.tolist()), tuple(int(n) for n in counts.tolist()))
 
     def _folded(self) -> Spread:
-        """Return the spread of magnitudes, without those of zero and of ranges that touch it."""
+        """Return the spread of magnitudes, without ranges that touch zero."""
         is_below = self.highs <= 0
         lows = np.where(is_below, -self.highs, self.lows)
         highs = np.where(is_below, -self.lows, self.highs)
@@ -157,7 +156,7 @@ class Spread:
         )
 
     def _below(self, edges: Array) -> Array:
-        """Return how many values are less than each edge; the first edge is the least value."""
+        """Return the number of values below each edge; the first edge is the least value."""
         at = np.maximum(np.searchsorted(self.lows, edges, "left") - 1, 0)
         width = self.highs[at] - self.lows[at]
         part = np.where(width > 0, (edges - self.lows[at]) / np.where(width > 0, width, 1), 1)

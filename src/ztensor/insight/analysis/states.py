@@ -1,8 +1,8 @@
-"""What a training state says beside its tensors: plain values, and which parameter a state is of.
+"""Plain values of a training state, and the parameter names of optimizer states.
 
-PyTorch's optimizers number parameters: `optimizer.state.7.exp_avg`. Which one is the seventh stands
-in the values of the tree, in `param_groups`: by name where the optimizer was given names. Else the
-order of a model's parameters says it, if the shapes of all of them agree.
+PyTorch's optimizers number parameters: `optimizer.state.7.exp_avg`. The tree's `param_groups` maps
+numbers to names if the optimizer was given names. Otherwise the order of a model's parameters does,
+if all shapes agree.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LISTED = re.compile(
 
 
 class Said(NamedTuple):
-    """What a file says beside its tensors.
+    """The values of a file that are not tensors.
 
     Attributes:
-        attributes: of the file, without the one that is its tree.
-        plain: the values of the tree that are no tensors, by their paths.
-        tensors: the paths of its tensors, in the order of the tree.
+        attributes: attributes of the file, without the tree.
+        plain: values of the tree that are not tensors, by path.
+        tensors: paths of its tensors, in the order of the tree.
     """
 
     attributes: Mapping[str, object]
@@ -42,13 +42,13 @@ class Said(NamedTuple):
     tensors: tuple[str, ...] = ()
 
     def shown(self) -> dict[str, object]:
-        """Return what people read: all but the lists of an optimizer's parameters."""
+        """Return the values to show: all except an optimizer's lists of parameters."""
         plain = {path: value for path, value in self.plain.items() if not _LISTED.fullmatch(path)}
         return {**self.attributes, **plain}
 
 
 def said_by(reader: ObjectReader) -> Said:
-    """Return what an open file says beside its tensors; a damaged tree stays an attribute."""
+    """Return the plain values of an open file; a damaged tree stays an attribute."""
     tree = told_tree(reader)
     if tree is None:
         return Said(reader.attributes)
@@ -64,15 +64,14 @@ def said_by(reader: ObjectReader) -> Said:
 
 
 def parameter_names(said: Said, objects: Mapping[str, TensorMetadata]) -> dict[str, str]:
-    """Return what optimizer states are called with a parameter's name in the place of its number.
+    """Return names of optimizer states with the parameter's name in place of its number.
 
     Args:
-        said: what the file says.
+        said: the plain values of the file.
         objects: its tensors by name.
 
     Returns:
-        From the names of tensors to the other ones; of an optimizer whose parameters are not known
-        nothing.
+        A map from names of tensors to these names, without optimizers whose parameters are unknown.
     """
     states: dict[str, dict[int, list[tuple[str, str]]]] = {}
     for name in objects:
@@ -115,7 +114,7 @@ def _by_shape(
     numbered: Mapping[int, list[tuple[str, str]]],
     objects: Mapping[str, TensorMetadata],
 ) -> dict[int, str]:
-    """Return the parameters of the first model that has as many, each of the shape of its state."""
+    """Return the parameters of the first model that match the states in number and shape."""
     count = len(_groups(said, of)[0])
     models: dict[str, list[str]] = {}
     for path in said.tensors:

@@ -1,9 +1,8 @@
-"""What the values of objects are like: extremes, moments, quantiles, histograms, NaNs.
+"""Statistics of objects: extremes, moments, quantiles, histograms, NaNs.
 
-Every element is seen once, in blocks, so memory stays the same whatever the size. Of element types
-of at most 16 bits each bit pattern is counted, which makes everything exact. Wider ones are sorted
-up to 65,536 elements; beyond that their leading bits are counted, in bins that are as narrow,
-relative to the value, at 1e-30 as at 1e30.
+Every element is read once, in blocks, so memory does not depend on the size. For element types of
+at most 16 bits each bit pattern is counted, so all results are exact. Wider elements are sorted up
+to 65,536 of them; beyond that their leading bits are counted, in bins of constant relative width.
 """
 
 from __future__ import annotations
@@ -61,10 +60,10 @@ _MOST_TILES = 4096
 
 
 class StatsReport(Shown, dict[str, "TensorStats"]):
-    """Names to statistics: a dict that shows itself in a line."""
+    """Statistics by name: a dict with a short `repr`."""
 
     def __repr__(self) -> str:
-        """Return how many objects there are, and what is wrong with how many."""
+        """Return the number of objects, and of objects with NaN or infinity."""
         nans = [name for name, found in self.items() if found.nans]
         infs = [name for name, found in self.items() if found.infs]
         facts = [counted(len(self), "object", self)]
@@ -75,38 +74,37 @@ class StatsReport(Shown, dict[str, "TensorStats"]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TensorStats(Shown):
-    """What the values of one object are like.
+    """Statistics of the values of one object.
 
-    Where there is nothing to say it of, a field is None: no finite value has no smallest one.
+    A field without a value is None, such as the minimum of no finite values.
 
     Attributes:
         name: the object's name.
         shape: its logical dimensions.
-        dtype: the element type's long name, such as `bfloat16`, of a quantized object `float32`;
-            the storage type's where values were not looked at, None where it is unknown.
-        of: what was looked at: `values`, `magnitudes` of complex ones, `dequantized values`.
-        count: how many there are, zeros that a sparse object does not store among them.
-        zeros: how many are zero, of either sign.
-        nans: how many are NaN, of complex values those with a NaN in either part.
-        infs: how many are infinite.
+        dtype: the element type's long name, such as `bfloat16`; `float32` for a quantized object;
+            the storage type if values were not read, None if it is unknown.
+        of: the kind of numbers: `values`, `magnitudes` of complex values, `dequantized values`.
+        count: the number of elements, with the zeros that a sparse object does not store.
+        zeros: the number of zeros of either sign.
+        nans: the number of NaNs; complex values count if either part is NaN.
+        infs: the number of infinite values.
         min: smallest finite value; an exact int for integers.
         max: largest finite value, likewise.
         mean: arithmetic mean of the finite values, in float64.
         std: their standard deviation (of the population, as `numpy.std`), in float64.
         quantiles: share to value, of the finite values, as `numpy.quantile` interpolates.
-        quantile_error: bound on the relative error of a quantile; 0.0 where they are exact.
-        histogram: of the finite values; exact where the quantiles are, else each border is off by
-            at most `quantile_error` of its value.
-        middle: likewise of the values between the first and the last hundredth of them; None where
-            it shows no more than `histogram`, and of a scale that is not linear.
-        note: why there is nothing, or None.
-        negative_infs: how many are minus infinity, as in masks.
-        at_limit: of types of 8 bits and less, how many have the largest magnitude there is.
-        kurtosis: fourth moment about the mean over the square of the variance, of the finite
-            values; 3 of a normal distribution. None where they are all one value.
-        channels: norms of rows and columns; None unless asked for, and of what has none.
-        sampled: the share of the rows that was looked at, to which all else then refers; None
-            where all were.
+        quantile_error: bound on the relative error of a quantile; 0.0 if they are exact.
+        histogram: of the finite values; exact if the quantiles are, else each border is off by at
+            most `quantile_error` of its value.
+        middle: the histogram between the 1 % and the 99 % quantile; None if `histogram` shows as
+            much, or the scale is not linear.
+        note: the reason for missing statistics, or None.
+        negative_infs: the number of minus infinities, as in masks.
+        at_limit: for types of at most 8 bits, the number of values of the largest magnitude.
+        kurtosis: fourth central moment of the finite values over the square of the variance; 3 for
+            a normal distribution. None if all values are equal.
+        channels: norms of rows and columns, if requested; else None.
+        sampled: the share of the rows that the statistics refer to; None for all rows.
     """
 
     name: str
@@ -134,19 +132,19 @@ class TensorStats(Shown):
 
     @property
     def rms(self) -> float | None:
-        """Return the root of the mean square of the finite values."""
+        """Return the root mean square of the finite values."""
         return None if self.mean is None or self.std is None else math.hypot(self.mean, self.std)
 
     @property
     def crest(self) -> float | None:
-        """Return the largest magnitude of finite values over their RMS; None where that is 0."""
+        """Return the largest finite magnitude over the RMS; None if the RMS is 0."""
         if not self.rms or self.min is None or self.max is None:
             return None
         return float(max(abs(self.min), abs(self.max)) / self.rms)
 
     @property
     def finite(self) -> int:
-        """Return how many values are neither NaN nor infinite."""
+        """Return the number of finite values."""
         return self.count - self.nans - self.infs
 
     @classmethod
@@ -177,28 +175,28 @@ def stats(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> StatsReport:
-    """Return what the values of objects are like: extremes, mean, quantiles, NaNs, histogram.
+    """Return statistics of objects: extremes, mean, quantiles, NaNs, histogram.
 
-    Read once and in blocks: memory does not grow with the objects. Smallest, largest, mean,
-    deviation, zeros and NaNs are exact but for float64 rounding. Quantiles and histograms are
+    Data is read once and in blocks: memory does not grow with the objects. Smallest, largest, mean,
+    deviation, zeros and NaNs are exact up to float64 rounding. Quantiles and histograms are
     exact for types of up to 16 bits and for up to 65,536 elements; otherwise within 0.2 % of the
     value, 0.4 % for float64 and complex128, as `TensorStats.quantile_error` says.
 
-    A sparse object's zeros that are not stored count; values at one position count one by one. A
-    quantized object is dequantized some rows at a time. An object whose type or layout is unknown
-    has only a `note`.
+    The zeros that a sparse object does not store count; several values at one position count each.
+    A quantized object is dequantized in groups of rows. An object of an unknown type or layout has
+    only a `note`.
 
     Args:
         source: an open reader, or anything `ztensor.open` takes.
         names: the objects, one name or several; all by default.
-        quantiles: which, between 0 and 1.
-        bins: how many the histogram has; 0 for none.
+        quantiles: the shares, between 0 and 1.
+        bins: the number of bins of the histogram; 0 for no histogram.
         scale: `linear` or `log`; see `Histogram`.
-        channels: look at rows and columns, too, of floats with two or more dimensions and up to
-            2^20 channels on an axis that are not sparse; into how many tiles along each axis a
-            matrix is cut. None for none.
-        on_damage: called with the name of an object whose bytes are damaged, and the error, which
-            is then its `note`; by default it is raised.
+        channels: also compute norms of rows and columns, of floats with two or more dimensions and
+            up to 2^20 channels on an axis that are not sparse; the number of tiles along each axis.
+            None for no norms.
+        on_damage: called with the name and the error of a damaged object, which then has a `note`;
+            by default the error is raised.
         threads: how many to use, each for an object; as many as there are cores, four at most,
             by default.
         progress: called with the decoded bytes seen so far and those to see.
@@ -208,7 +206,7 @@ def stats(
 
     Raises:
         ObjectNotFoundError: a name is not in the file.
-        ArgumentValueError: a quantile is not between 0 and 1, or another argument cannot work.
+        ArgumentValueError: a quantile is not between 0 and 1, or another argument is invalid.
         FormatError: stored bytes are damaged.
         LimitError: a safety cap is exceeded.
         SourceError: the bytes could not be read.
@@ -219,12 +217,12 @@ def stats(
         )
     if scale not in get_args(Scale):
         raise ArgumentValueError(
-            "no such scale", expected=" or ".join(get_args(Scale)), found=describe(scale)
+            "unknown scale", expected=" or ".join(get_args(Scale)), found=describe(scale)
         )
     if isinstance(bins, bool) or not isinstance(bins, int) or not 0 <= bins <= 1 << 16:
-        raise ArgumentValueError("bins is no number from 0 to 65536", found=describe(bins))
+        raise ArgumentValueError("bins must be from 0 to 65536", found=describe(bins))
     if channels is not None and not all(0 < count <= _MOST_TILES for count in channels):
-        raise ArgumentValueError("channels are no two numbers of tiles", found=describe(channels))
+        raise ArgumentValueError("channels must be two numbers of tiles", found=describe(channels))
     asked = Asked(tuple(quantiles), bins, scale, channels)
     with opened(source) as reader:
         chosen = [names] if isinstance(names, str) else list(reader if names is None else names)
@@ -233,7 +231,7 @@ def stats(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """What is wanted of each object, as `stats` takes it."""
+    """The options of `stats` for each object."""
 
     quantiles: tuple[float, ...] = QUANTILES
     bins: int = BINS
@@ -250,13 +248,13 @@ def survey(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[dict[str, TensorMetadata], StatsReport]:
-    """Return the metadata of objects, and what `stats` does.
+    """Return the metadata and the statistics of objects.
 
     Args:
         reader: an open file or set.
         names: the objects.
-        asked: what is wanted.
-        on_damage: as `stats` takes it.
+        asked: the options.
+        on_damage: see `stats`.
         threads: likewise.
         progress: likewise.
 
@@ -295,7 +293,7 @@ def survey(
             return _stats_of(there, objects[name], asked, report, charge)
 
         found = overlaps.once(there, main, key, work)
-        report(sizes[name])  # where another's was taken
+        report(sizes[name])  # if the result of another object was reused
         return dataclasses.replace(found, name=name)
 
     done = share_out(of, sizes, threads, order)
@@ -303,9 +301,9 @@ def survey(
 
 
 def _main_component(file: FileObjects, name: str) -> tuple[Component | None, Hashable]:
-    """Return the component that values are of, and beside it what they depend on, if it is little.
+    """Return the main component of an object, and a key of everything else its values depend on.
 
-    Of a quantized object they depend on all components and attributes: those of no other are its.
+    The key of a quantized object is its name, as no other object has the same components.
     """
     tensor_object = file.object(name)
     layout = LAYOUTS.get(tensor_object.format)
@@ -346,7 +344,7 @@ def _stats_of(
         sums = None
         if asked.tiles and not layout.index_roles and has_channels(shape, dtype):
             sums = ChannelSums(shape, asked.tiles)
-        # NaN and overflow are what is looked for, not surprises; each thread has its own state.
+        # NaN and overflow are counted; each thread has its own state.
         with np.errstate(all="ignore"):
             for block in blocks:
                 if charge is not None:
@@ -365,7 +363,7 @@ def _stats_of(
                 counter.moments.reach(zero, zero)
             moments = counter.moments.as_fields()
             is_linear = asked.scale == "linear"
-            quantiles = spread.quantiles(asked.quantiles)  # none of no value
+            quantiles = spread.quantiles(asked.quantiles)  # empty if there are no values
             return dataclasses.replace(
                 result,
                 dtype=dtype.name,

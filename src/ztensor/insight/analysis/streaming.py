@@ -1,6 +1,6 @@
-"""One pass over many objects: elements block after block, objects shared out to threads.
+"""One pass over many objects: elements in blocks, objects distributed to threads.
 
-Memory stays the same whatever an object's size, but for foreign encodings that decode as a whole.
+Memory does not depend on an object's size, except for encodings of other formats without blocks.
 """
 
 from __future__ import annotations
@@ -36,48 +36,48 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-_ROWS_ELEMENTS = 1 << 20  # read as rows at a time
-LARGE = 1 << 20  # elements from which on a sample is one
+_ROWS_ELEMENTS = 1 << 20  # elements of rows read at a time
+LARGE = 1 << 20  # least elements of a sampled object
 _STRATA = 32  # parts of an object that each have rows in a sample
 
 
 def component_blocks(file: FileObjects, name: str, role: str) -> Iterator[Array]:
     """Yield a component's elements in order, as flat arrays of its own element type.
 
-    Shape: (n,), n as it comes. Dtype: the logical type, else the storage type; native byte order.
+    Shape: (n,), any n. Dtype: the logical type, else the storage type; native byte order.
     Memory: often a view of the file or of a buffer, valid until the next block.
 
     Args:
         file: an open file.
         name: the object's name.
-        role: the component's.
+        role: the component.
 
     Raises:
-        ObjectNotFoundError: no object of that name, or no such component.
+        ObjectNotFoundError: no object has that name, or it lacks the component.
         FormatError: the stored bytes are damaged, or do not match their digest.
         UnsupportedError: a type or encoding is unknown here.
         LimitError: a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
-    file.location(name, role)  # there is such a component
+    file.location(name, role)  # raises if the component is missing
     tensor_object = file.object(name)
     component = tensor_object.components[role]
     with file.located(name, role):
         if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
             raise UnsupportedError(
-                "the layout is unknown, so the meaning of the bytes is, too",
+                "the meaning of the bytes is unknown, as the layout is",
                 reason=Reason.UNKNOWN_LAYOUT,
                 found=describe(tensor_object.format),
             )
-        result_dtype(component)  # or what is wrong with its type
-        # What decoded_chunks gives is little-endian, and its bools are those of 1.x.
+        result_dtype(component)  # or raises for its type
+        # decoded_chunks yields little-endian data, and bools as in 1.x.
         component = component._replace(byte_order="little", nonzero_is_true=False)
         logical = component.logical
         width = STORAGE_TYPES[component.dtype].width
         width *= 1 if logical is None else logical.storage_per_element
         left = None
         if tensor_object.format == "dense" and role == "data":
-            left = element_count(tensor_object.shape)  # what comes after them is padding
+            left = element_count(tensor_object.shape)  # the rest is padding
         rest = b""
         for chunk in file.decoded_chunks(name, role):
             data = memoryview(rest + bytes(chunk)) if rest else chunk
@@ -99,7 +99,7 @@ def component_blocks(file: FileObjects, name: str, role: str) -> Iterator[Array]
 
 
 def is_quantized(format: str) -> bool:
-    """Return whether objects of a layout stand for values that have to be computed."""
+    """Return whether a layout's values are dequantized."""
     layout = LAYOUTS.get(format)
     return layout is not None and format != "dense" and not layout.index_roles
 
@@ -107,15 +107,15 @@ def is_quantized(format: str) -> bool:
 def sampled_blocks(
     file: FileObjects, name: str, share: float
 ) -> tuple[int, Iterator[Array]] | None:
-    """Return how many rows of a large dense object a sample has, and their values, in order.
+    """Return the number of sampled rows of a large dense object, and their values in order.
 
-    The rows are some whole ones of each of 32 parts, the same each time for the same name. Digests
-    are not checked. None of an object that is not large, or has few rows: all of it is looked at.
+    The rows come from 32 parts of the object, the same for the same name. Digests are not checked.
+    Returns None for an object that is not large, or has few rows: all of it is to be read.
 
     Args:
         file: an open file.
         name: the object's name.
-        share: of the rows, about.
+        share: the approximate share of the rows.
 
     Raises:
         FormatError: the stored bytes are damaged.
@@ -145,9 +145,9 @@ def sampled_blocks(
 
 
 def in_step(one: Iterator[Array], other: Iterator[Array]) -> Iterator[tuple[Array, Array]]:
-    """Yield the blocks of two streams side by side, cut to the same lengths.
+    """Yield pairs of blocks of two streams, cut to equal lengths.
 
-    Where one stream is longer, what is left of it comes last, beside an empty block.
+    The rest of a longer stream comes last, paired with an empty block.
     """
     first, second = next(one, None), next(other, None)
     while first is not None and second is not None:
@@ -179,16 +179,16 @@ def share_out(
     threads: int | None,
     order: list[str] | None = None,
 ) -> dict[str, _T]:
-    """Return what `work` gives for each name, in order; the largest are begun first.
+    """Return the result of `work` for each name, in order; the largest are started first.
 
     Args:
         work: called with a name, by several threads.
-        sizes: names, and how much work each is.
-        threads: how many to use; as many as there are cores, four at most, by default.
-        order: the names as they are begun, one after the other by one thread.
+        sizes: the amount of work by name.
+        threads: the number of threads; by default the number of cores, at most four.
+        order: names in the order for a single thread.
 
     Raises:
-        ArgumentValueError: `threads` is no positive integer.
+        ArgumentValueError: `threads` is not a positive integer.
     """
     count = 1 if order else min(thread_count(threads, lengths=sizes.values()), len(sizes))
     done: dict[str, _T] = {}
@@ -202,7 +202,7 @@ def share_out(
 
 
 class Meter:
-    """Adds up what several threads have done, and reports it.
+    """Adds up the progress of several threads, and reports it.
 
     Args:
         total: bytes in all.
@@ -216,7 +216,7 @@ class Meter:
         self._lock = Lock()
 
     def part(self, most: int) -> Callable[[int], None]:
-        """Return what takes the bytes of one object as they are done, `most` of them at most."""
+        """Return a function that counts the bytes of one object, up to `most`."""
         left = most
 
         def add(nbytes: int) -> None:
@@ -228,7 +228,7 @@ class Meter:
         return add
 
     def add(self, nbytes: int) -> None:
-        """Add so many bytes that are done."""
+        """Count bytes that are done."""
         if self._progress is not None and nbytes:
             with self._lock:
                 self._done += nbytes
@@ -236,7 +236,7 @@ class Meter:
 
 
 def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:
-    """Return names in the order of their bytes, where a network brings these; else None."""
+    """Return names in the order of their offsets if the file is remote; else None."""
     parts = {name: objects.part(name) for name in names}
     if not any(file.source.prefers_long_reads for file in parts.values()):
         return None

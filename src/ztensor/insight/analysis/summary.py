@@ -1,4 +1,4 @@
-"""What the values of one object are like, in short: the first of them, extremes, and sums."""
+"""A short summary of an object's values: the first ones, extremes and sums."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 def summarize(
     reader: ObjectReader, name: str, first: int, progress: Progress | None = None
 ) -> dict[str, Any] | None:
-    """Return what the values of an object are like; None where they cannot be computed.
+    """Return a summary of an object's values; None if they cannot be computed.
 
-    Elements are decoded and looked at in blocks. Of a sparse object the stored values count, of a
-    quantized one the values it stands for.
+    Elements are decoded in blocks. A sparse object is summarized by its stored values, a quantized
+    one by its dequantized values.
 
     Args:
         reader: an open file.
         name: the object.
-        first: how many of the first elements are told.
+        first: the number of first elements to return.
         progress: called with the bytes of elements seen so far and of all.
 
     Raises:
-        ObjectNotFoundError: no object of that name.
+        ObjectNotFoundError: no object has that name.
         FormatError: the stored bytes cannot be decoded.
         UnsupportedError: an encoding is unknown here.
         LimitError: a safety cap is exceeded.
@@ -49,7 +49,7 @@ def summarize(
         blocks, nbytes = dequantized(file, name), element_count(found.shape) * 4
         try:
             facts = _summary(blocks, first, nbytes, progress)
-        except UnsupportedError:  # some blocks of GGUF are only kept
+        except UnsupportedError:  # some blocks of GGUF cannot be dequantized
             return None
         return {"of": "dequantized values", **facts}
     component = found.components[layout.main_role]
@@ -63,21 +63,21 @@ def summarize(
 def _summary(
     blocks: Iterable[Array], first: int, nbytes: int, progress: Progress | None
 ) -> dict[str, Any]:
-    """Return the first elements and sums of all; None where one has no meaning for the type."""
+    """Return the first elements and sums of all; None for numbers that the type lacks."""
     sums, kind, seen = Sums(), "", 0
     head: list[Any] = []
     for block in blocks:
-        is_plain = block.dtype.kind in "biuc"  # bfloat16 and such are nothing Python knows
+        is_plain = block.dtype.kind in "biuc"  # Python has no bfloat16
         kind = block.dtype.kind if is_plain else "f"
         some = block[: first - len(head)]
         head += (some if is_plain else some.astype(np.float64)).tolist()
-        with np.errstate(all="ignore"):  # overflow and NaN are what is looked for
+        with np.errstate(all="ignore"):  # overflow and NaN are counted
             sums.take(block)
         seen += block.nbytes
         if progress is not None:
             progress(min(seen, nbytes), nbytes)
     ordered = {} if kind in "bc" else sums.moments.as_fields()
-    if ordered and math.isfinite(sums.total):  # exactly 0 where elements cancel out
+    if ordered and math.isfinite(sums.total):  # exactly 0 if elements cancel out
         ordered["mean"] = sums.total / sums.moments.count
     is_float, is_bool = kind in ("f", "c"), kind == "b"
     return {

@@ -1,4 +1,4 @@
-"""Counts, extremes and moments of elements that pass by in blocks, whatever their type."""
+"""Counts, extremes and moments of elements of any type, accumulated in blocks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PIECE = 1 << 17  # elements: calls take long enough for threads, and copies stay
 
 
 class Moments:
-    """Count, extremes, mean and sum of squared deviations of parts, put together (Chan et al.)."""
+    """Count, extremes, mean and sum of squared deviations, merged from parts (Chan et al.)."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -27,13 +27,13 @@ class Moments:
         self.most: Any = None
 
     def reach(self, least: Any, most: Any) -> None:
-        """Take extremes of a part; None of one without finite elements."""
+        """Merge the extremes of a part; None if it has no finite elements."""
         if least is not None:
             self.least = least if self.least is None else min(self.least, least)
             self.most = most if self.most is None else max(self.most, most)
 
     def merge(self, count: int, mean: float, squares: float) -> None:
-        """Take the count, mean and sum of squared deviations of a part."""
+        """Merge the count, mean and sum of squared deviations of a part."""
         if not count:
             return
         share = count / (self.count + count)
@@ -41,11 +41,11 @@ class Moments:
             apart = mean - self.mean
             squares += apart * apart * share * self.count
         self.squares += squares
-        self.mean = self.mean * (1 - share) + mean * share  # no sum that could overflow
+        self.mean = self.mean * (1 - share) + mean * share  # a sum could overflow
         self.count += count
 
     def as_fields(self) -> dict[str, Any]:
-        """Return what `TensorStats` has of it; nothing of no elements."""
+        """Return the fields of `TensorStats`; empty if there are no elements."""
         if not self.count:
             return {}
         std = math.sqrt(self.squares / self.count) if self.squares >= 0 else math.nan
@@ -53,23 +53,23 @@ class Moments:
 
 
 class Sums:
-    """Takes blocks of elements, of which no more than a piece is held as float64.
+    """Accumulates blocks of elements; only a small piece is widened to float64 at a time.
 
     Attributes:
-        count: how many there were.
-        zeros: how many were zero, or False.
-        nans: how many were NaN, of complex ones those of NaN magnitude.
-        infs: how many were infinite.
-        negative_infs: how many of those were below zero.
-        moments: of the finite ones; of complex ones those of magnitudes.
-        total: their sum, which may be infinite where the mean is not.
+        count: the number of elements.
+        zeros: the number of zeros, or False.
+        nans: the number of NaNs; complex elements count if their magnitude is NaN.
+        infs: the number of infinite elements.
+        negative_infs: the number of negative infinities.
+        moments: of the finite elements; of the magnitudes of complex ones.
+        total: the sum of the finite elements; may overflow to infinity where the mean does not.
     """
 
     def __init__(self) -> None:
         self.count = self.zeros = self.nans = self.infs = self.negative_infs = 0
         self.moments = Moments()
         self.total = 0.0
-        self._wide = np.empty(0)  # of a piece; a new one each time is twice as slow
+        self._wide = np.empty(0)  # buffer of a piece: a new one each time is twice as slow
 
     def take(self, block: Array) -> None:
         """Take the next elements."""
@@ -77,14 +77,14 @@ class Sums:
             pass
 
     def pieces(self, block: Array) -> Iterator[Array]:
-        """Take the next elements, and yield them so many at a time that they stay in cache.
+        """Accumulate the next elements, and yield them in pieces that fit the cache.
 
         Args:
-            block: flat, of any element type.
+            block: (n,), any element type.
 
         Yields:
-            Arrays of a type that NumPy compares and sums, valid until the next one: of complex
-            elements their magnitudes.
+            Arrays of a type that NumPy computes with, valid until the next one; magnitudes of
+            complex elements.
         """
         for start in range(0, block.size, PIECE):
             piece = block[start : start + PIECE]
@@ -117,7 +117,7 @@ class Sums:
         total = float(values.sum())
         self.total += total
         mean = total / values.size
-        if not math.isfinite(mean):  # the sum of the largest numbers is beyond them
+        if not math.isfinite(mean):  # the sum overflowed
             mean = float((values / values.size).sum())
         values -= mean
         values *= values

@@ -1,4 +1,4 @@
-"""How the values of two arrays differ, number by number, in blocks that come in step."""
+"""Element-wise differences of two arrays, accumulated in pairs of blocks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ _CACHED = 1 << 17  # elements: calls take long enough for threads, and copies st
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ValueDiff:
-    """How the values of two objects of one shape differ.
+    """Differences of the values of two objects of one shape.
 
-    Numbers are compared in float64, integers exactly; NaN is equal to NaN unless asked otherwise.
+    Numbers are compared in float64, integers exactly; NaN equals NaN unless `nan_differs`.
 
     Attributes:
-        count: how many pairs of values there are.
+        count: the number of pairs of values.
         changed: pairs that are not equal.
         beyond: pairs that differ by more than the tolerance.
-        max_abs: largest `|a - b|` of pairs of numbers, infinite ones among them.
+        max_abs: largest `|a - b|` of pairs of numbers, including infinite ones.
         max_rel: largest `|a - b| / max(|a|, |b|)` of pairs of finite numbers, from 0 to 2.
-        cosine: cosine of the angle between the two as vectors, of pairs of finite numbers; None
-            where either is all zeros.
+        cosine: cosine of the angle between the two vectors of finite pairs; None if either is zero.
         first: index of the first pair that is not equal, or None.
-        relative: `||b - a|| / ||a||` of pairs of finite numbers; None where `a` is all zeros.
+        relative: `||b - a|| / ||a||` of pairs of finite numbers; None if `a` is zero.
     """
 
     count: int
@@ -47,13 +46,13 @@ class ValueDiff:
 
     @property
     def snr_db(self) -> float | None:
-        """Return the ratio of `a` to `b - a` in decibels: how well `b` stands for `a`."""
+        """Return the ratio of `a` to `b - a` in decibels: the quality of `b` as a copy of `a`."""
         return -20 * math.log10(self.relative) if self.relative else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rules:
-    """What counts as a difference.
+    """The definition of a difference.
 
     Attributes:
         atol: absolute tolerance.
@@ -71,7 +70,7 @@ class Rules:
 
 
 class _Tally:
-    """Takes blocks of two flat arrays in step and sums up how they differ."""
+    """Accumulates the differences of two flat arrays."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -113,7 +112,7 @@ class _Tally:
         within = (apart <= self._rules.atol + self._rules.rtol * size) & np.isfinite(apart)
         self._changed += apart.size
         self._beyond += apart.size - int(np.count_nonzero(within))
-        # fmax passes NaN over: of pairs with a NaN, and of infinite ones divided by infinity.
+        # fmax ignores NaN: of pairs with a NaN, and of infinity divided by infinity.
         self._max_abs = float(np.fmax.reduce(apart, initial=self._max_abs))
         self._max_rel = float(np.fmax.reduce(apart / size, initial=self._max_rel))
 
@@ -141,16 +140,16 @@ def compare_numbers(
     rules: Rules,
     report: Callable[[int], None],
 ) -> ValueDiff:
-    """Return how two arrays of one shape differ.
+    """Return the differences of two arrays of one shape.
 
     Args:
-        blocks: their elements, flat and in step.
-        shape: of both.
-        rules: what counts.
-        report: called with bytes of the first as they are done.
+        blocks: pairs of flat blocks of equal length.
+        shape: the shape of both.
+        rules: the definition of a difference.
+        report: called with the bytes of the first array that were compared.
     """
     tally = _Tally(rules)
-    with np.errstate(all="ignore"):  # NaN and overflow are values like others
+    with np.errstate(all="ignore"):  # NaN and overflow are expected
         for ours, theirs in blocks:
             for start in range(0, ours.size, _CACHED):
                 piece = slice(start, start + _CACHED)
@@ -169,7 +168,7 @@ def _widened(block: Array) -> Array:
 
 
 def _index(flat: int, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the index of an element by its number; the shape may be beyond what NumPy holds."""
+    """Return the index of an element by its flat number; the shape may exceed NumPy's limits."""
     index = []
     for length in reversed(shape):
         flat, within = divmod(flat, length)

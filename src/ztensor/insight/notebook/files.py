@@ -1,4 +1,4 @@
-"""Sheets of what is in a file: readers, handles, slices, descriptions."""
+"""Sheets of readers, handles, slices and descriptions of objects."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 _ATTRIBUTES = 20
-_TALLIED = 1000  # objects whose types are counted: more would take too long
+_TALLIED = 1000  # most objects whose types are counted
 _CLOSED = "closed; open the file again"
 _COLUMNS = ("name", "shape", "type", "format", "encoding", "size")
 
 
 def of_reader(reader: ObjectReader) -> Sheet:
-    """Return the sheet of an open file; nothing is asked of a closed one."""
+    """Return the sheet of a reader, open or closed."""
     return _of_objects(f"ztensor.{type(reader).__name__}", reader, "reader")
 
 
 def of_set(reader: ShardedReader) -> Sheet:
-    """Return the sheet of a set of files; those not opened yet stay so if they are remote."""
+    """Return the sheet of a set of files; it opens no remote file."""
     return _of_objects("ztensor.io.ShardedReader", reader, "reader")
 
 
 def of_handle(handle: safe_open[Any]) -> Sheet:
-    """Return the sheet of a handle: that of its reader, and for which framework it is."""
+    """Return the sheet of a handle: its reader and its framework."""
     sheet = _of_objects("ztensor.safe_open", handle.reader, "handle")
     return sheet._replace(
         facts=[*sheet.facts, ("framework", handle.framework)], ways="handle.get_tensor(name)"
@@ -43,7 +43,7 @@ def of_handle(handle: safe_open[Any]) -> Sheet:
 
 
 def of_divided(checkpoint: DividedCheckpoint) -> Sheet:
-    """Return the sheet of a checkpoint of several processes: what its root says."""
+    """Return the sheet of a distributed checkpoint, from its root."""
     root, is_closed = checkpoint.root, checkpoint.objects.is_closed
     count = len(root.names)
     facts = [
@@ -163,7 +163,7 @@ def of_metadata(one: TensorMetadata) -> Sheet:
 
 
 def of_slice(lazy: TensorSlice) -> Sheet:
-    """Return the sheet of a lazy object, of which nothing is read."""
+    """Return the sheet of a lazy object."""
     facts = [
         ("shape", shape_text(lazy.shape)),
         ("type", Said(lazy.dtype.name)),

@@ -1,4 +1,4 @@
-"""Which function makes the sheet of which class."""
+"""A table from classes to the functions that make their sheets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztensor.insight.notebook.sheet import Said, Sheet, html_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# By names, so that nothing has to be loaded that was not. A class below one of these is like it.
+# By names, so that no module is loaded. Subclasses are included.
 MAKERS: dict[str, Callable[[Any], Sheet]] = {
     "ztensor.io.reading.reader.ObjectReader": files.of_reader,
     "ztensor.io.opening.ShardedReader": files.of_set,
@@ -36,10 +36,10 @@ MAKERS: dict[str, Callable[[Any], Sheet]] = {
 
 
 def shown(thing: object) -> str:
-    """Return the HTML of a thing whose class is in the table; it never raises."""
+    """Return the HTML of an object of a class in the table; never raises."""
     kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(thing).__mro__]
     try:
         return html_of(next(MAKERS[kind] for kind in kinds if kind in MAKERS)(thing))
-    except Exception as error:  # noqa: BLE001  # a notebook would show a traceback for an output
+    except Exception as error:  # noqa: BLE001  # a notebook would show a traceback
         name = type(thing).__name__
         return html_of(Sheet(f"ztensor.{name}", facts=[("cannot be shown", Said(str(error)))]))

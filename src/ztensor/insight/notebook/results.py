@@ -1,4 +1,4 @@
-"""Sheets of what functions return: checks, statistics, differences, findings, conversions."""
+"""Sheets of results: checks, statistics, differences, findings, conversions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STATS = ("name", "type", "shape", "min", "max", "mean", "std", "zeros", "NaN", 
 
 
 def of_verify(report: VerifyReport) -> Sheet:
-    """Return the sheet of a check: what is wrong first."""
+    """Return the sheet of a check, problems first."""
     facts = [
         ("outcome", report.outcome),
         ("objects", f"{report.objects:,}"),
@@ -42,7 +42,7 @@ def of_verify(report: VerifyReport) -> Sheet:
             )
             for one in problems
         )
-        columns = ("object", "component", "reason", "what is wrong")
+        columns = ("object", "component", "reason", "problem")
         if problems:
             tables.append(Table(counted(len(problems), title), columns, rows, len(problems)))
     if report.unchecked:
@@ -93,7 +93,7 @@ def of_tensor_stats(one: TensorStats) -> Sheet:
 
 
 def bars(histogram: Histogram) -> str:
-    """Return a histogram as a line of blocks, one for each bin or two."""
+    """Return a histogram as a line of block characters, one for one or two bins."""
     counts = list(histogram.counts)
     if len(counts) > 40:
         counts = [sum(counts[at : at + 2]) for at in range(0, len(counts), 2)]
@@ -103,7 +103,7 @@ def bars(histogram: Histogram) -> str:
 
 
 def of_diff(report: DiffReport) -> Sheet:
-    """Return the sheet of a comparison: what differs."""
+    """Return the sheet of a comparison."""
     differing = report.differing
     facts = [
         ("objects", f"{len(report.tensors):,}"),
@@ -138,7 +138,7 @@ def _difference(one: TensorDiff) -> Sequence[str]:
 
 
 def of_tensor_diff(one: TensorDiff) -> Sheet:
-    """Return the sheet of how one object differs."""
+    """Return the sheet of the differences of one object."""
     facts: list[tuple[str, str]] = [("differs in", ", ".join(one.differences) or "nothing")]
     if one.other_name != one.name:
         facts.append(("name in b", Said(one.other_name)))
@@ -184,7 +184,7 @@ def _findings(insight: Insight) -> Iterator[Sequence[str]]:
 
 
 def of_conversion(report: converting.ConversionReport) -> Sheet:
-    """Return the sheet of a conversion: what was written, and what was lost."""
+    """Return the sheet of a conversion: the new file, and losses."""
     facts: list[tuple[str, str]] = [
         ("format", f"{report.format} {report.version}".rstrip()),
         ("objects", f"{report.objects:,}"),
@@ -194,5 +194,5 @@ def of_conversion(report: converting.ConversionReport) -> Sheet:
     ]
     facts += [("changed", counted(len(report.changed), "object"))] if report.changed else []
     rows = ((Said(str(one)),) for one in report.lost)
-    tables = [Table("what was lost", ("what",), rows, len(report.lost))] if report.lost else []
+    tables = [Table("losses", ("loss",), rows, len(report.lost))] if report.lost else []
     return Sheet("ztensor.converting.ConversionReport", report.path, facts, tables)

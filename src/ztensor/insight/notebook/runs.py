@@ -1,4 +1,4 @@
-"""Sheets of a training run: its steps, and a step that was read back."""
+"""Sheets of a training run, its steps and restored states."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def _state(one: training.Checkpoint) -> str:
 def _when(modified: float) -> str:
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(modified))
-    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+    except (ValueError, OverflowError, OSError):  # out of the calendar's range
         return f"{modified:.6g}"
 
 
 def of_manager(manager: CheckpointManager) -> Sheet:
-    """Return the sheet of a run: of a folder its newest steps, of a store only where it is."""
+    """Return the sheet of a run: the newest steps of a folder, or the address of a store."""
     if manager.is_remote:
         return Sheet(
             "ztensor.CheckpointManager",
             without_secrets(manager.name),
-            [("steps", "in a store, which is not asked for this")],
+            [("steps", "in a store, which is not listed here")],
             ways="manager.checkpoints()",
         )
     count, newest = manager.newest()
@@ -83,7 +83,7 @@ def _row(one: training.Checkpoint) -> Sequence[str]:
 
 
 def of_restored(one: training.Restored) -> Sheet:
-    """Return the sheet of a step that was read back: what the state is, without its values."""
+    """Return the sheet of a restored step, without the values of its state."""
     facts = [("step", f"{one.step:,}")]
     facts += _metrics(one.metrics)
     tables = []

@@ -1,4 +1,4 @@
-"""A sheet: what is shown of one object, and the HTML of it, in less than 50 kB."""
+"""A sheet of one object, and its HTML of less than 50 kB."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 200
 MOST_BYTES = 48_000
-PATIENCE_SECONDS = 0.03  # after which no further row is asked for
-_LEAST_ROWS = 20  # which are shown however long they take
-_CHARACTERS = 160  # of one text
-# Notebooks set formulas in outputs: no text of a file is one. `<code>` says so, too, and it is
-# left where classes are stripped.
+PATIENCE_SECONDS = 0.03  # time limit for further rows
+_LEAST_ROWS = 20  # least number of rows
+_CHARACTERS = 160  # most characters of a text
+# Notebooks typeset formulas in outputs; texts of files are excluded, by classes and by `<code>`.
 _PLAIN = "tex2jax_ignore mathjax_ignore"
-# Alignment is said so that it holds against the style of a notebook, and without any.
+# Alignment by style and attribute, as notebooks override or strip either.
 _LEFT = 'style="text-align:left"'
 _RIGHT = 'align="right"'
 _ONE_LINE = 'style="white-space:nowrap"'
@@ -27,25 +26,25 @@ _LEFT_IN_ONE_LINE = 'style="text-align:left;white-space:nowrap"'
 
 
 class Said(str):
-    """A text of a file: it is shown as code, so that nothing takes it for words of ours."""
+    """A text of a file, shown as code to tell it from our own words."""
 
     __slots__ = ()
 
 
 class Number(str):
-    """A number as text, which is put at the right."""
+    """A number as text, aligned to the right."""
 
     __slots__ = ()
 
 
 class Table(NamedTuple):
-    """Rows of one kind.
+    """A table.
 
     Attributes:
-        title: what they are.
-        columns: their titles.
-        rows: as many as are wanted are taken from it.
-        total: how many there are in all.
+        title: its title.
+        columns: the titles of the columns.
+        rows: the rows, consumed as needed.
+        total: the number of all rows.
     """
 
     title: str
@@ -55,14 +54,14 @@ class Table(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """What is shown of one object.
+    """The display of one object.
 
     Attributes:
         kind: the name of its class.
-        of: which one it is, in the words of a file.
-        facts: label and text of each.
-        tables: below the facts.
-        ways: what to call for more.
+        of: its name in the file.
+        facts: labels and texts.
+        tables: tables below the facts.
+        ways: expressions that return more.
     """
 
     kind: str
@@ -73,7 +72,7 @@ class Sheet(NamedTuple):
 
 
 def number(value: float | None) -> Number:
-    """Return a number for a table: integers whole, others with six digits, nothing for None."""
+    """Return a number for a table: all digits of integers, six of others, empty for None."""
     if value is None:
         return Number("")
     return Number(f"{value:,}" if isinstance(value, int) else f"{value:.6g}")
@@ -100,7 +99,7 @@ def _facts(sheet: Sheet) -> Table:
 
 
 def _table(table: Table, nbytes: int, *, is_facts: bool) -> Iterator[str]:
-    """Yield a table that takes about `nbytes` at most, and how many rows are left out."""
+    """Yield the HTML of a table of at most about `nbytes`, and the number of omitted rows."""
     if not is_facts:
         yield f'<p style="margin:6px 0 2px">{_text(table.title)}</p>'
         yield (
@@ -114,10 +113,12 @@ def _table(table: Table, nbytes: int, *, is_facts: bool) -> Iterator[str]:
     yield "<tbody>"
     count, due = 0, 0.0
     for row in table.rows:
-        due = due or time.monotonic() + PATIENCE_SECONDS  # the first row may make what all need
+        due = (
+            due or time.monotonic() + PATIENCE_SECONDS
+        )  # the first row may compute data for all rows
         text = _row(row, is_facts=is_facts)
         nbytes -= _nbytes(text)
-        if nbytes < 1000:  # for what follows
+        if nbytes < 1000:  # reserved for the rest
             break
         yield text
         count += 1
@@ -138,7 +139,7 @@ def _row(cells: Sequence[str], *, is_facts: bool) -> str:
 
 
 def _cell(text: str) -> str:
-    # By style: notebooks have rules of their own, which outdo the attribute that says the same.
+    # By style, too: rules of notebooks override the attribute.
     if isinstance(text, Said) or " " not in text:
         how = _RIGHT if isinstance(text, Number) else _LEFT
     else:

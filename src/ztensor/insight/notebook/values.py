@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
     from ztensor import training
 
-_CHARACTERS = 100  # of a plain value
+_CHARACTERS = 100  # most characters of a plain value
 
 
 def of_tensor(tensor: Tensor) -> Sheet:
-    """Return the sheet of a tensor, without its values: they may be on a disk."""
+    """Return the sheet of a tensor, without its values, which may be on disk."""
     attributes = [
         (f"attribute {describe(key, 60)}", Said(describe(value, _CHARACTERS)))
         for (key, value), _ in zip(tensor.attributes.items(), range(20), strict=False)
@@ -66,7 +66,7 @@ def of_tree(tree: training.LazyTree) -> Sheet:
 
 
 def of_record(record: training.Record) -> Sheet:
-    """Return the sheet of a value of a class that was not given."""
+    """Return the sheet of a record, whose class was not given."""
     rows = ((Said(str(name)), Said(value_text(record[name]))) for name in record)
     facts = [("class", Said(record.class_name)), ("sort", Said(record.sort))]
     table = Table(f"{len(record):,} fields", ("field", "value"), rows, len(record))
@@ -74,7 +74,7 @@ def of_record(record: training.Record) -> Sheet:
 
 
 def value_text(value: object) -> str:
-    """Return a few words on a value of a tree: of an array what it is, without its elements."""
+    """Return a short text of a value of a tree; type and shape of an array."""
     kind = type(value).__name__
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and dtype is not None:

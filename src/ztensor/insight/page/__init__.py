@@ -1,9 +1,8 @@
-"""The page: what was seen of a model, as one file that any browser opens.
+"""The page of a model: one HTML file for any browser.
 
-`packing.py` makes the document of `insight/analysis/` small, within a budget; `report.py` puts it
-together with the page's own text, style and script, which lie in `static/` and are taken as they
-are: there is no build step, and no library. The script is several files, joined in the order of
-`report.py`. `inline.py` is the page in a frame of a notebook. The page reads the document and
-nothing else; nothing here reads tensors. Nothing of a model is ever part of the page's code: it is
-data, packed so that no name can end the block it lies in.
+`packing.py` compresses the document of `insight/analysis/` to a budget; `report.py` combines it
+with the page's text, style and script of `static/`, which are used as they are: without a build
+step or a library. The script is several files, joined in the order of `report.py`. `inline.py` is
+the page in a frame of a notebook. The page reads only the document; nothing here reads tensors.
+Data of a model is never part of the page's code: no name can end the block of data.
 """

@@ -1,4 +1,4 @@
-"""The page of a model in a notebook: in a frame that may run its script and do nothing else."""
+"""The page of a model in a notebook, in a frame that may only run its own script."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-_MOST_BYTES = 2_000_000  # a notebook keeps its outputs, and is sent whole
+_MOST_BYTES = 2_000_000  # a notebook stores its outputs
 _HEIGHTS = range(200, 10_001)
 
 
 class ModelView:
-    """What `ztensor.view` returns: a notebook shows it as a page, other places as a sentence.
+    """The result of `ztensor.view`: a page in a notebook, a sentence elsewhere.
 
     Args:
-        insight: what `ztensor.examine` returned.
-        height: of the frame, in pixels.
+        insight: the result of `ztensor.examine`.
+        height: height of the frame in pixels.
 
     Attributes:
-        insight: what was seen, with the findings.
-        height: as given.
+        insight: the insight, with its findings.
+        height: height of the frame in pixels.
 
     Raises:
         ArgumentTypeError: `insight` is something else.
-        ArgumentValueError: no frame has such a height.
+        ArgumentValueError: the height is out of range.
     """
 
     def __init__(self, insight: Insight, height: int = 640) -> None:
         if not isinstance(insight, Insight):
             raise ArgumentTypeError(
-                "a view is of what was examined",
-                expected="what ztensor.examine returned",
+                "ModelView needs an Insight",
+                expected="the result of ztensor.examine",
                 found=describe(insight, 40),
             )
         _require_height(height)
@@ -48,15 +48,14 @@ class ModelView:
         self.height = height
 
     def __repr__(self) -> str:
-        """Return how many tensors and findings there are."""
+        """Return the number of tensors and findings."""
         tensors = [counted(len(model.objects), "tensor") for model in self.insight.models]
         findings = counted(len(self.insight.findings), "finding")
         return short_repr("insight.ModelView", [*tensors, findings], ".insight")
 
     def _repr_html_(self) -> str:
         # The frame has no origin: it cannot reach the notebook, its cookies or the network. The
-        # page's own policy forbids requests, too. The sentence is what is left where frames are
-        # not shown.
+        # page's own policy forbids requests, too. Viewers without frames show the sentence.
         page = html.escape(html_of(self.insight, _MOST_BYTES))
         said = html.escape(sentence_of(self.insight)[:2000])
         return (
@@ -77,21 +76,21 @@ def view(
 ) -> ModelView:
     """Show a model in a notebook, or two beside each other: the page of `report` in a frame.
 
-    Everything is read once. The page is in the notebook: no server and no network is needed, now or
-    when the notebook is opened again. It takes about 2 MB at most, of very many tensors more; what
-    did not fit is said in it. The frame is shut off from the notebook.
+    Everything is read once. The page is stored in the notebook: it needs no server and no network,
+    now or later. It takes about 2 MB at most, or more for very many tensors, and lists omitted
+    content. The frame is isolated from the notebook.
 
     Args:
         source: an open reader, or anything `ztensor.open` takes.
         other: a second model, to compare the first with.
         names: the tensors, by their names in either model; all by default.
-        height: of the frame, in pixels.
-        threads: as `ztensor.examine` takes it.
+        height: height of the frame in pixels.
+        threads: see `ztensor.examine`.
         progress: likewise.
 
     Raises:
-        ArgumentValueError: no frame has such a height.
-        ObjectNotFoundError: a name is in none of the models.
+        ArgumentValueError: the height is out of range.
+        ObjectNotFoundError: a name is in neither model.
         FormatError: the manifest of a file is damaged.
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read.
@@ -103,5 +102,7 @@ def view(
 def _require_height(height: int) -> None:
     if height not in _HEIGHTS:
         raise ArgumentValueError(
-            "no frame has such a height", expected="200 to 10,000", found=describe(height)
+            "the height of the frame is out of range",
+            expected="200 to 10,000",
+            found=describe(height),
         )

@@ -1,8 +1,8 @@
 """The document of a model packed for the page: names front coded, numbers short, within a budget.
 
-The first block has what the page needs to draw at once. Details of single tensors follow in blocks
-of 256, which the page unpacks when one of them is looked at. A block is base64 of gzip of JSON, so
-nothing in it can end the block.
+The first block has the data for the first view of the page. Details of single tensors follow in
+blocks of 256, which the page unpacks on demand. A block is base64 of gzip of JSON, so nothing in it
+can end the block.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # tensors whose details are in one block
 _DIGITS = 5
-_FINDINGS = 1000  # that the page lists
-_BASE, _EACH = 3_000_000, 1_500  # bytes of a page: of the first 1,000 tensors, of each beyond
+_FINDINGS = 1000  # most findings in the page
+_BASE, _EACH = 3_000_000, 1_500  # bytes of a page for 1,000 tensors, and for each further one
 _OWN = 90_000  # bytes of text, style and script
 _FULL, _SMALL, _NONE = range(3)  # how much of a heat map is kept
 _COLUMNS = ("shape", "type", "layout", "encoding", "digest", "nbytes", "rms", "crest", "log2_rms")
-_CHANGED = frozenset((float, dict, list, tuple))  # by `short`; NumPy's numbers are none of JSON's
+_CHANGED = frozenset((float, dict, list, tuple))  # types that `short` changes
 _TABLES = ("shapes", "types", "layouts", "encodings", "digests")
 
 
 def packed(document: Mapping[str, Any], most: int | None = None) -> tuple[str, dict[str, str]]:
-    """Return the blocks of a page: the first one, and those of details by their ids.
+    """Return the blocks of a page: the first one, and the blocks of details by id.
 
     Args:
-        document: a `ztensor-insight/1`; it stays as it is.
-        most: about so many bytes may the page have; what of 1,000 tensors and each beyond is
-            allowed by default. The list of all tensors is never left out.
+        document: a `ztensor-insight/1`; not modified.
+        most: the approximate size of the page in bytes; by default it depends on the number of
+            tensors. The list of tensors is never left out.
     """
     count = max(model["object_count"] for model in document["models"])
     budget = (most or _BASE + _EACH * max(count - 1000, 0)) - _OWN
@@ -50,10 +50,10 @@ def packed(document: Mapping[str, Any], most: int | None = None) -> tuple[str, d
 
 
 def main_of(document: Mapping[str, Any]) -> str:
-    """Return the block of a page that asks for all details.
+    """Return the block of a page that requests details from a server.
 
     Args:
-        document: a `ztensor-insight/1`, with `is_examined` beside its fields.
+        document: a `ztensor-insight/1`, with the additional field `is_examined`.
     """
     return _block(_main(document) | {"live": True, "is_examined": document["is_examined"]})
 
@@ -64,7 +64,7 @@ def _block(value: Any) -> str:
 
 
 def short(value: Any) -> Any:
-    """Return plain values with five digits of each number with a fraction."""
+    """Return a document with fractional numbers rounded to five digits."""
     if isinstance(value, float):
         if value.is_integer() and abs(value) < 1e15:
             return int(value)
@@ -72,7 +72,7 @@ def short(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: short(one) if type(one) in _CHANGED else one for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        if _CHANGED.isdisjoint(map(type, value)):  # as most lists, of counts
+        if _CHANGED.isdisjoint(map(type, value)):  # as most lists of counts
             return value
         return [short(one) if type(one) in _CHANGED else one for one in value]
     return value
@@ -80,19 +80,19 @@ def short(value: Any) -> Any:
 
 def _main(document: Mapping[str, Any]) -> dict[str, Any]:
     findings = document["findings"]
-    told = [*document["left_out"]]
+    left_out = [*document["left_out"]]
     if len(findings) > _FINDINGS:
         what = {
             "what": "findings",
             "why": "the worst are listed",
             "count": len(findings) - _FINDINGS,
         }
-        told.append(what)
+        left_out.append(what)
     kept = {name: document[name] for name in ("schema", "producer", "sampled", "rules")}
     kept["not_looked_at"] = document["not_looked_at"]
     kept["findings"] = short(findings[:_FINDINGS])
     kept["finding_count"] = len(findings)
-    kept["left_out"] = told
+    kept["left_out"] = left_out
     kept["chunk"] = CHUNK
     kept["models"] = [_model(model) for model in document["models"]]
     if "diff" in document:
@@ -115,14 +115,13 @@ def _model(model: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def front_coded(names: Sequence[str]) -> tuple[list[int], str]:
-    """Return of each name how much of the one before it begins with, and the rest, in lines.
+    """Return the length of the prefix that each name shares with the last, and the rests in lines.
 
-    Names as they are shown have no control characters, line feeds among them. Lengths are counted
-    in 16-bit units, as scripts count them.
+    Escaped names have no line feeds. Lengths are in UTF-16 code units, as in scripts.
     """
     shared, rest, before = [], [], ""
     for name in names:
-        low, high = 0, min(len(before), len(name))  # letters both surely begin with, and at most
+        low, high = 0, min(len(before), len(name))  # bounds of the common prefix
         while low < high:
             middle = (low + high + 1) // 2
             if name.startswith(before[low:middle], low):
@@ -137,7 +136,7 @@ def front_coded(names: Sequence[str]) -> tuple[list[int], str]:
 
 
 class _Details:
-    """Details of all tensors, and how much of each is kept.
+    """Details of all tensors, with the choice of details to keep.
 
     Args:
         document: a `ztensor-insight/1`.
@@ -146,7 +145,7 @@ class _Details:
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._models = document["models"]
         found = {(one["model"], one["tensor"]) for one in document["findings"]}
-        known: set[tuple[int, int]] = set()  # of a second model what is as in the first
+        known: set[tuple[int, int]] = set()  # tensors of a second model that equal the first
         if "diff" in document:
             diff = document["diff"]
             same = zip(diff["b"], diff["kind"], strict=True)
@@ -170,11 +169,11 @@ class _Details:
         return detail
 
     def fitted(self, room: int) -> tuple[dict[str, str], list[dict[str, Any]]]:
-        """Return the blocks of what is kept within so many bytes, and what is left out.
+        """Return the blocks of details that fit into `room` bytes, and a list of omitted details.
 
         Returns:
-            Blocks by their ids, `detail-0-3` is the fourth one of the first model; and lines for
-            people.
+            Blocks by id: `detail-0-3` is the fourth block of the first model; and the entries of
+            `left_out`.
         """
         bare = dict.fromkeys(self._keys, _NONE)
         blocks = self._blocks(bare)
@@ -201,7 +200,7 @@ class _Details:
         facts = {
             "details of tensors": len(self._keys) - len(keep),
             "heat maps": sum(keep.get(key, _NONE) == _NONE for key in maps),
-            "heat maps in full, which are coarser": coarse,
+            "heat maps in full resolution": coarse,
         }
         return [{"what": what, "why": why, "count": n} for what, n in facts.items() if n]
 
@@ -222,7 +221,7 @@ def _is_large(heat: Mapping[str, Any] | None) -> bool:
 
 
 def _cost(heat: Mapping[str, Any], size: int) -> int:
-    """Return about how many bytes of the page a map takes: it cannot be compressed."""
+    """Return the approximate size of a map in the page: it is incompressible."""
     cells = math.prod(heat["shape"])
     if size == _SMALL and _is_large(heat):
         cells = math.prod((side + 1) // 2 for side in heat["shape"])
@@ -230,7 +229,7 @@ def _cost(heat: Mapping[str, Any], size: int) -> int:
 
 
 def halved(heat: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a map with half as many tiles along each axis; a small one stays as it is."""
+    """Return a map with half as many tiles along each axis; small maps are unchanged."""
     if not _is_large(heat):
         return heat
     rows, columns = heat["shape"]

@@ -42,10 +42,10 @@ _POLICY = (
 
 @functools.cache
 def page_text(name: str) -> str:
-    """Return a part of the page as it lies in the package, byte for byte.
+    """Return a file of `static/`, byte for byte.
 
     Args:
-        name: of a file in `static/`.
+        name: the name of the file.
     """
     return (
         importlib.resources.files("ztensor.insight.page")
@@ -56,11 +56,11 @@ def page_text(name: str) -> str:
 
 
 def html_of(insight: Insight, most: int | None = None) -> str:
-    """Return the page of what was seen; the same text for the same models.
+    """Return the page of an insight; the same text for the same models.
 
     Args:
-        insight: what `examine` returned.
-        most: about so many bytes may it have; see `packed`.
+        insight: the result of `examine`.
+        most: the approximate size in bytes; see `packed`.
     """
     title = " and ".join(model.name for model in insight.models)
     return page_of(insight.as_json(), title, sentence_of(insight), most)
@@ -71,21 +71,21 @@ def page_of(document: Mapping[str, Any], title: str, plain: str, most: int | Non
 
     Args:
         document: a `ztensor-insight/1`.
-        title: of the page.
-        plain: what it says without a script.
-        most: about so many bytes may it have; see `packed`.
+        title: the title of the page.
+        plain: the text shown without scripts.
+        most: the approximate size in bytes; see `packed`.
     """
     main, details = packed(document, most)
     return _filled({"data": main, **details}, title, plain, _policy())
 
 
 def live_page(document: Mapping[str, Any], title: str, plain: str) -> tuple[str, str]:
-    """Return the page of a document that asks its server for the rest, and the policy it needs.
+    """Return the page of a document that requests details from its server, and its policy.
 
     Args:
-        document: a `ztensor-insight/1` without details, with `is_examined` beside its fields.
-        title: of the page.
-        plain: what it says without a script.
+        document: a `ztensor-insight/1` without details, with the additional field `is_examined`.
+        title: the title of the page.
+        plain: the text shown without scripts.
     """
     policy = f"{_policy()}; connect-src 'self'"
     return _filled({"data": main_of(document)}, title, plain, policy), policy
@@ -111,7 +111,7 @@ def _filled(blocks: Mapping[str, str], title: str, plain: str, policy: str) -> s
     }
     first, *pieces = page_text("page.html").split("{{")
     text = [first]
-    for piece in pieces:  # once through, so that nothing put in is looked at again
+    for piece in pieces:  # one pass, so that inserted text is not expanded
         name, _, rest = piece.partition("}}")
         text += [parts[name], rest]
     return "".join(text)
@@ -123,10 +123,10 @@ def _sha256(text: str) -> str:
 
 
 def sentence_of(insight: Insight) -> str:
-    """Return what can be said without a script.
+    """Return the text shown without scripts.
 
     Args:
-        insight: what was seen.
+        insight: the result of `examine`.
     """
     facts = [f"{model.name}: {counted(len(model.objects), 'tensor')}" for model in insight.models]
     facts.append(counted(len(insight.findings), "finding"))
@@ -138,11 +138,11 @@ def sentence_of(insight: Insight) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Reported:
-    """A model that was looked at, or two, and what is told of it.
+    """The report on one model or two.
 
     Attributes:
-        insight: what was seen.
-        met: which of the conditions that were asked for are met, and where.
+        insight: the result of `examine`.
+        met: the requested conditions that are met, with their tensors.
     """
 
     insight: Insight
@@ -157,7 +157,7 @@ class Reported:
         return write_file(path, self.page())
 
     def findings(self) -> list[tuple[Finding, frozenset[int]]]:
-        """Return the findings, and of two models, each once, of which of them; none of a pair."""
+        """Return the findings, each once, with the models they apply to; empty for one model."""
         models, pairs = self.insight.models, self.insight.pairs
         if len(models) == 1:
             return [(one, frozenset()) for one in self.insight.findings]
@@ -186,23 +186,23 @@ def reported(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Reported:
-    """Look at a model, or at two beside each other; see `report`.
+    """Examine one model or two, and test conditions; see `report`.
 
     Args:
-        source: as for `report`, like all but the next.
+        source: see `report`, as for the other arguments.
         other: likewise.
         names: likewise.
-        conditions: what must not be met, with commas; see `require_conditions`.
+        conditions: conditions separated by commas; see `require_conditions`.
         sample: likewise.
         threads: likewise.
         progress: likewise.
 
     Raises:
-        ArgumentValueError: a condition is unknown, or needs what is not looked at.
+        ArgumentValueError: a condition is unknown, or cannot be tested.
         ZTensorError: what `report` raises.
     """
     if conditions is not None and sample is not None:
-        raise ArgumentValueError("a sample cannot tell whether a condition is met")
+        raise ArgumentValueError("conditions cannot be tested on a sample")
     tests = (
         [] if conditions is None else require_conditions(conditions, has_other=other is not None)
     )
@@ -223,23 +223,23 @@ def report(
     """Write one HTML file that shows a model, or two beside each other.
 
     The file needs no network and no server. Nothing in a model can make it run code or send a
-    request. Of 1,000 tensors it takes up to 3 MB, and 1.5 kB of each beyond; what did not fit is
-    said in it. It is the same, byte for byte, for the same models.
+    request. It takes up to 3 MB for 1,000 tensors, and 1.5 kB for each further one; omitted content
+    is listed in it. It is the same, byte for byte, for the same models.
 
     Args:
         source: an open reader, or anything `ztensor.open` takes.
-        output: where the page is written; a file that is there is replaced.
-        other: a second model, to compare the first with.
+        output: the path of the page; an existing file is replaced.
+        other: a second model to compare with.
         names: the tensors, by their names in either model; all by default.
-        sample: as `ztensor.examine` takes it.
+        sample: see `ztensor.examine`.
         threads: likewise.
         progress: likewise.
 
     Returns:
-        What was seen, with the findings.
+        The insight, with its findings.
 
     Raises:
-        ObjectNotFoundError: a name is in none of the models.
+        ObjectNotFoundError: a name is in neither model.
         FormatError: the manifest of a file is damaged.
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read, or the page cannot be written.

@@ -1,16 +1,15 @@
-"""`ztensor view`: the page of a model from this machine, everything computed when it is looked at.
+"""The local server of `ztensor view`: the page of a model, computed on demand.
 
-`model.py` is what is looked at: one model or two, opened, and the questions a page asks of them.
-`work.py` runs what takes long: few at once, each with a deadline, each ended when nobody waits for
-it any more. `guard.py` refuses whatever does not come from the page itself. `connections.py` bounds
-what connections that say nothing may hold. `answers.py` puts them together; it and `connections.py`
-alone import a server's library. `server.py` has the address, which is there before that is loaded.
-`watching.py` says whether the files are still those that were opened.
+`model.py` has one open model or two, and computes the answers of a page. `work.py` runs longer
+work: few jobs at once, each with a deadline, each stopped when its client has gone. `guard.py`
+refuses requests that do not come from the page. `connections.py` bounds idle connections.
+`answers.py` combines them; only it and `connections.py` import a server's library. `server.py` has
+the socket, which is open before that library is loaded. `watching.py` detects changed files.
 
-The page is that of `insight/page/`; `live_page` tells it that it may ask. A page without a server,
-as a notebook shows it in a frame, is `page.report.html_of`.
+The page is the one of `insight/page/`; `live_page` allows it to send requests. A page without a
+server, as in the frame of a notebook, is `page.report.html_of`.
 
-What may be asked, below `/<token>/`; all by GET, answers are JSON:
+Requests, below `/<token>/`; all by GET, answers are JSON:
 
     (nothing)               the page
     alive                   a stream that ends with the page
@@ -18,7 +17,8 @@ What may be asked, below `/<token>/`; all by GET, answers are JSON:
     pair/ROW                how the tensors of a row of two models differ
     slice/MODEL/INDEX       ?rows=&columns=&at=&top=&bottom=&left=&right=  a map of a part
     singular/MODEL/INDEX    singular values
-    examine                 everything; a stream of lines, the last one says that the page has it
+    examine                 everything; a stream of lines with the progress
 
-MODEL is 0 or 1, INDEX and ROW are places in the document. No name and no path is ever taken.
+MODEL is 0 or 1, INDEX and ROW are indices in the document. Requests contain neither names nor
+paths.
 """

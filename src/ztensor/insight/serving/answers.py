@@ -1,4 +1,4 @@
-"""What the page asks, and how it is answered; how it ends when the page is gone."""
+"""The endpoints of the page, and the end of the server after the page."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
     Refused = Callable[[Exception], Response]
 
-FIRST = 600.0  # seconds in which a first page is waited for
-_ALIVE = 32  # streams that tell that a page is there
+FIRST = 600.0  # seconds to wait for a first page
+_ALIVE = 32  # most streams of open pages
 _BEAT = 5.0  # seconds between bytes of such a stream
-_LOOK = 0.2  # seconds between looks at whether the page is still there
+_LOOK = 0.2  # seconds between checks for an open page
 _CONNECTIONS = 512
 
 
 class Answers:
-    """Answers what the page asks, until nobody looks at it.
+    """Answers the requests of the page, until it is closed.
 
     Args:
-        view: gives what is shown; called in a thread.
-        token: the beginning of each path.
-        port: where the page is.
-        idle: seconds from when the last page was left to the end; None for none.
-        ending: set by who wants the end.
+        view: returns the model; called in a thread.
+        token: the first part of each path.
+        port: the port of the page.
+        idle: seconds from the close of the last page to the end; None for no end.
+        ending: set to end the server.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class Answers:
         self._server = uvicorn.Server(config)
 
     def serve(self, listening: socket.socket) -> None:
-        """Answer until the end.
+        """Answer requests until the end.
 
         Args:
-            listening: where others connect to.
+            listening: the listening socket.
         """
         try:
             asyncio.run(self._serve(listening))
@@ -103,7 +103,7 @@ class Answers:
         self._server.should_exit = True
 
     async def _made_ready(self) -> None:
-        """Make the page while a browser starts; what is wrong with it, who asks for it is told."""
+        """Prepare the page while a browser starts; an error is raised on the request for it."""
 
         async def is_left() -> bool:
             return self._ends
@@ -115,7 +115,7 @@ class Answers:
     def _ends(self) -> bool:
         return self._ending.is_set() or self._server.should_exit
 
-    # --- What may be asked ------------------------------------------------------------------
+    # --- Endpoints --------------------------------------------------------------------------
 
     def _guarded(self) -> Any:
         def tensor(request: Request) -> Callable[[Job], dict[str, Any]]:
@@ -150,13 +150,13 @@ class Answers:
     def _answering(
         self, answer: Any, refused: Callable[[Exception], Response] | None = None
     ) -> Any:
-        """Return an endpoint: errors become texts, and while it runs the server does not end."""
+        """Return an endpoint: errors become texts, and the server does not end while it runs."""
 
         async def endpoint(request: Request) -> Response:
             self._running += 1
             try:
                 response: Response = await answer(request)
-            except Exception as error:  # noqa: BLE001  # a page is told what a caller would be
+            except Exception as error:  # noqa: BLE001  # the page shows the error
                 return (refused or _refused)(error)
             else:
                 return response
@@ -259,9 +259,9 @@ def _status_of(error: Exception) -> int:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return what a page is told: the sentence of an error of ours, never where in the code."""
+    """Return the text of an error for the page, without a place in the code."""
     if isinstance(error, (StoppedError, ZTensorError)):
         return visible(str(error))[:1000]
     if isinstance(error, asyncio.CancelledError):
         return "it was ended"
-    return "something went wrong that should not have"
+    return "internal error"

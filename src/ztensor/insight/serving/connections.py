@@ -1,4 +1,4 @@
-"""What connections may hold that ask for nothing, or only slowly: little, and not for long."""
+"""Limits for connections that are idle or slow."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ SECONDS, MOST = 10.0, 128
 class BoundedProtocol(H11Protocol):
     """One connection. A request must be whole ten seconds after its first byte or the connection.
 
-    Of more than 128 connections that wait for a request the oldest is closed: a request of the page
-    is there at once, so it is never one of those.
+    Of more than 128 connections without a complete request the oldest is closed: requests of the
+    page arrive at once, so they are not affected.
     """
 
     _waiting: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait."""
+        """Start the timer."""
         super().connection_made(transport)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of a request, and wait for the rest where it is not whole."""
+        """Pass on bytes of a request, and wait for the rest of it."""
         super().data_received(data)
         if self.cycle is None or self.cycle.response_complete:
             self._wait()
@@ -35,7 +35,7 @@ class BoundedProtocol(H11Protocol):
             self._stop_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
+        """Stop the timer."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -60,6 +60,6 @@ class BoundedProtocol(H11Protocol):
 
 
 def _idle_of(state: Any) -> dict[BoundedProtocol, None]:
-    """Return the connections of one server that wait for a request, the oldest first."""
+    """Return the connections of one server without a complete request, the oldest first."""
     idle: dict[BoundedProtocol, None] = vars(state).setdefault("ztensor_idle", {})
     return idle

@@ -1,8 +1,8 @@
-"""Who may ask: the page itself, and nobody else on this machine or behind its browser.
+"""Access control: only the page itself may send requests.
 
-The token is the first part of the path and known to whoever was given the address; a cookie would
-go to every other port of this machine, too. A hostile page in the same browser knows no token; it
-is refused by its `Host` (a name that was bound to 127.0.0.1), its `Origin`, or `Sec-Fetch-Site`.
+The token is the first part of the path and part of the address; a cookie would be sent to all other
+ports of this machine. A hostile page in the same browser does not know the token, and is refused by
+its `Host` (a name bound to 127.0.0.1), its `Origin`, or `Sec-Fetch-Site`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ HEADERS = (
 
 
 class Guard:
-    """Lets requests of the page through to an application, and refuses all others.
+    """Passes requests of the page to an application, and refuses all others.
 
     Args:
-        app: gets the path without the token.
-        token: what a path begins with.
-        port: that is listened on.
+        app: receives the path without the token.
+        token: the first part of a path.
+        port: the port of the server.
     """
 
     def __init__(self, app: App, token: str, port: int) -> None:
@@ -46,7 +46,7 @@ class Guard:
         self._hosts = {f"{name}:{port}".encode() for name in ("127.0.0.1", "localhost")}
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer one request, as ASGI has it."""
+        """Answer one request (ASGI)."""
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -69,7 +69,7 @@ class Guard:
         await self._app(inner, receive, with_headers)
 
     def _path_of(self, scope: Message) -> str | None:
-        """Return the path behind the token; None of a request that is not the page's."""
+        """Return the path after the token; None if the request is not from the page."""
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(bytes(name).lower(), []).append(bytes(value))
@@ -91,20 +91,20 @@ class Guard:
 
 
 def _is_visit(headers: dict[bytes, list[bytes]]) -> bool:
-    """Return whether somebody went to the page, from a link or from the file that leads here.
+    """Return whether a request is a navigation to the page, by a link or the redirecting file.
 
-    Whoever has such a link knows the token, and no page can read what another window shows.
+    Such a link contains the token, and no page can read another window.
     """
     mode, target = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
     return mode == [b"navigate"] and target == [b"document"]
 
 
 def integer(text: str | None) -> int:
-    """Return a number that a request has, of at most 15 digits.
+    """Return a number of a request, of at most 15 digits.
 
     Raises:
-        ArgumentValueError: it is none.
+        ArgumentValueError: the text is not such a number.
     """
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 15:
-        raise ArgumentValueError("a request lacks a number", found=describe(text, 40))
+        raise ArgumentValueError("the request needs a number", found=describe(text, 40))
     return int(text)

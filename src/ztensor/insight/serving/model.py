@@ -1,7 +1,7 @@
-"""What is looked at: one model or two, and what a page may ask of them.
+"""The open models, and the answers that a page requests.
 
-Nothing is read until it is asked for. Before and after every answer the files are compared with
-what they were when they were opened: what changed meanwhile is said, and never mixed.
+Data is read on demand. Before and after every answer the files are compared with their state at
+opening: a change is an error, so that no answer mixes two states.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ TILES = 32, 64
 
 
 class Viewed:
-    """One open model or two, as a page sees them. Its methods may be called by several threads.
+    """One open model or two, for a page. Its methods are thread-safe.
 
     Args:
-        readers: of the model, and of another one which it is compared with.
-        files: theirs, as they were when they were opened.
+        readers: the reader of the model, and of a model to compare it with.
+        files: their files at opening.
     """
 
     def __init__(self, readers: Sequence[ObjectReader], files: OpenedFiles) -> None:
@@ -60,14 +60,14 @@ class Viewed:
 
     @property
     def insight(self) -> Insight:
-        """Return what is known so far: the outline, or everything once it was examined."""
+        """Return the current insight: the outline, or the complete one after `examine`."""
         with self._lock:
             if self._insight is None:
                 self._insight = self._unchanged(lambda: outline(*self._readers))
             return self._insight
 
     def page(self) -> tuple[str, str]:
-        """Return the page, and the policy it needs, with what is known so far.
+        """Return the page with the current insight, and its policy.
 
         Raises:
             SourceError: a file was changed, replaced or removed.
@@ -83,26 +83,26 @@ class Viewed:
             return self._page
 
     def examine(self, progress: Callable[[int, int], None]) -> None:
-        """Look at all tensors; `page` then has what was found.
+        """Examine all tensors, for later calls of `page`.
 
         Args:
-            progress: as `examine` takes it; what it raises ends the work.
+            progress: see `ztensor.examine`; may raise to end the work.
         """
         found = self._unchanged(lambda: examine(*self._readers, threads=2, progress=progress))
         with self._page_lock, self._lock:
             self._insight, self._is_whole, self._page = found, True, None
 
     def tensor(self, number: int, index: int, check: Check) -> dict[str, Any]:
-        """Return the numbers of one tensor, and what is odd about it.
+        """Return the details of one tensor, and its findings.
 
         Args:
-            number: 0 of the first model, 1 of the second.
-            index: its place in the document.
-            check: called often; what it raises ends the work.
+            number: 0 for the first model, 1 for the second.
+            index: its index in the document.
+            check: called often; may raise to end the work.
         """
         reader, name = self._chosen(number, index)
         if self._is_whole:
-            return _told({"detail": detail_of(self.insight.models[number].stats[index])})
+            return _rounded({"detail": detail_of(self.insight.models[number].stats[index])})
         damage: dict[str, FormatError] = {}
 
         def look() -> Any:
@@ -111,22 +111,22 @@ class Viewed:
 
         stats = self._unchanged(look)[1][name]
         found = findings_of([looked_alone(stats, damage.get(name))], number)
-        told = [
+        findings = [
             {"rule": one.rule, "level": one.level, "text": visible(one.text)[:1000]}
             for one in found
         ]
-        return _told({"detail": detail_of(stats), "findings": told})
+        return _rounded({"detail": detail_of(stats), "findings": findings})
 
     def pair(self, row: int, check: Check) -> dict[str, Any]:
-        """Return how the tensors of a row of two models differ.
+        """Return the differences of a pair of tensors.
 
         Args:
-            row: its place in the document's `diff`.
-            check: as `tensor` takes it.
+            row: its index in the document's `diff`.
+            check: see `tensor`.
         """
         insight = self.insight
         if not 0 <= row < len(insight.pairs):
-            raise ArgumentValueError("there is no such row", found=str(row))
+            raise ArgumentValueError("the row is out of range", found=str(row))
         pair = insight.pairs[row]
         if pair.kind == "not looked at" and pair.a is not None and pair.b is not None:
             names = (insight.models[0].objects[pair.a].name, insight.models[1].objects[pair.b].name)
@@ -134,7 +134,7 @@ class Viewed:
             pair = self._unchanged(
                 lambda: compared(readers[0], readers[1], before, names, lambda *_: check())
             )
-        return _told(row_of(pair))
+        return _rounded(row_of(pair))
 
     def slice(
         self, number: int, index: int, query: Mapping[str, str], check: Check
@@ -142,38 +142,38 @@ class Viewed:
         """Return the map of a part of a tensor.
 
         Args:
-            number: as `tensor` takes it.
-            index: likewise.
-            query: which part, as `cut_of` takes it.
-            check: likewise.
+            number: see `tensor`.
+            index: see `tensor`.
+            query: the part; see `cut_of`.
+            check: see `tensor`.
         """
         reader, name = self._chosen(number, index)
         cut = cut_of(query)
         found = self._unchanged(lambda: seen(reader, name, cut, TILES, check))
-        told = channels_of(found.channels) | {"shape": list(found.shape)}
+        facts = channels_of(found.channels) | {"shape": list(found.shape)}
         values = None if found.values is None else [plain(value) for value in found.values]
-        return _told(told | {"values": values})
+        return _rounded(facts | {"values": values})
 
     def singular(self, number: int, index: int, check: Check) -> dict[str, Any]:
-        """Return the singular values of a tensor, as a matrix.
+        """Return the singular values of a tensor as a matrix.
 
         Args:
-            number: as `tensor` takes it.
-            index: likewise.
-            check: likewise.
+            number: see `tensor`.
+            index: see `tensor`.
+            check: see `tensor`.
         """
         reader, name = self._chosen(number, index)
         found = self._unchanged(lambda: singular_values(reader, name, check))
         fields = dataclasses.asdict(found)
         values = [plain(value) for value in fields.pop("values")]
-        return _told(fields | {"values": values[:1024], "count": len(values)})
+        return _rounded(fields | {"values": values[:1024], "count": len(values)})
 
     def _chosen(self, number: int, index: int) -> tuple[ObjectReader, str]:
         if not 0 <= number < len(self._readers):
-            raise ArgumentValueError("there is no such model", found=str(number))
+            raise ArgumentValueError("the model is out of range", found=str(number))
         objects = self.insight.models[number].objects
         if not 0 <= index < len(objects):
-            raise ArgumentValueError("there is no such tensor", found=str(index))
+            raise ArgumentValueError("the tensor is out of range", found=str(index))
         return self._readers[number], objects[index].name
 
     def _unchanged(self, work: Callable[[], _T]) -> _T:
@@ -190,21 +190,21 @@ class Viewed:
             )
 
 
-def _told(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with five digits of each number."""
-    told: dict[str, Any] = short(answer)
-    return told
+def _rounded(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer rounded to five digits."""
+    rounded: dict[str, Any] = short(answer)
+    return rounded
 
 
 def cut_of(query: Mapping[str, str]) -> Cut:
-    """Return the part that a query names, of plain bounded integers.
+    """Return the part that a query selects.
 
     Args:
-        query: `rows`, absent of a vector; `columns`; `at`, with commas between; and `top`,
+        query: `rows`, absent for a vector; `columns`; `at`, separated by commas; and `top`,
             `bottom`, `left`, `right`.
 
     Raises:
-        ArgumentValueError: a number is missing, is none, or is out of bounds.
+        ArgumentValueError: a number is missing, malformed or out of bounds.
     """
     rows = integer(query["rows"]) if "rows" in query else None
     at = tuple(integer(one) for one in query.get("at", "").split(",", 64))

@@ -1,7 +1,7 @@
-"""The address of a page: on 127.0.0.1 alone, behind a token, and gone when the page is.
+"""The address of a page: on 127.0.0.1 only, behind a token, until the page is closed.
 
-The address is there before a server's library is loaded: who connects meanwhile waits. So a command
-can say where the page is at once, and a browser starts while the server does.
+The socket is open before the server's library is loaded: connections wait meanwhile. So the command
+prints the address at once, and a browser starts while the server does.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ztensor.insight.serving.watching import OpenedFiles
 if TYPE_CHECKING:
     from ztensor.insight.serving.model import Viewed
 
-IDLE = 30.0  # seconds after the last page was left
+IDLE = 30.0  # seconds after the last page was closed
 
 
 class ViewServer:
-    """Serves the page of one model or two, until nobody looks at it.
+    """Serves the page of one model or two, until the page is closed.
 
     Args:
         first: an open model; the caller closes it.
-        second: another one, to compare it with.
-        idle: seconds from when the last page was left to the end; None for none.
+        second: an open model to compare with.
+        idle: seconds from the close of the last page to the end; None for no end.
 
     Raises:
-        MissingDependencyError: a library that serves is not installed; none is loaded here.
+        MissingDependencyError: a library of the server is not installed; it is not loaded yet.
     """
 
     idle = IDLE
@@ -50,7 +50,7 @@ class ViewServer:
         self._lock = Lock()
         self._idle = idle
         self._ending = threading.Event()
-        # Said to be TCP, as asyncio asks for no delay of what is: else answers take 40 ms each.
+        # With the protocol TCP asyncio sets TCP_NODELAY: else each answer takes 40 ms.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         self._socket.bind(("127.0.0.1", 0))
         self._socket.listen(128)
@@ -59,7 +59,7 @@ class ViewServer:
 
     @property
     def viewed(self) -> Viewed:
-        """Return what is looked at; what looks is loaded when the address is already there."""
+        """Return the model; its module is loaded after the socket is open."""
         with self._lock:
             if self._viewed is None:
                 from ztensor.insight.serving.model import Viewed
@@ -69,11 +69,11 @@ class ViewServer:
 
     @property
     def url(self) -> str:
-        """Return the address of the page; whoever knows it may look."""
+        """Return the secret address of the page."""
         return f"http://127.0.0.1:{self.port}/{self.token}/"
 
     def run(self) -> None:
-        """Serve until the last page was left, `stop` is called, or Ctrl-C is pressed."""
+        """Serve until the last page is closed, `stop` is called, or Ctrl-C is pressed."""
         try:
             from ztensor.insight.serving.answers import Answers
 
@@ -84,9 +84,9 @@ class ViewServer:
             self.close()
 
     def close(self) -> None:
-        """Give back the address; to be called where `run` was not."""
+        """Close the socket; needed if `run` was not called."""
         self._socket.close()
 
     def stop(self) -> None:
-        """End soon; may be called by another thread."""
+        """End the server soon; thread-safe."""
         self._ending.set()

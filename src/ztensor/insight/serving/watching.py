@@ -1,4 +1,4 @@
-"""Whether the files that are looked at are still those that were opened."""
+"""Detection of changed files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class OpenedFiles:
-    """The files of readers, as they are now; to be made when they were just opened.
+    """The local files of readers, in their state at construction.
 
     Args:
-        readers: those of local files count; who reads a URL finds out by itself.
+        readers: just opened; readers of URLs detect changes themselves.
     """
 
     def __init__(self, readers: Iterable[ObjectReader]) -> None:
@@ -24,13 +24,11 @@ class OpenedFiles:
         self._at = 0
 
     def changed(self, most: int | None = None) -> tuple[str, str] | None:
-        """Return the name of a file that is not the one that was opened, and what became of it.
-
-        It `is gone` or `has changed`. None where all are what they were.
+        """Return the name of a changed file, and `is gone` or `has changed`; None if unchanged.
 
         Args:
-            most: files that are looked at; all by default. Later calls look at those that come
-                next, and at one that was changed first.
+            most: the number of files to check; all by default. Later calls check the next ones, and
+                a changed file first.
         """
         begun, count = self._at, len(self._known)
         for step in range(count if most is None else min(most, count)):
@@ -45,7 +43,7 @@ class OpenedFiles:
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """Return what tells a file from others, and from itself once it was written to."""
+    """Return a key that differs for other files and after writes; None if missing."""
     try:
         found = os.stat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Work for a page: two at once, sixteen that wait, thirty seconds each, ended when nobody waits."""
+"""Jobs of a page: two at once, sixteen in the queue, thirty seconds each."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 AT_ONCE, WAITING, SECONDS = 2, 16, 30.0
-_LOOK = 0.05  # seconds between looks at whether somebody still waits
+_LOOK = 0.05  # seconds between checks for the client
 
 
 class StoppedError(Exception):
-    """Work ended before it was done; its text says why, where anybody is left to be told."""
+    """A job was stopped before it was done; the text says why."""
 
 
 class Job:
-    """One piece of work, which looks at `check` now and then.
+    """One job, which calls `check` regularly.
 
     Args:
-        seconds: how long it may take; None for as long as somebody waits.
+        seconds: its time limit; None for no limit.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -35,28 +35,28 @@ class Job:
         self._left = threading.Event()
 
     def begin(self) -> None:
-        """Start the clock: waiting for others does not count."""
+        """Start the clock: time in the queue does not count."""
         if self._seconds is not None:
             self._ends = time.monotonic() + self._seconds
 
     def leave(self) -> None:
-        """Note that nobody waits for it any more."""
+        """Record that the client has gone."""
         self._left.set()
 
     def check(self) -> None:
-        """Go on, or raise.
+        """Raise if the job is to end.
 
         Raises:
-            StoppedError: nobody waits any more, or it took too long.
+            StoppedError: the client has gone, or the time limit is exceeded.
         """
         if self._left.is_set():
-            raise StoppedError("nobody waits for it any more")
+            raise StoppedError("the client has gone")
         if time.monotonic() > self._ends:
             raise StoppedError(f"it took more than {self._seconds:.0f} s; choose a smaller part")
 
 
 class Workers:
-    """Threads that do the work."""
+    """A pool of threads for jobs."""
 
     def __init__(self) -> None:
         self._pool = Pool(AT_ONCE, are_alone=False)
@@ -64,7 +64,7 @@ class Workers:
 
     @property
     def count(self) -> int:
-        """Return how many pieces of work are there, those that wait among them."""
+        """Return the number of jobs, with those in the queue."""
         return len(self._jobs)
 
     async def run(
@@ -73,18 +73,18 @@ class Workers:
         is_left: Callable[[], Awaitable[bool]],
         seconds: float | None = SECONDS,
     ) -> _T:
-        """Return what work gives.
+        """Return the result of a job.
 
         Args:
             work: called in a thread.
-            is_left: tells whether nobody waits any more.
-            seconds: as `Job` takes it.
+            is_left: returns whether the client has gone.
+            seconds: see `Job`.
 
         Raises:
-            StoppedError: it was ended, or there is too much to do.
+            StoppedError: the job was stopped, or the queue is full.
         """
         if len(self._jobs) >= AT_ONCE + WAITING:
-            raise StoppedError("there is too much to do; try again in a moment")
+            raise StoppedError("too much work; try again in a moment")
         job = Job(seconds)
         self._jobs.add(job)
 
@@ -94,7 +94,7 @@ class Workers:
             try:
                 return work(job)
             except Exception:
-                job.check()  # a call in between may have made another error of the one it raised
+                job.check()  # the work may have converted the error into another
                 raise
 
         future = asyncio.wrap_future(self._pool.submit(begun))
@@ -103,7 +103,7 @@ class Workers:
             while not future.done():
                 await asyncio.wait([future], timeout=_LOOK)
                 if not future.done() and await is_left():
-                    raise StoppedError("nobody waits for it any more")
+                    raise StoppedError("the client has gone")
             return future.result()
         finally:
             job.leave()
@@ -111,10 +111,10 @@ class Workers:
     def _done(self, job: Job, future: asyncio.Future[_T]) -> None:
         self._jobs.discard(job)
         if not future.cancelled():
-            future.exception()  # looked at, so that nothing is said of it
+            future.exception()  # retrieved, so that asyncio logs nothing
 
     def close(self) -> None:
-        """End all work."""
+        """Stop all jobs."""
         for job in list(self._jobs):
             job.leave()
         self._pool.shutdown(wait=False, cancel_futures=True)

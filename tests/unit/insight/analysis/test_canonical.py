@@ -95,7 +95,7 @@ def test_what_a_canonical_file_is_not() -> None:
         array = np.zeros(9000)
         data = save({"a": array, "b": array}, version="2", **options)
         assert any(word in problem for problem in ztensor.insight.canonical_problems(data)), word
-    assert ztensor.insight.canonical_problems(save({})) == ["it is no file of 2.x"]
+    assert ztensor.insight.canonical_problems(save({})) == ["it is not a file of 2.x"]
 
 
 @pytest.mark.parametrize(
