@@ -19,7 +19,7 @@ from ztensor.spec.container.entries import Emitter as Emitter
 from ztensor.spec.container.framing import Container, Frame
 from ztensor.spec.model.manifest import Manifest
 
-SCHEMAS: Registry[Container, Callable[[bytes, Frame, Budget], Manifest]] = Registry(
+SCHEMAS: Registry[Container, Callable[..., Manifest]] = Registry(
     {
         Container.V0_1: "ztensor.spec.container.v0_1:parse_manifest",
         Container.V1_0: "ztensor.spec.container.v1_0:parse_manifest",

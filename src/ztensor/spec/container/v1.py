@@ -36,6 +36,7 @@ from ztensor.limits import Budget
 from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
 from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
+    LEAST_OBJECTS,
     Path,
     Root,
     check_blob,
@@ -98,13 +99,16 @@ FORM = Form(
 )
 
 
-def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
+def parse_manifest(
+    data: bytes, frame: Frame, budget: Budget, *, least_objects: int = LEAST_OBJECTS
+) -> Manifest:
     """Parse the manifest.
 
     Args:
         data: the manifest's bytes.
         frame: their extent in the file.
         budget: the file's budget; of its limits, `depth` is used.
+        least_objects: threshold of bulk parsing.
 
     Raises:
         ManifestError: it is not one well-formed CBOR map, or breaks rules (all are listed).
@@ -118,7 +122,9 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         budget.release_to(left)
         parse = functools.partial(_parse_object, frame.manifest_offset, is_1_1)
         blobs_end = frame.manifest_offset
-        return Root(decoder, FORM, lambda *_: parse, blobs_end=blobs_end)
+        return Root(
+            decoder, FORM, lambda *_: parse, blobs_end=blobs_end, least_objects=least_objects
+        )
 
     guess = _TEXT_OF_1_1 in data[:64]
     root = read(is_1_1=guess)

@@ -28,7 +28,7 @@ ParseObject: TypeAlias = Callable[[list[Any], Path, list[Problem]], TensorObject
 # `(role, fields, path, problems) -> component`; with new problems, None.
 ParseComponent: TypeAlias = Callable[[str, list[Any], Path, list[Problem]], Component | None]
 
-# Threshold of `kinds.py`: with fewer objects, reading them one by one is faster.
+# Threshold of bulk parsing by `kinds.py`: with fewer objects, reading them one by one is faster.
 LEAST_OBJECTS = 25
 
 _SELF_DESCRIBED = b"\xd9\xd9\xf7"  # RFC 7049 section 2.4.5: a tag that only marks CBOR
@@ -46,6 +46,7 @@ class Root:
         form: the version's schemas and encoded forms.
         begin: `(fields, problems) -> ParseObject`, called with the fields before the objects.
         blobs_end: the file offset that no blob exceeds.
+        least_objects: threshold of bulk parsing.
 
     Attributes:
         fields: name to value, without the objects.
@@ -65,12 +66,13 @@ class Root:
         begin: Callable[[Mapping[str, object], list[Problem]], ParseObject],
         *,
         blobs_end: int,
+        least_objects: int = LEAST_OBJECTS,
     ) -> None:
         self.fields: dict[str, object] = {}
         self.objects: Mapping[str, TensorObject] = {}
         self.problems: list[Problem] = []
         self._decoder, self._form, self._begin = decoder, form, begin
-        self._blobs_end = blobs_end
+        self._blobs_end, self._least_objects = blobs_end, least_objects
         pos = self._level = 0
         if decoder.data.startswith(_SELF_DESCRIBED) and not decoder.strict:
             pos, self._level = decoder.enter(0, 0)[1], 1
@@ -93,7 +95,7 @@ class Root:
         self._parse = self._begin(self.fields, self.problems)
         count, first = decoder.enter(start, level)
         known = len(self.problems)
-        if count >= LEAST_OBJECTS and form.start:
+        if count >= self._least_objects and form.start:
             from ztensor.spec.container.kinds import Kinds  # not needed for small files
 
             kinds = Kinds(decoder, form, count, self._read_object, level)

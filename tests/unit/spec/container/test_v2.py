@@ -1,4 +1,4 @@
-"""The schema of 2.x beyond what the corpus shows: what is kept, what it costs, how it is said."""
+"""Files of 2.x by public names, beyond the corpus: content, shared blobs, caps, messages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ import pytest
 
 import ztensor
 from tests.refusals import refused
-from ztensor.errors import LimitError, ManifestError, Problem, Reason, UnsupportedVersionError
+from ztensor.errors import LimitError, ManifestError, Problem, Reason
+from ztensor.ext import cbor
 from ztensor.limits import Limits
-from ztensor.spec.container.framing import Container, locate
-from ztensor.spec.wire import cbor
-from ztensor.testing.builder_2 import File2, dense, footer, one_object
+from ztensor.testing.builder_2 import File2, dense, one_object
 
 
 def reason_of(data: bytes, **options: Any) -> Reason | None:
@@ -26,22 +25,7 @@ def reason_of(data: bytes, **options: Any) -> Reason | None:
     return caught.value.reason
 
 
-def test_the_footer_tells_where_the_manifest_is() -> None:
-    data = one_object()
-    frame = locate(data[:8], data[-40:], len(data))
-    assert frame.container is Container.V2
-    assert frame.manifest_offset % 4096 == 0
-    assert cbor.decode(data[frame.manifest_offset :][: frame.manifest_length], strict=True)
-
-
-@pytest.mark.parametrize("version", [0, 1, 3, 2 << 24])
-def test_another_version_asks_for_a_newer_reader(version: int) -> None:
-    data = one_object()[:-40] + footer(4096, 1, 0, version)
-    with pytest.raises(UnsupportedVersionError, match="newer"):
-        ztensor.open(data)
-
-
-def test_what_a_file_says_is_kept() -> None:
+def test_the_content_of_a_file_is_kept() -> None:
     file = File2()
     part = file.part(np.arange(6, dtype=np.uint16))
     root = {
@@ -59,7 +43,7 @@ def test_what_a_file_says_is_kept() -> None:
         assert reader.verify().outcome == "ok"
 
 
-def test_unknown_fields_are_ignored_also_where_their_key_is_no_text() -> None:
+def test_unknown_fields_are_ignored_even_if_their_key_is_no_text() -> None:
     file = File2()
     part = cbor.Pairs([*file.part(np.zeros(3)).items(), (7, "x")])
     fields = {**dense({}, [3]), "new": 1, "parts": {"data": part}}
@@ -67,19 +51,6 @@ def test_unknown_fields_are_ignored_also_where_their_key_is_no_text() -> None:
     root = cbor.Pairs([("objects", {"w": entry}), (b"x", 1), ("later", {})])
     with ztensor.open(file.seal(cbor.encode(root))) as reader:
         assert reader["w"].shape == (3,)
-
-
-def test_every_problem_is_told() -> None:
-    file = File2()
-    good = file.part(np.zeros(3))
-    root = {"objects": {"a": dense(good | {"dtype": "f99"}, [3]), "b": dense(good, [4])}}
-    with pytest.raises(ManifestError) as caught:
-        ztensor.open(file.seal(root))
-    assert [problem.object_name for problem in caught.value.problems] == ["a"]
-    root = {"objects": {"a": dense(good | {"dtype": 1}, [3]), "b": {"shape": None}}}
-    with pytest.raises(ManifestError) as caught:
-        ztensor.open(file.seal(root))
-    assert {problem.object_name for problem in caught.value.problems} == {"a", "b"}
 
 
 def test_objects_may_share_a_blob_and_not_a_part_of_one() -> None:
@@ -113,12 +84,12 @@ def test_an_unknown_type_is_not_read_as_its_storage() -> None:
     with ztensor.open(file.seal({"objects": objects})) as reader:
         with refused(ztensor.UnsupportedError, Reason.UNKNOWN_TYPE):
             reader.read("w")
-        found = reader.read("odd").components["data"]  # no one says what it is: its bytes
+        found = reader.read("odd").components["data"]  # an unknown layout: the storage elements
         assert found.dtype == np.uint8
         assert found.tolist() == [0, 0, 0]
 
 
-def test_a_bool_is_0_or_1_however_it_is_read() -> None:
+def test_a_bool_is_0_or_1_in_every_way_to_read() -> None:
     file = File2()
     part = file.part(np.array([0, 1, 2], np.uint8), type="bool")
     good = file.part(np.array([True, False]))
@@ -139,7 +110,7 @@ def test_a_bool_is_0_or_1_however_it_is_read() -> None:
             assert [problem.reason for problem in reader.verify().problems] == [Reason.BOOL_VALUE]
 
 
-def test_depth_is_that_of_the_text_and_of_the_limits() -> None:
+def test_the_cap_on_depth_is_the_smaller_of_text_and_limits() -> None:
     def nested(levels: int) -> bytes:
         value: object = 1
         for _ in range(levels):
@@ -160,7 +131,7 @@ def test_depth_is_that_of_the_text_and_of_the_limits() -> None:
 
 
 @pytest.mark.slow
-def test_what_listing_costs_is_charged() -> None:
+def test_the_cost_of_listing_is_charged() -> None:
     names = {
         f"{number:05}": dense({"dtype": "u8", "blob": [4096, 0]}, [0]) for number in range(9999)
     }
@@ -171,11 +142,10 @@ def test_what_listing_costs_is_charged() -> None:
 
 
 @pytest.mark.wing
-def test_migrating_takes_all_of_it(tmp_path: Path) -> None:
+def test_a_file_migrated_to_1_2_gets_its_digests(tmp_path: Path) -> None:
     path, new = tmp_path / "m.zt", tmp_path / "n.zt"
     path.write_bytes(one_object())
-    report = ztensor.migrate(path, new, version="1.2.0")
-    assert not report.lost
+    assert not ztensor.migrate(path, new, version="1.2.0").lost
     with ztensor.open(path) as old, ztensor.open(new) as found:
         assert found.version == "1.2.0"
         np.testing.assert_array_equal(old["w"], found["w"])
@@ -189,23 +159,6 @@ def problems_of(root: Any) -> list[Problem]:
 
 
 EMPTY: dict[str, Any] = {"dtype": "u8", "blob": [4096, 0]}
-
-
-@pytest.mark.parametrize(
-    ("fields", "path", "reason"),
-    [
-        ({"parts": {}}, ("parts",), Reason.COMPONENT_MISSING),
-        ({"parts": None}, ("parts",), Reason.FIELD_TYPE),
-        ({"parts": {"data": EMPTY | {"encoding": "a.b/1"}}}, ("decoded_length",), None),
-        ({"parts": {"data": EMPTY | {"decoded_length": 0}}}, ("encoding",), None),
-    ],
-)
-def test_one_broken_rule_is_one_problem(
-    fields: dict[str, Any], path: tuple[str, ...], reason: Reason | None
-) -> None:
-    (problem,) = problems_of({"objects": {"w": {**dense({}, [0]), **fields}}})
-    assert problem.reason is (reason or Reason.FIELD_MISSING)
-    assert problem.path[-1:] == path
 
 
 @pytest.mark.parametrize("length", [1023, 1024, 1025, 1026])
@@ -224,24 +177,10 @@ def test_a_name_has_up_to_1024_bytes(letter: str, length: int) -> None:
             assert reason_of(data) is Reason.FIELD_VALUE
 
 
-@pytest.mark.parametrize("cut", [b"\xa1\x67objects", b"\xa1", b"\xa1\x67objects\xa1"])
-def test_a_manifest_that_is_cut_is_truncated(cut: bytes) -> None:
-    assert reason_of(File2().seal(cut)) is Reason.CBOR_TRUNCATED
-
-
 SHARD = {"size": 48, "digest": "xxh3:" + "0" * 16}
 
 
-@pytest.mark.parametrize(("size", "is_right"), [(47, False), (48, True), (49, True)])
-def test_a_shard_has_room_for_header_and_footer(size: int, *, is_right: bool) -> None:
-    data = File2().seal({"shards": {"one": SHARD | {"size": size}}, "objects": {}})
-    if is_right:
-        ztensor.open(data).close()
-    else:
-        assert reason_of(data) is Reason.FIELD_VALUE
-
-
-def test_blobs_that_overlap_in_a_shard_are_told_with_its_name() -> None:
+def test_overlapping_blobs_of_a_shard_are_reported_with_its_name() -> None:
     parts = [EMPTY | {"blob": [4096, length], "shard": "one"} for length in (8, 4)]
     objects = {f"{at}": dense(part, [part["blob"][1]]) for at, part in enumerate(parts)}
     root = {"shards": {"one": SHARD | {"size": 9999}}, "objects": objects}
@@ -258,8 +197,8 @@ def test_blobs_that_overlap_in_a_shard_are_told_with_its_name() -> None:
 
 
 @pytest.mark.parametrize("place", ["attributes", "object", "part"])
-def test_what_an_object_keeps_stays_charged(place: str) -> None:
-    """What is let go before the next object is decoded is charged for one of them alone."""
+def test_values_that_an_object_keeps_stay_charged(place: str) -> None:
+    """Values that are freed before the next object is decoded are charged once."""
     long = [1.5] * 1000
     fields: dict[str, Any] = {"x": long} if place == "object" else {}
     if place == "attributes":

@@ -33,11 +33,15 @@ class Emitter21(Emitter):
 
     Args:
         has_manifest: False for a data shard, whose blobs another file's manifest lists.
+
+    Attributes:
+        manifest_most: the longest manifest, in bytes (2.1 section 2.3).
     """
 
     version = "2.1"
     magic = MAGIC_2
     place = cbor.encode("blob") + b"\x82"
+    manifest_most = MANIFEST_2_MOST
     # The default alignment of the releases; the format's least is 4096.
     form = Form(
         alignment=1 << 16,
@@ -135,10 +139,10 @@ class Emitter21(Emitter):
         names = sorted(manifest.objects, key=cbor.key_order)
         root["objects"] = self._emit_objects(manifest.objects, names)
         data = cbor.encode(root)
-        if len(data) > MANIFEST_2_MOST:
+        if len(data) > self.manifest_most:
             raise NotRepresentableError(
                 "the manifest is longer than 2.x allows; divide the objects over several files",
-                expected=f"at most {MANIFEST_2_MOST} bytes",
+                expected=f"at most {self.manifest_most} bytes",
                 found=str(len(data)),
                 section="2.1 section 2.3",
             )

@@ -28,6 +28,7 @@ from ztensor.spec.container.v2.words import (
     ours,
 )
 from ztensor.spec.container.walk import (
+    LEAST_OBJECTS,
     ParseObject,
     Path,
     Root,
@@ -98,13 +99,16 @@ FORM = Form(
 )
 
 
-def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
+def parse_manifest(
+    data: bytes, frame: Frame, budget: Budget, *, least_objects: int = LEAST_OBJECTS
+) -> Manifest:
     """Parse the manifest; empty for a data shard, which has none.
 
     Args:
         data: the manifest's bytes.
         frame: their extent in the file, and their hash.
         budget: the file's budget; of its limits, `depth` is used.
+        least_objects: threshold of bulk parsing.
 
     Raises:
         ManifestError: it does not match its hash, is not one CBOR map in deterministic form, or
@@ -132,7 +136,7 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         return functools.partial(parse_object, files)
 
     blobs_end = frame.file_size - FOOTER_2_BYTES
-    root = Root(decoder, FORM, begin, blobs_end=blobs_end)
+    root = Root(decoder, FORM, begin, blobs_end=blobs_end, least_objects=least_objects)
     _, attributes, _, extra = root.values or [None] * 4
     require_none(root.problems + check_names(attributes or (), ("attributes",)))
     blobs = _blobs(root.objects, [*files], frame, decoder.budget)

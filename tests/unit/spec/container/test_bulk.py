@@ -1,0 +1,443 @@
+"""Manifests of plain objects are parsed in bulk, with the outcome of parsing one by one.
+
+Both ways are reachable by a file: the number of its objects decides. Here the threshold is 1.
+`tests/property/test_kinds.py` compares the corpora and changed manifests.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.extent import amount
+from tests.tracing import traced
+from tests.unit.spec.container.parsing import (
+    BULK,
+    GENERAL,
+    NEVER,
+    REFUSED,
+    compare,
+    frame_of,
+    outcome,
+    read,
+    table_of,
+)
+from ztensor import LogicalType, register_logical_type
+from ztensor.errors import Reason
+from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, Manifest, cbor
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.spec.container import framing
+from ztensor.testing.builder import committed, item
+from ztensor.testing.builder_2 import File2, dense
+
+END = 1 << 50  # where the blobs of 1.x end here
+CRC = "crc32c:0x0A1B2C3D"
+SHA = "sha256:" + "4f" * 32
+ORDER = ("dtype", "type", "offset", "length", "uncompressed_length", "encoding", "digest")
+
+
+def in_1(data: bytes) -> framing.Frame:
+    return frame_of("1", data, END)
+
+
+def in_2(data: bytes, size: int = 20480) -> framing.Frame:
+    """Return the frame of a manifest behind `size` bytes of blobs."""
+    return frame_of("2", data, size)
+
+
+def parsed(data: bytes, frame: framing.Frame) -> Manifest:
+    return read(data, frame, DEFAULT_LIMITS, 1)
+
+
+def plain(shape: tuple[int, ...] = (2,), **fields: Any) -> dict[str, Any]:
+    """Return a good plain object; fields come in the order of the writers."""
+    data = {"dtype": "f32", "offset": 64, "length": 8, **fields}
+    data = {key: data[key] for key in ORDER if key in data}
+    return {"shape": list(shape), "format": "dense", "components": {"data": data}}
+
+
+def root(objects: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"version": "1.2.0", "objects": objects, **fields}
+
+
+# --- 1.x ------------------------------------------------------------------------------------
+
+GOOD: dict[str, dict[str, Any]] = {
+    "bare": plain(),
+    "offset of 64 bits": plain(offset=1 << 49),
+    "raw spelled out": plain(encoding="raw"),
+    "raw with its length twice": plain(uncompressed_length=8, encoding="raw"),
+    "crc32c": plain(digest=CRC),
+    "sha256": plain(digest=SHA),
+    "zstd of 1.1": plain(length=99, encoding="zstd"),
+    "type equals dtype": plain(type="f32"),
+    "fp8": plain((8,), dtype="u8", type="f8_e4m3fnuz"),
+    "fp4, padded": plain((5, 3), dtype="u8", type="f4_e2m1"),
+    "fp8 of 1.1": plain((8,), dtype="f8_e4m3"),
+    "complex of 1.1": plain((1,), dtype="complex64"),
+    "everything": plain(
+        (1,), type="complex64", length=5, uncompressed_length=8, encoding="zstd", digest=SHA
+    ),
+    **{
+        f"shape {shape}": plain(shape, length=length)
+        for shape, length in (
+            ((), 4),
+            ((0,), 0),
+            ((1, 2, 3, 4, 5, 6, 7, 8), 161280),
+            ((1 << 63, 0, (1 << 64) - 1), 0),
+            ((1 << 20, 1 << 20), 1 << 42),
+            ((23, 24, 255), 563_040),
+        )
+    },
+    **{
+        f"type {logical.name}": plain(
+            (1,),
+            dtype=logical.dtype,
+            type=logical.name,
+            length=logical.storage_count(1) * STORAGE_TYPES[logical.dtype].width,
+        )
+        for logical in LOGICAL_TYPES.values()
+    },
+    **dict.fromkeys(
+        ["", "\0", "digest", "encoding", "é", "重み", "a" * 23, "a" * 24, "a" * 255, "a" * 70000,
+         "\x65shape", "x\x65shape", "uncompressed_length"],
+        plain(),
+    ),
+}  # fmt: skip
+OTHERS: dict[str, dict[str, Any]] = {
+    "attributes": {**plain(), "attributes": {"scale": 2, "shape": [1]}},
+    "another key order": dict(reversed(plain().items())),
+    "unknown field": {**plain(), "note": 1},
+    "unknown layout": {"shape": [], "format": "of_tomorrow", "components": {}},
+    "unknown dtype": plain(dtype="i2"),
+    "unknown type": plain(type="posit32"),
+    "unknown encoding": plain(encoding="lz4"),
+    "two components": {
+        **plain(),
+        "components": dict.fromkeys(("data", "mask"), plain()["components"]["data"]),
+    },
+}
+WRONG: list[dict[str, Any]] = [
+    plain(offset=65),
+    plain(offset=0),
+    plain(offset=END - 64, length=128, shape=()),
+    plain(length=(1 << 64) - 1),
+    plain(offset=(1 << 64) - 64),
+    plain(digest="crc32c:0x0A1B2C3"),
+    plain(digest="crc32c:0x0A1B2C3G"),
+    plain(offset=-64),
+    plain(length=4),
+    plain((1 << 32, 1 << 32), length=0),
+    plain((1 << 63, 2), length=0),
+    plain((1 << 50, 1 << 50, 0, 3), length=8),
+    plain(uncompressed_length=9, encoding="raw"),
+    plain(length=99, uncompressed_length=9, encoding="zstd"),
+    plain((5,), dtype="u8", type="f4_e2m1", length=2),
+]
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
+def test_columns_have_the_content_of_the_objects(version: str) -> None:
+    data = item(root({**GOOD, "other": OTHERS["attributes"]}, version=version))
+    assert compare(data, in_1(data)) == BULK
+    table = table_of(parsed(data, in_1(data)))
+    assert table.names == list(GOOD)
+    for column in (table.offsets, table.lengths, table.kind_of, table.digests):
+        assert column.dtype == np.int64
+
+
+@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+def test_a_few_other_objects_are_read_between(name: str, place: int) -> None:
+    names = ["a", "b", "c"]
+    names.insert(place, "other")
+    data = item(root({key: OTHERS[name] if key == "other" else plain() for key in names}))
+    assert compare(data, in_1(data)) == BULK
+    assert table_of(parsed(data, in_1(data))).names == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("kind", ["attributes", "unknown dtype"])
+def test_many_other_objects_are_parsed_one_by_one(kind: str) -> None:
+    """Objects that begin like plain ones are noticed later than others."""
+    names = [f"{number:03}" for number in range(400)]
+    for count, expected in ((16 + 400 // 16, BULK), (18 + 400 // 16, GENERAL)):
+        objects = {name: OTHERS[kind] if at < count else plain() for at, name in enumerate(names)}
+        data = item(root(objects))
+        assert compare(data, in_1(data)) == expected
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_registered_type_is_known_from_then_on() -> None:
+    data = item(root({"a": plain(), "w": plain((9,), dtype="u16", type="i3_packed", length=4)}))
+    assert table_of(parsed(data, in_1(data))).names == ["a"]
+    register_logical_type(LogicalType("i3_packed", "u16", "int3", elements_per_storage=5))
+    assert table_of(parsed(data, in_1(data))).names == ["a", "w"]
+
+
+def one_by_one(names: str) -> bytes:
+    return OBJECTS + bytes((0xA0 + len(names),)) + b"".join(item(name) + ENTRY for name in names)
+
+
+COMMITTED = committed(
+    root({"a": plain(), "b": plain()}, commit={"prev": 0, "end": 0, "digest": CRC}), END
+)
+ONE, TWO = item(root({"a": plain()})), item(root({"a": plain(), "é": plain()}))
+ENTRY = item(plain())
+OBJECTS = b"\xa1" + item("objects")
+ROOTS: dict[str, Any] = {
+    "released": root({"a": plain()}),
+    "attributes": {"version": "1.2.0", "attributes": {"a": [1]}, "objects": {"a": plain()}},
+    "null attributes": {"version": "1.2.0", "attributes": None, "objects": {"a": plain()}},
+    "objects first": {"objects": {"a": plain()}, "version": "1.1.0"},
+    "unknown fields": {"x": {"shape": 1}, **root({"a": plain()}), "y": [b"\xa3\x65shape"]},
+    "blobs up to the manifest": root(
+        {"a": plain((16,), offset=END - 64, length=64), "b": plain((0,), offset=END, length=0)}
+    ),
+}
+REGULAR = {name: item(value) for name, value in ROOTS.items()} | {"a commit record": COMMITTED}
+IRREGULAR: dict[str, bytes] = {
+    "a damaged commit record": COMMITTED.replace(item("b"), item("c"), 1),
+    "another major version": item({**root({"a": plain()}), "version": "2.0.0"}),
+    "empty": b"",
+    "no map": item([1]),
+    "no objects": item({"version": "1.2.0"}),
+    "objects of another type": item({"version": "1.2.0", "objects": [1]}),
+    "no object": item(root({})),
+    "no plain object": item(root({"a": OTHERS["attributes"]})),
+    "self-described": b"\xd9\xd9\xf7" + ONE,
+    "indefinite root": b"\xbf" + ONE[1:] + b"\xff",
+    "indefinite objects": OBJECTS + b"\xbf" + item("a") + ENTRY + b"\xff",
+    "objects twice": b"\xa2" + 2 * item({"objects": {"a": plain()}})[1:],
+    "more bytes": ONE + b"\x00",
+    "more objects than there are": ONE.replace(b"objects\xa1", b"objects\xa2"),
+    "fewer objects than there are": TWO.replace(b"objects\xa2", b"objects\xa1"),
+    "a huge number of objects": OBJECTS + b"\xbb" + b"\xff" * 8,
+    "a key that is no text": b"\xa1\x01" + item({"a": plain()}),
+    "a name that is no text": OBJECTS + b"\xa2\x01" + ENTRY + item("a") + ENTRY,
+    "a first name that is not UTF-8": OBJECTS + b"\xa1\x61\xff" + ENTRY,
+    "a name that is not UTF-8": TWO.replace("é".encode(), b"\xff\xff"),
+    **{f"a name twice {names}": one_by_one(names) for names in ("aa", "baa", "aba")},
+    **{
+        f"a broken rule {number}": item(root({"a": plain(), "b": entry}))
+        for number, entry in enumerate(WRONG)
+    },
+    **{
+        f"an object in an attribute {number}": item(
+            root({"a": plain(), "b": {**plain(), "attributes": {"copy": copy}}, "c": plain()})
+        )
+        for number, copy in enumerate((item("x") + ENTRY, {"x": plain()}, [plain(), plain()]))
+    },
+}
+
+
+@pytest.mark.parametrize("name", [*REGULAR, *IRREGULAR])
+def test_a_manifest_has_the_same_outcome_both_ways(name: str) -> None:
+    data = REGULAR.get(name) or IRREGULAR[name]
+    how = compare(data, in_1(data))
+    assert name in IRREGULAR or how == BULK
+
+
+@pytest.mark.slow
+def test_opening_needs_little_memory() -> None:
+    """An object costs a few numbers, its name and its part of the manifest."""
+    count = 20_000
+    data = item(
+        root({f"model.layers.{number:05}.weight": plain(digest=CRC) for number in range(count)})
+    )
+    parsed(data, in_1(data))
+    with traced() as memory:
+        manifest = parsed(data, in_1(data))
+        kept, peak = memory()
+    assert len(manifest.objects) == count
+    assert kept < 300 * count
+    assert peak < 600 * count
+
+
+def test_the_objects_are_a_mapping() -> None:
+    entries = {"b": plain(), "other": OTHERS["attributes"], "a": plain((2, 1), digest=CRC)}
+    data = item(root(entries))
+    objects: Any = parsed(data, in_1(data)).objects
+    as_dict = dict(objects)
+    assert list(as_dict) == list(objects) == list(objects.keys()) == ["b", "other", "a"]
+    assert len(objects) == 3
+    assert objects == as_dict
+    assert as_dict == objects
+    assert objects != {**as_dict, "a": as_dict["b"]}
+    assert list(objects.items()) == list(as_dict.items())
+    assert list(objects.values()) == list(as_dict.values())
+    assert list(objects.others) == ["other"]  # whose layouts are still to be checked
+    for name in as_dict:
+        assert name in objects
+        assert objects.get(name) == objects[name]
+    for other in ("c", "", 1, None):
+        assert other not in objects
+    assert objects.get("c") is None
+    with pytest.raises(KeyError):
+        objects["c"]
+
+
+# --- 2.x ------------------------------------------------------------------------------------
+
+
+def many(count: int = 40) -> tuple[bytes, int]:
+    """Return the manifest of a file of many plain objects, and the length of its blobs."""
+    file = File2()
+    arrays: list[Any] = [np.zeros((2, 3), np.float32), np.zeros(300, np.uint16), np.zeros((), "i1")]
+    objects: dict[str, Any] = {}
+    for number in range(count):
+        array, digest = arrays[number % 3], ("xxh3", "sha256", None)[number % 3]
+        objects[f"layer.{number}.weight"] = dense(file.part(array, digest=digest), array.shape)
+    fp8 = {**file.part(np.zeros(8, np.uint8)), "type": "f8_e4m3fn"}
+    objects |= {
+        "fp8": dense(fp8, [8]),
+        "é": dense(fp8 | {"type": "f4_e2m1"}, [15]),
+        "packed": dense(file.packed(bytes(96), b"x" * 40, "f32"), [24]),
+        "tied": objects["layer.0.weight"],
+        "n" * 30: objects["layer.1.weight"],
+        "bool": dense(file.part(np.zeros(3, np.bool_)), [3]),
+        "noted": dense(fp8, [2, 4], attributes={"a": [1, None]}),
+    }
+    manifest = cbor.encode({"objects": objects, "attributes": {"x": 1}, "zzzzzzzzzzzzzz": 2})
+    return manifest, len(file.data) + -len(file.data) % 4096
+
+
+EMPTY = dense({"dtype": "u8", "blob": [4096, 0]}, [0])
+BLOBS = {"a": [4096, 12288], "b": [8192, 0], "c": [4096, 0], "d": [16384, 0], "e": [16384, 8]}
+REGULAR_2: dict[str, tuple[bytes, int]] = {
+    "many": many(),
+    "touching blobs, and empty ones anywhere": (
+        cbor.encode(
+            {"objects": {n: dense({"dtype": "u8", "blob": b}, b[1:]) for n, b in BLOBS.items()}}
+        ),
+        20480,
+    ),
+    **{
+        f"names of {length} bytes": (
+            cbor.encode({"objects": {"n" * length: EMPTY, "o" * length: EMPTY}}),
+            8192,
+        )
+        for length in (1, 23, 24, 25, 255)
+    },
+}
+
+
+@pytest.mark.parametrize("name", REGULAR_2)
+def test_a_manifest_of_2_x_has_the_same_outcome_both_ways(name: str) -> None:
+    data, size = REGULAR_2[name]
+    assert compare(data, in_2(data, size)) == BULK
+
+
+@pytest.mark.parametrize("digest", ["xxh3", "sha256", None])
+def test_objects_of_2_x_with_digests_of_one_kind(digest: str | None) -> None:
+    file = File2()
+    arrays = [np.arange(count, dtype=np.uint8) for count in range(1, 20)]
+    objects = {f"{len(a):02}": dense(file.part(a, digest=digest), a.shape) for a in arrays}
+    data = cbor.encode({"objects": objects})
+    assert compare(data, in_2(data, len(file.data))) == BULK
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"rzt.zstd-seekable/1", b"rzt-zstd-seekable/1"),
+        (b"\x75xxh3:", b"\x75xxh4:"),
+        (b"ddata\xa3", b"ddata\xa4"),
+        (b"\x82\x02\x03", b"\x82\x02\x18\x03"),  # of a shape: a longer head than needed
+        (b"\x82\x02\x03", b"\x82\x02\x04"),
+        (b"\x82\x02\x03", b"\x83\x02\x03"),
+        (b"gf4_e2m1", b"gf4_e2mx"),
+        (b"cf32", b"bf3"),
+        (b"\x19\x10\x00", b"\x19\x10\x01"),  # off its page
+        (b"\x19\x10\x00", b"\x1a\x00\x00\x10\x00"),
+    ],
+)
+def test_a_changed_manifest_of_2_x_has_the_same_outcome_both_ways(old: bytes, new: bytes) -> None:
+    data, size = many()
+    assert old in data
+    data = data.replace(old, new)
+    compare(data, in_2(data, size))
+
+
+@pytest.mark.slow
+def test_random_changes_of_2_x_have_the_same_outcome_both_ways() -> None:
+    data, size = many()
+    dice = random.Random(7)
+    bulk, tries = 0, amount(100, full=1500)
+    for _ in range(tries):
+        wrong = bytearray(data)
+        for _ in range(dice.choice((1, 1, 1, 2))):
+            at = dice.randrange(len(wrong))
+            change = dice.randrange(4)
+            if change == 0:
+                wrong[at] = dice.randrange(256)
+            elif change == 1:
+                wrong[at] ^= 1 << dice.randrange(8)
+            elif change == 2:
+                del wrong[at : at + dice.randrange(1, 9)]
+            else:
+                wrong[at:at] = wrong[dice.randrange(len(wrong)) :][: dice.randrange(1, 9)]
+        bulk += compare(bytes(wrong), in_2(bytes(wrong), size)) == BULK
+    assert tries // 75 < bulk < tries // 2
+
+
+@pytest.mark.parametrize("lengths", [(8, 4), (4, 8), (8, 8, 4), (0, 8, 4)])
+def test_overlapping_blobs_are_reported_alike(lengths: tuple[int, ...]) -> None:
+    objects = {
+        f"{at}": dense({"dtype": "u8", "blob": [4096, length]}, [length])
+        for at, length in enumerate(lengths)
+    }
+    data = cbor.encode({"objects": objects})
+    for least_objects in (1, NEVER):
+        _, found = outcome(data, in_2(data), DEFAULT_LIMITS, least_objects)
+        assert found["reason"] is Reason.BLOB_OVERLAP
+        assert "found [4096, 4100] and [4096, 4104]" in found["text"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"\x78\x17" + b"n" * 23,
+        b"\x78\x18" + b"n" * 23,
+        b"\x79\0\x18" + b"n" * 24,
+        b"\x58\x18" + b"n" * 24,
+        b"\x41n",
+        b"\x60",
+        b"\x61\0",
+        b"\x61\xff",
+        b"\x61nn",
+    ],
+    ids=lambda name: name[:3].hex(),
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_invalid_name_is_refused_alike(name: bytes, at: int) -> None:
+    names = [b"\x61a", name] if at else [name, b"\x79\x01\0" + b"z" * 256]
+    pairs = b"".join(text + cbor.encode(EMPTY) for text in names)
+    data = b"\xa1" + cbor.encode("objects") + b"\xa2" + pairs
+    assert compare(data, in_2(data)) == REFUSED
+
+
+def test_blobs_may_be_before_and_behind_the_manifest() -> None:
+    blobs = {"a": [4096, 8], "b": [12288, 4096], "c": [16384, 0]}
+    objects = {name: dense({"dtype": "u8", "blob": blobs[name]}, blobs[name][1:]) for name in blobs}
+    data = cbor.encode({"objects": objects})
+    frame = frame_of("2", data, 8192)._replace(file_size=4 * 4096 + 40)
+    found = parsed(data, frame)
+    assert table_of(found).names == ["a", "b", "c"]
+    assert [o.components["data"].offset for o in found.objects.values()] == [4096, 12288, 16384]
+
+
+def test_arrays_of_a_file_parsed_in_bulk_are_those_of_the_file() -> None:
+    file = File2()
+    values = {f"w{number:04}": np.arange(number % 7 + 1, dtype=np.float32) for number in range(900)}
+    objects = {name: dense(file.part(value), value.shape) for name, value in values.items()}
+    data = file.seal({"objects": objects})
+    with ztensor.open(data) as reader:
+        assert reader.verify().checked == 900
+    for loaded in (ztensor.numpy.load(data), dict(ztensor.open(data, mmap=False))):
+        assert list(loaded) == sorted(values)
+        for name, value in values.items():
+            np.testing.assert_array_equal(loaded[name], value)
