@@ -13,7 +13,7 @@ import pytest
 NAMES = ["big_endian", "crc32", "crc32c", "hardware_based"]
 IMPORTS = "\n".join(f"from ._crc32c import {name} as {name}" for name in NAMES)
 HASH = "from ._crc32hash import CRC32CHash as CRC32CHash"
-# What the package's own module says, from the first release that is allowed to the last one.
+# The package's `__init__`, from the first allowed release to the last.
 RELEASES = {
     "2.7": f"{IMPORTS}\n{HASH}",
     "2.7.1": f"{IMPORTS}\n{HASH}",
@@ -29,7 +29,7 @@ print(hex(crc32c()(b"6789", crc32c()(b"12345", 0))), "crc32c" in sys.modules)
 
 
 def run(folder: Path) -> list[str]:
-    """Return what the program prints where the folder comes first on the path."""
+    """Run the program with the folder first on its path, and return its output."""
     program = f"import sys\nsys.path.insert(0, {str(folder)!r})\n{PROGRAM}"
     command = [sys.executable, "-c", program]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -44,7 +44,7 @@ def package(tmp_path: Path) -> Path:
     folder = tmp_path / "crc32c"
     folder.mkdir()
     (extension,) = [
-        one for one in Path(found.origin).parent.glob("_crc32c.*") if one.suffix != ".pyi"
+        path for path in Path(found.origin).parent.glob("_crc32c.*") if path.suffix != ".pyi"
     ]
     shutil.copy(extension, folder)
     return folder

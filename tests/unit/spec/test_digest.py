@@ -13,7 +13,11 @@ from ztensor.errors import (
     MissingDependencyError,
     Reason,
 )
-from ztensor.spec.digest import ALGORITHMS, Digest, check_digest, parse_digest, require_match
+from ztensor.ext import ALGORITHMS
+from ztensor.spec import digest as digests
+
+parse_digest = digests.parse_digest
+require_match = digests.require_match
 
 NINE = b"123456789"
 SHA_OF_NINE = "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225"
@@ -39,12 +43,12 @@ def test_the_check_value_in_the_spelling_of_released_writers(
         ("sha256", "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
     ],
 )
-def test_no_bytes_have_a_digest_too(name: str, text: str) -> None:
+def test_the_digest_of_no_bytes(name: str, text: str) -> None:
     assert ALGORITHMS[name].of([]) == text
 
 
 @pytest.mark.parametrize("cut", range(10))
-def test_the_crc_of_a_zip_member_goes_on_behind_its_header(cut: int) -> None:
+def test_the_crc_of_a_zip_member_continues_behind_its_header(cut: int) -> None:
     digest = parse_digest(f"zip-crc32:{zlib.crc32(NINE[:cut]):08x}{zlib.crc32(NINE):08x}")
     assert digest.known is not None
     hasher = digest.known.hasher()
@@ -56,7 +60,7 @@ def test_the_crc_of_a_zip_member_goes_on_behind_its_header(cut: int) -> None:
     assert caught.value.section is None
 
 
-def test_xxh3_is_read_where_its_library_is() -> None:
+def test_xxh3_is_computed_by_its_library() -> None:
     pytest.importorskip("xxhash", reason="xxhash is optional")
     assert ALGORITHMS["xxh3"].of([b"a", b"bc"]) == "xxh3:78af5f94892f3950"
 
@@ -87,10 +91,10 @@ SHA = "0123456789abcdef" * 4
 )
 def test_every_spelling_is_read(text: str, algorithm: str, expected: str, is_known: bool) -> None:
     digest = parse_digest(text)
-    assert digest == Digest(algorithm, expected)
+    assert digest == digests.Digest(algorithm, expected)
     assert (digest.known is ALGORITHMS.get(algorithm)) is (is_known or algorithm not in ALGORITHMS)
     assert (digest.known is not None) is is_known
-    assert check_digest(text) == []
+    assert digests.check_digest(text) == []
 
 
 @pytest.mark.parametrize(
@@ -116,10 +120,10 @@ def test_every_spelling_is_read(text: str, algorithm: str, expected: str, is_kno
     ],
     ids=ascii,
 )
-def test_broken_digests_are_damage_not_something_unknown(text: str) -> None:
+def test_malformed_digests_of_known_algorithms_are_refused(text: str) -> None:
     with refused(FormatError, Reason.DIGEST_MALFORMED) as caught:
         parse_digest(text)
-    (problem,) = check_digest(text)
+    (problem,) = digests.check_digest(text)
     assert problem.reason is Reason.DIGEST_MALFORMED
     assert problem.section == caught.value.section
     assert str(problem).isascii()

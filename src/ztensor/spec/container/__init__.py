@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ztensor.arguments import require_choice
-from ztensor.limits import Budget
 from ztensor.registry import Registry
 from ztensor.spec.container.entries import Emitter as Emitter
-from ztensor.spec.container.framing import Container, Frame
+from ztensor.spec.container.framing import Container
 from ztensor.spec.model.manifest import Manifest
 
+# `parse_manifest(data, frame, budget)` of each container.
 SCHEMAS: Registry[Container, Callable[..., Manifest]] = Registry(
     {
         Container.V0_1: "ztensor.spec.container.v0_1:parse_manifest",

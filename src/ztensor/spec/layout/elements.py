@@ -374,8 +374,13 @@ class Blocks:
         return stored_form(array)
 
     @classmethod
-    def of(cls, array: Array) -> Iterator[memoryview]:
-        """Yield an array's stored bytes in order, without a second array of its size."""
+    def of(cls, array: Array, most: int = BLOCK_BYTES) -> Iterator[memoryview]:
+        """Yield an array's stored bytes in order, without a second array of its size.
+
+        Args:
+            array: any array.
+            most: bytes of a block that has to be copied.
+        """
         if not array.size:
             return
         if array.flags.c_contiguous and is_stored_as_is(array.dtype):
@@ -387,6 +392,6 @@ class Blocks:
         # Elements that share a byte stay in one block.
         rows = [element_count(array.shape[axis + 1 :]) for axis in range(array.ndim)]
         steps = [1 if row % per_byte == 0 else per_byte for row in rows]
-        blocks = cls(array.shape, array.itemsize, BLOCK_BYTES, steps)
+        blocks = cls(array.shape, array.itemsize, most, steps)
         for start, stop in itertools.pairwise(blocks.ends()):
             yield stored_form(array[blocks.place(start, stop)]).view(np.uint8).data

@@ -339,7 +339,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], TensorObject]] = {
     "a type of 1.2": (("1.1.0",), one(components={"data": DATA._replace(type="f4_e2m1")})),
     "an unknown type": (("1.1.0",), one(components={"data": DATA._replace(type="other")})),
 }
-for name, changes in {
+NOWHERE: dict[str, dict[str, Any]] = {
     "a key that is no text": {"attributes": {1: "x"}},
     "a value of no type": {"attributes": {"a": object()}},
     "a number beyond 64 bits": {"attributes": {"a": 2**64}},
@@ -349,7 +349,8 @@ for name, changes in {
     "a surrogate in a layout": {"format": "\ud800"},
     "a surrogate in a role": {"components": {"\ud800": DATA}},
     "a surrogate in a type": {"components": {"data": DATA._replace(type="\ud800")}},
-}.items():
+}
+for name, changes in NOWHERE.items():
     REFUSED[name] = (("0.1.0", "1.1.0", "1.2.0"), one(**changes))
 
 

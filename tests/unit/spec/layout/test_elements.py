@@ -14,17 +14,11 @@ from ztensor.errors import (
     Reason,
     UnsupportedError,
 )
+from ztensor.ext import Blocks, Component, numpy_dtype, result_dtype, spell, typed_array
 from ztensor.spec.layout import elements
-from ztensor.spec.layout.elements import (
-    is_stored_as_is,
-    numpy_dtype,
-    require_bools,
-    result_dtype,
-    spell,
-    stored_form,
-    typed_array,
-)
-from ztensor.spec.model.manifest import Component
+
+stored_form = Blocks.whole
+is_stored_as_is = elements.is_stored_as_is
 
 
 def component(dtype: str, type: str | None = None, **more: Any) -> Component:
@@ -42,7 +36,7 @@ def component(dtype: str, type: str | None = None, **more: Any) -> Component:
     ],
     ids=lambda value: None if isinstance(value, str) else str(len(value)),
 )
-def test_four_bit_floats_lie_two_to_a_byte_the_first_in_the_low_half(
+def test_two_four_bit_floats_share_a_byte_the_first_in_the_low_half(
     values: list[float], text: str
 ) -> None:
     array = np.array(values, np.float32).astype(ml_dtypes.float4_e2m1fn)
@@ -71,7 +65,7 @@ def test_big_endian_components_come_native(name: str) -> None:
     assert array.tobytes() == values.tobytes()
 
 
-def test_other_bools_keep_their_bytes_since_1_0() -> None:
+def test_invalid_bools_keep_their_bytes_since_1_0() -> None:
     """They are damage, which `verify` reports; reading changes nothing."""
     array = typed_array(component("bool"), memoryview(b"\x00\x02"))
     assert array.view(np.uint8).tolist() == [0, 2]
@@ -113,7 +107,7 @@ def test_an_unknown_logical_type_gives_the_storage_elements() -> None:
     ],
     ids=str,
 )
-def test_what_no_type_holds_and_what_would_work(dtype: Any, advice: str) -> None:
+def test_a_dtype_without_a_type_is_refused_with_a_conversion(dtype: Any, advice: str) -> None:
     for check in (spell, is_stored_as_is, lambda d: stored_form(np.zeros(2, d))):
         with pytest.raises(NotRepresentableError) as caught:
             check(np.dtype(dtype))
@@ -128,11 +122,11 @@ def test_long_doubles_differ_from_machine_to_machine(dtype: type) -> None:
 
 
 @pytest.mark.parametrize("value", [2, 255])
-def test_a_byte_that_is_no_bool_is_named_by_its_place(value: int) -> None:
-    require_bools(np.array([0, 1, 1, 0], np.uint8), 10)
-    require_bools(np.array([], np.uint8), 10)
+def test_a_byte_that_is_not_a_bool_is_named_with_its_position(value: int) -> None:
+    elements.require_bools(np.array([0, 1, 1, 0], np.uint8), 10)
+    elements.require_bools(np.array([], np.uint8), 10)
     with refused(FormatError, Reason.BOOL_VALUE, match=f"{value:#04x} at position 13"):
-        require_bools(np.array([1, 0, 1, value, 7], np.uint8), 10)
+        elements.require_bools(np.array([1, 0, 1, value, 7], np.uint8), 10)
 
 
 SHAPES = [(), (1,), (0, 5), (7,), (400,), (3, 5), (9, 15), (4, 1000), (3, 1001), (1, 3, 700)]
@@ -147,16 +141,13 @@ ORDERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", ["uint8", "float32", ">i4", "float4_e2m1fn"])
-def test_an_array_comes_in_blocks_without_a_second_one(
-    order: str, dtype: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is copied is short, but where two rows of 4-bit values may end within a byte."""
+def test_an_array_comes_in_blocks_without_a_second_one(order: str, dtype: str) -> None:
+    """Copies are short, except if a row of 4-bit values ends within a byte."""
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    monkeypatch.setattr(elements, "BLOCK_BYTES", 256)
     for shape in SHAPES:
         numbers = np.arange(np.prod(shape)).reshape(shape) % 7
         array = ORDERS[order](numbers.astype(np.float32).astype(kind))
-        pieces = list(elements.Blocks.of(array))
+        pieces = list(Blocks.of(array, most=256))
         assert b"".join(pieces) == stored_form(array).tobytes()
         if array.flags.c_contiguous and is_stored_as_is(kind):
             assert len(pieces) == (array.size > 0)

@@ -8,8 +8,7 @@ import pytest
 from tests.refusals import refused
 from ztensor import Tensor
 from ztensor.errors import LayoutError, Reason, UnsupportedError
-from ztensor.spec.layout import LAYOUTS, View
-from ztensor.spec.model.manifest import Component, TensorObject
+from ztensor.ext import LAYOUTS, Component, TensorObject, View
 
 LAYOUT = LAYOUTS["quantized_group"]
 
@@ -37,12 +36,12 @@ def obj(**changes: Component | None) -> TensorObject:
     ],
     ids=["plain", "more", "compressed", "one missing", "two missing", "half an element"],
 )
-def test_what_the_manifest_alone_shows(tensor_object: TensorObject, reasons: list[Reason]) -> None:
-    """Only the roles: no equation ties the parts to the shape."""
+def test_problems_of_an_object(tensor_object: TensorObject, reasons: list[Reason]) -> None:
+    """Only the roles: no equation relates the components to the shape."""
     assert [problem.reason for problem in LAYOUT.check_object(tensor_object)] == reasons
 
 
-def test_a_component_decodes_to_what_the_manifest_says() -> None:
+def test_a_component_decodes_to_the_length_in_the_manifest() -> None:
     compressed = Component("f16", 128, 99, encoding="zstd", decoded_length=20)
     assert LAYOUT.expected_length(obj(), "packed_weight", None) == 64
     assert LAYOUT.expected_length(obj(scales=compressed), "scales", 3) == 20
@@ -85,7 +84,7 @@ def test_parts_that_do_not_fit_the_shape(quantized: tuple[np.ndarray[Any, Any], 
 
 
 @pytest.mark.parametrize("attributes", [{}, {"bits": 4, "packing": "by moonlight"}], ids=str)
-def test_a_scheme_nobody_described(
+def test_an_unknown_scheme_is_refused(
     quantized: tuple[np.ndarray[Any, Any], View], attributes: dict[str, Any]
 ) -> None:
     _, view = quantized

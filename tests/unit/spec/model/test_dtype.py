@@ -4,16 +4,9 @@ import numpy as np
 import pytest
 
 from tests.refusals import refused
+from ztensor import LogicalType, register_logical_type
 from ztensor.errors import ArgumentValueError, Reason
-from ztensor.spec.layout.elements import numpy_dtype
-from ztensor.spec.model.dtype import (
-    BY_LONG_NAME,
-    LOGICAL_TYPES,
-    STORAGE_TYPES,
-    LogicalType,
-    element_count,
-    register_logical_type,
-)
+from ztensor.ext import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count, numpy_dtype
 
 
 @pytest.mark.parametrize(
@@ -84,7 +77,7 @@ def test_a_type_can_be_registered_once() -> None:
     ],
     ids=["taken", "a storage type's name", "long name of the storage type", "no storage type"],
 )
-def test_what_cannot_be_registered(logical: LogicalType) -> None:
+def test_an_invalid_logical_type_is_not_registered(logical: LogicalType) -> None:
     before = dict(LOGICAL_TYPES)
     with refused(ArgumentValueError, Reason.ARGUMENT):
         register_logical_type(logical)

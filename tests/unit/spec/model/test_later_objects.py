@@ -1,4 +1,4 @@
-"""Objects that are described when one is asked for: what is wrong with one stays."""
+"""Objects that are built on first access: a broken one stays broken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ztensor.errors import FormatError, Reason, SourceError
 from ztensor.ext import LaterObjects, TensorObject
 
 
-def test_a_broken_object_is_looked_at_once_and_told_each_time() -> None:
+def test_a_broken_object_is_built_once_and_raises_each_time() -> None:
     asked = []
 
     def make(name: str) -> TensorObject:
@@ -16,13 +16,13 @@ def test_a_broken_object_is_looked_at_once_and_told_each_time() -> None:
         raise FormatError("it is broken", reason=Reason.TRUNCATED, expected="more", found="less")
 
     objects = LaterObjects(["a", "b"], make)
-    told = []
+    texts = []
     for _ in range(3):
         with pytest.raises(FormatError) as caught:
             objects["a"]
-        told.append((str(caught.value), caught.value.reason, caught.value.object_name))
+        texts.append((str(caught.value), caught.value.reason, caught.value.object_name))
     assert asked == ["a"]
-    assert set(told) == {(told[0][0], Reason.TRUNCATED, "a")}
+    assert set(texts) == {(texts[0][0], Reason.TRUNCATED, "a")}
 
 
 def test_a_failing_read_is_tried_again() -> None:

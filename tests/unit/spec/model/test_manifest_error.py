@@ -18,14 +18,14 @@ def error_of(problems: Sequence[Problem]) -> ManifestError:
 BARE = Problem(Reason.FIELD_TYPE, "expected text, found null", ("dtype",))
 
 
-def test_outer_steps_come_in_front() -> None:
+def test_outer_steps_are_prepended() -> None:
     problem = BARE.under("components", "data").under("objects", "w").under(3)
     assert problem.path == (3, "objects", "w", "components", "data", "dtype")
     assert (problem.reason, problem.message) == (BARE.reason, BARE.message)
     assert BARE.path == ("dtype",)
 
 
-def test_what_is_known_about_the_component_stays() -> None:
+def test_a_known_component_is_kept() -> None:
     assert (BARE.about("w").object_name, BARE.about("w").component) == ("w", None)
     located = BARE.about("w", "data").about("v")
     assert (located.object_name, located.component) == ("v", "data")
@@ -47,7 +47,7 @@ def test_it_prints_on_one_line(problem: Problem, text: str) -> None:
     assert str(problem) == text
 
 
-def test_one_error_carries_all_and_stands_where_the_first_is() -> None:
+def test_one_error_carries_all_problems_at_the_place_of_the_first() -> None:
     problems = [
         BARE.about("w", "data"),
         Problem(Reason.OUT_OF_BOUNDS, "too far"),
@@ -62,7 +62,7 @@ def test_one_error_carries_all_and_stands_where_the_first_is() -> None:
 
 
 @pytest.mark.parametrize("count", [MOST_PROBLEMS - 1, MOST_PROBLEMS])
-def test_a_full_list_says_that_there_may_be_others(count: int) -> None:
+def test_a_full_list_says_that_there_may_be_more(count: int) -> None:
     text = str(error_of([BARE] * count))
     assert f"{count - 1} more problems" in text
     assert ("not looked for" in text) is (count == MOST_PROBLEMS)

@@ -1,4 +1,4 @@
-"""What attributes hold comes back as it was, or the rule says as what."""
+"""Values of attributes come back unchanged, or as the documented other value."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 
 import ztensor
 from ztensor.edit import Editor
+from ztensor.ext import cbor
 from ztensor.numpy import save_file
-from ztensor.spec.wire import cbor
-from ztensor.spec.wire.cbor import Pairs, Tag, with_dicts
+
+Pairs = cbor.Pairs
+Tag = cbor.Tag
+with_dicts = cbor.with_dicts
 
 SAME: dict[str, Any] = {
     "labels": {0: "cat", 1: "dog", -1: "none"},

@@ -1,12 +1,12 @@
-"""How messages call the values of a manifest; the rules of records are those of the containers."""
+"""Values of a manifest as messages show them; `container/` tests the rules of records."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.naming import shown
-from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Tag
-from ztensor.spec.wire.record import kind_of
+from ztensor.ext import cbor
+from ztensor.spec.wire import record
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ from ztensor.spec.wire.record import kind_of
         (b"a", "byte string b'a'"),
         ([1], "an array"),
         ({}, "a map"),
-        (Pairs(((1, 2),)), "a map with keys that are not text"),
-        (Tag(1, 2), "tag"),
-        (UNDEFINED, "simple"),
+        (cbor.Pairs(((1, 2),)), "a map with keys that are not text"),
+        (cbor.Tag(1, 2), "tag"),
+        (cbor.UNDEFINED, "simple"),
     ],
     ids=shown,
 )
-def test_values_are_called_by_their_kind(value: object, expected: str) -> None:
-    assert kind_of(value) == expected
+def test_a_value_is_shown_with_its_kind(value: object, expected: str) -> None:
+    assert record.kind_of(value) == expected
