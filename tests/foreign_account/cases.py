@@ -53,7 +53,11 @@ def library(name: str) -> Any:
 
 def corpus(name: str) -> Callable[[Path], None]:
     """Return what copies a file of the corpus that holds nothing but weights."""
-    return lambda path: shutil.copy(CORPUS / name, path) and None
+
+    def copy(path: Path) -> None:
+        shutil.copy(CORPUS / name, path)
+
+    return copy
 
 
 # --- ONNX -----------------------------------------------------------------------------------

@@ -11,13 +11,13 @@ import pytest
 
 from ztensor.errors import FormatError
 from ztensor.ext import source_of
-from ztensor.formats.hdf5 import chunks, header, heaps, messages, trees, types
+from ztensor.formats.hdf5 import chunks, header, messages, trees, types
 from ztensor.formats.hdf5.checksum import lookup3
 from ztensor.formats.hdf5.window import Fields, Window
 from ztensor.limits import Budget, Limits
 
 UNDEFINED = 2**64 - 1
-HEAP, ROOT, AT = 64, 512, 64  # where a heap's header is, its outermost block, and an index
+AT = 64  # where an index is
 
 
 def summed(body: bytes) -> bytes:
@@ -42,73 +42,6 @@ def tree_2(kind: int, width: int, root: int, count: int = 1) -> bytes:
 
 def leaf_2(kind: int, records: bytes) -> bytes:
     return summed(struct.pack("<4sBB", b"BTLF", 0, kind) + records)
-
-
-# --- Heaps ------------------------------------------------------------------------------------
-
-
-def heap(
-    *, id_length: int = 8, filtered: int = 0, huge: int = UNDEFINED, columns: int = 2,
-    first: int = 512, most: int = 1024, bits: int = 32, root: int = UNDEFINED, rows: int = 0,
-) -> bytes:  # fmt: skip
-    head = struct.pack("<4sBHHBI", b"FRHP", 0, id_length, filtered, 0, 4096)
-    head += struct.pack("<QQQQ", 0, huge, 0, UNDEFINED) + bytes(64)
-    head += struct.pack("<HQQHHQH", columns, first, most, bits, 0, root, rows)
-    return summed(head + bytes(16 if filtered else 0))
-
-
-def block(start: int, size: int, data: bytes, *, owner: int = HEAP) -> bytes:
-    """Return a direct block that begins at `start` in its heap."""
-    return (struct.pack("<4sBQI", b"FHDB", 0, owner, start) + data).ljust(size, b"\0")
-
-
-def blocks(start: int, places: list[int]) -> bytes:
-    head = struct.pack("<4sBQI", b"FHIB", 0, HEAP, start)
-    return summed(head + struct.pack(f"<{len(places)}Q", *places))
-
-
-def identifier(offset: int, length: int) -> bytes:
-    return struct.pack("<BIHB", 0, offset, length, 0)
-
-
-def heap_of(head: bytes, **parts: bytes) -> heaps.FractalHeap:
-    return heaps.FractalHeap(
-        window_of({HEAP: head, **{int(k[1:]): v for k, v in parts.items()}}), HEAP
-    )
-
-
-def test_objects_are_in_blocks_of_every_row() -> None:
-    """Rows of blocks: two of 512 bytes, two more, two of 1024, then tables of 2048 bytes each."""
-    starts = {0: 1024, 512: 2048, 1024: 3072, 1536: 4096, 2048: 5120, 3072: 6144}
-    inner, innermost = 8192, {4096: 9216, 5120: 9728}
-    window = window_of(
-        {
-            HEAP: heap(root=ROOT, rows=4),
-            ROOT: blocks(0, [*starts.values(), inner, UNDEFINED]),
-            **{place: block(start, 1024, b"in %d" % start) for start, place in starts.items()},
-            inner: blocks(4096, [innermost[4096], UNDEFINED, innermost[5120], UNDEFINED]),
-            **{place: block(start, 512, b"in %d" % start) for start, place in innermost.items()},
-        }
-    )
-    found = heaps.FractalHeap(window, HEAP)
-    for start in (*starts, *innermost):
-        text = b"in %d" % start
-        assert found.read(identifier(start + 17, len(text))) == text
-
-
-@pytest.mark.parametrize(("id_length", "head"), [(18, b"\x24"), (19, b"\x20\x04")])
-def test_a_tiny_object_is_in_its_identifier(id_length: int, head: bytes) -> None:
-    """From 19 bytes on an identifier has a second byte of the object's length."""
-    found = heap_of(heap(id_length=id_length))
-    assert found.read((head + b"small").ljust(id_length, b"\0")) == b"small"
-
-
-def test_a_huge_object_is_found_by_a_tree_or_by_its_identifier() -> None:
-    tree = tree_2(1, 24, 2048), leaf_2(1, struct.pack("<QQQ", 4096, 5, 7))
-    found = heap_of(heap(huge=1024), _1024=tree[0], _2048=tree[1], _4096=b"huge one")
-    assert found.read(b"\x10" + (7).to_bytes(7, "little")) == b"huge "
-    found = heap_of(heap(id_length=17), _4096=b"huge one")
-    assert found.read(b"\x10" + struct.pack("<QQ", 4096, 4)) == b"huge"
 
 
 # --- Messages ---------------------------------------------------------------------------------
@@ -311,26 +244,6 @@ CALLS: dict[str, Callable[[], object]] = {
     "a message must be understood": lambda: header.read_header(
         header_of(message(0x70, b"", 0x80)), 0
     ),
-    "no global heap is here": lambda: heaps.GlobalHeaps(
-        window_of({64: struct.pack("<4sB3xQ", b"GCOM", 1, 16)})
-    ).read(64, 1, 1),
-    "a heap is filtered": lambda: heap_of(heap(filtered=4)),
-    "no sizes that double": lambda: heap_of(heap(first=513)),
-    "a heap's table cannot be": lambda: heap_of(heap(bits=65, rows=1)),
-    "table cannot be": lambda: heap_of(
-        heap(root=ROOT, rows=3, columns=4, most=512), _512=blocks(0, [UNDEFINED] * 11 + [4096])
-    ),
-    "belongs elsewhere": lambda: heap_of(
-        heap(root=ROOT), _512=block(0, 512, b"a", owner=HEAP + 1)
-    ).read(identifier(17, 1)),
-    "an object does not lie in its heap": lambda: heap_of(
-        heap(root=ROOT), _512=block(0, 512, b"a")
-    ).read(identifier(511, 2)),
-    "identifier of a heap is unknown": lambda: heap_of(heap()).read(b"\x30" + bytes(7)),
-    "a huge object is not in its heap": lambda: heap_of(heap()).read(b"\x10" + bytes(7)),
-    "other records": lambda: heap_of(
-        heap(huge=1024), _1024=tree_2(2, 24, 2048), _2048=leaf_2(2, bytes(24))
-    ).read(b"\x10" + bytes(7)),
     "a dataspace is unknown": lambda: messages.parse_space(fields_of(bytes((3, 0, 0, 0)))),
     "a fill value's version is unknown": lambda: messages.parse_fill(
         fields_of(b"\4" + bytes(9)), is_old=False

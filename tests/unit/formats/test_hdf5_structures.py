@@ -330,6 +330,17 @@ def test_groups_of_every_size(version: str, count: int, track_order: bool) -> No
     assert all(reader[name] == len(name) for name in names)
 
 
+def test_a_group_whose_heap_has_tables_in_tables() -> None:
+    def fill(file: Any) -> None:
+        file["w"] = 7
+        for number in range(9000):
+            file[f"{number:05}" + "x" * 90] = file["w"]
+
+    reader = ztensor.open(made(fill, libver="latest"))
+    assert len(reader) == 9001
+    assert reader["08999" + "x" * 90] == 7
+
+
 def attributes(count: int) -> Iterator[tuple[str, Any, Any]]:
     """Yield names, values, and these as Python has them."""
     yield "text", "äöü", "äöü"

@@ -55,8 +55,6 @@ def test_a_letter_is_cut_only_at_the_end(before: int, is_text: bool) -> None:
     assert (found == "this is a text") is is_text
 
 
-@pytest.mark.parametrize(
-    "data", [b"\0" * 600, b"\xff\xfe", b"abc\x01", b"a" * 400 + b"\xff" * 200]
-)
+@pytest.mark.parametrize("data", [b"\0" * 600, b"\xff\xfe", b"abc\x01", b"a" * 400 + b"\xff" * 200])
 def test_other_bytes_have_no_name(data: bytes) -> None:
     assert "this is" not in said_of(data)

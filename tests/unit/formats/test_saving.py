@@ -16,7 +16,6 @@ from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     NotRepresentableError,
-    SourceError,
 )
 from ztensor.ext import FORMATS
 from ztensor.numpy import load_file, save_file
@@ -49,18 +48,6 @@ def test_the_suffix_is_obeyed(tmp_path: Path, kind: str, suffix: str) -> None:
     for found, expected in zip(values, chosen(kind).values(), strict=True):
         np.testing.assert_array_equal(found, expected)
         assert found.dtype == expected.dtype
-
-
-def test_the_formats_own_libraries_read_them(tmp_path: Path) -> None:
-    safetensors = pytest.importorskip("safetensors.numpy")
-    path = tmp_path / "m.safetensors"
-    save_file(TENSORS, path, {"format": "np"})
-    found = safetensors.load_file(path)
-    save_file(TENSORS, tmp_path / "m.npz")
-    with np.load(tmp_path / "m.npz") as archive:
-        for name, expected in TENSORS.items():
-            np.testing.assert_array_equal(found[name], expected)
-            np.testing.assert_array_equal(archive[name], expected)
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".SafeTensors", ".h5"])
@@ -185,11 +172,6 @@ def test_from_other_frameworks(tmp_path: Path, framework: str) -> None:
         assert reader.format == "safetensors"
         expected = np.arange(6).reshape(2, 3).astype(ml_dtypes.bfloat16)
         np.testing.assert_array_equal(np.asarray(reader["x"]), expected)
-
-
-def test_a_missing_folder_is_said(tmp_path: Path) -> None:
-    with pytest.raises(SourceError):
-        save_file(TENSORS, tmp_path / "none" / "m.npz")
 
 
 def test_edits_go_by_the_bytes_not_by_the_name(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import ztensor
 from tests.extent import sample
-from ztensor.errors import DigestMismatchError, ZTensorError
+from ztensor.errors import ZTensorError
 from ztensor.numpy import save
 
 onnx = pytest.importorskip("onnx")
@@ -78,14 +78,6 @@ def test_no_changed_byte_is_ok_and_something_else(kind: str) -> None:
         except ZTensorError:
             continue
         assert found[0] == "damaged" or found == right, place
-
-
-def test_a_pickle_that_was_changed_is_refused() -> None:
-    data = pt()
-    for before, after in ((b"\xd2\x04", b"\xd3\x04"), (b"abc", b"abd")):
-        assert data.count(before) == 1
-        with pytest.raises(DigestMismatchError, match=r"CRC-32.*data\.pkl"):
-            ztensor.open(data.replace(before, after))
 
 
 def external(folder: Path) -> Path:
