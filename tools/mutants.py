@@ -114,7 +114,7 @@ def sample(found: Path, folder: Path, count: int, seed: int) -> list[tuple[objec
         for item in database.work_items:
             path, *_ = spot = place(item)
             if str(path) not in unread:
-                unread[str(path)] = annotations(folder / str(path))
+                unread[str(path)] = unread_ranges(folder / str(path))
             start = item.mutations[0].start_pos
             if not any(low <= start < high for low, high in unread[str(path)]):
                 places.append(spot)
@@ -122,7 +122,7 @@ def sample(found: Path, folder: Path, count: int, seed: int) -> list[tuple[objec
     return random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311
 
 
-def annotations(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+def unread_ranges(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Return the ranges of a file that are annotations, or only for type checkers."""
     ranges = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
