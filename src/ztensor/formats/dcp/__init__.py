@@ -8,9 +8,9 @@ Read without torch; nothing in them is executed. Two kinds of folder are read:
 | `shard-00001-model-00001-of-00001.safetensors`, ... | in `DCP_SHARDING_INFO` of each file |
 
 Read `folders.py` (which folders are checkpoints) and `projecting.py` (the entry point) first.
-`vocabulary.py` lists what the pickle may name, `pickles.py` reads it on the machine of `pt` with
-long runs of records as columns, and `chunks.py` matches chunks with their places. `metadata.py`
-checks all that and makes the table of a `.metadata`, `shards.py` the table of safetensors files
+`vocabulary.py` lists the names that the pickle may use, `pickles.py` reads it on the machine of
+`pt` with long runs of records as columns, and `chunks.py` matches chunks with their places.
+`metadata.py` checks all that and makes the table of a `.metadata`, `shards.py` the table of safetensors files
 (`table.py`). `checkpoint.py` turns a table into a manifest: the assembler of `distributed` puts
 tensors together, and `records.py` locates the elements of a chunk in a `.distcp` file, a sequence
 of files of `torch.save`. `values.py` reads everything else, `beside.py` opens the files.

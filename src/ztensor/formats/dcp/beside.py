@@ -1,4 +1,4 @@
-"""The files of a checkpoint, beside its root: in a folder, in a store, or nowhere."""
+"""Find and open the files beside the root of a checkpoint, in a folder or a store."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-REQUESTS = 16  # at a time: a checkpoint may have as many files as there were processes
+REQUESTS = 16  # at once: a checkpoint may have one file for each process
 
 
 class Beside:
-    """What finds the files of a checkpoint.
+    """The folder or prefix of a checkpoint.
 
     Args:
-        root: the root, or any file beside it: its path, or its place in a store. None for bytes.
-        lengths: of files whose length is known: a store is asked for those of others.
+        root: path or URL of the root, or of any file beside it. None for bytes in memory.
+        lengths: lengths of files by name; a store is asked for those that are missing.
 
     Attributes:
-        lengths: of the files that are there, by name; empty where nobody lists them.
+        lengths: lengths of the existing files by name; empty if they cannot be listed.
     """
 
     def __init__(self, root: str | Remote | None, lengths: Mapping[str, int] | None = None) -> None:
@@ -38,27 +38,27 @@ class Beside:
             self.lengths = _files_in(os.path.dirname(root))
 
     def open(self, parts: tuple[str, ...]) -> Source:
-        """Return a file, open.
+        """Open a file.
 
         Raises:
-            SourceError: it cannot be opened.
-            UnsupportedError: nothing leads to it.
+            SourceError: the file cannot be opened.
+            UnsupportedError: the checkpoint is bytes in memory, so no path leads to its files.
         """
         if isinstance(self._root, str):
             return Beneath.beside(self._root, parts).open(mapped=False)
         if self._root is not None:
             return source_of(self._root.beside("/".join(parts)), mapped=False)
         raise UnsupportedError(
-            "its tensors lie in other files, which only a path leads to: open the folder",
+            "the tensors are in other files, which bytes in memory do not lead to: open the folder",
             reason=Reason.SHARD_FILE,
             found=f"the file {describe('/'.join(parts), 200)}",
         )
 
     def files(self, wanted: Sequence[File]) -> list[tuple[int | None, Source]]:
-        """Return how long some files are, None where one is not there, and what opens each.
+        """Return the length of each file, None if it is missing, and a source that opens it lazily.
 
         Raises:
-            SourceError: a store does not answer.
+            SourceError: the store does not answer.
         """
         pool = OpenFiles()
         with Pool(REQUESTS) as workers:
@@ -88,11 +88,11 @@ class Beside:
         try:
             return self.open(file.parts).size
         except SourceNotFoundError:
-            return None  # who reads what is in it is told
+            return None  # reading from it raises the error
 
 
 def _files_in(folder: str) -> dict[str, int]:
-    """Return the names and lengths of the files in a folder; empty where it cannot be listed."""
+    """Return the lengths of the files in a folder by name; empty if it cannot be listed."""
     found: dict[str, int] = {}
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""A checkpoint whose table was read, as a manifest: tensors as objects, values as attributes."""
+"""Make a manifest of the table of a checkpoint: tensors as objects, values as attributes."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """A checkpoint whose table was read.
+    """A checkpoint of which the table has been read.
 
     Args:
-        source: what is open as long as it is read: `.metadata`, or the folder.
-        beside: what finds the other files.
-        table: what it says.
-        left: what of it is not given.
+        source: `.metadata`, or the folder; open as long as the checkpoint.
+        beside: finds and opens the other files.
+        table: the table.
+        left: the loss report of the table.
         limits: safety caps.
     """
 
@@ -84,10 +84,10 @@ class Checkpoint:
         )
 
     def projection(self, attributes: Mapping[str, object] | None = None) -> Projection:
-        """Return it as the reader takes it.
+        """Return the manifest, encodings and loss report for the reader.
 
         Args:
-            attributes: those of the whole; by default the values of the table.
+            attributes: attributes of the file; by default the values of the table.
         """
         table = self._table
         values = LaterAttributes(table.values, self._stored, self._source, self._limits)
@@ -115,12 +115,12 @@ class Checkpoint:
     # --- Files ------------------------------------------------------------------------------
 
     def _require_apart(self) -> None:
-        """Raise where what is said to lie in a file is more than the file.
+        """Raise if chunks and values claim more bytes of a file than it has.
 
-        Else few bytes could be very many tensors and values, and reading all of them take for ever.
+        Otherwise a small file could hold a huge number of tensors, all of the same bytes.
 
         Raises:
-            FormatError: so it is.
+            FormatError: they claim more.
         """
         chunks = self._table.chunks
         values = [place[:3] for place in self._table.values.values() if place is not None]
@@ -128,25 +128,24 @@ class Checkpoint:
         places = places[chunks.file != NO_PLACE]
         places = np.concatenate((places, np.array(values, np.int64).reshape(-1, 3)))
         lengths = np.array([length or 0 for length in self._lengths], np.int64)
-        there = lengths[places[:, 0]]
-        inside = (places[:, 1] <= there) & (places[:, 2] <= there - places[:, 1])
-        some = places[inside]
-        taken = np.bincount(some[:, 0], weights=some[:, 2], minlength=len(lengths))
+        room = lengths[places[:, 0]]
+        inside = places[(places[:, 1] <= room) & (places[:, 2] <= room - places[:, 1])]
+        taken = np.bincount(inside[:, 0], weights=inside[:, 2], minlength=len(lengths))
         if (taken > lengths).any():
             file = int(np.flatnonzero(taken > lengths)[0])
             raise FormatError(
-                "chunks and values of a checkpoint lie over one another",
+                "chunks and values of a checkpoint overlap in their file",
                 reason=Reason.OUT_OF_BOUNDS,
                 expected=f"at most {lengths[file]} bytes",
                 found=f"{taken[file]:.0f} in {describe(self._table.files[file].name, 200)}",
             )
 
     def _stored(self, place: Place) -> tuple[int, int, int]:
-        """Return where in the whole something begins, its length, and where its file ends.
+        """Return the start of a place in the joined source, its length, and the end of its file.
 
         Raises:
-            FormatError: the file is not there, or is too short.
-            UnsupportedError: it went through an extension.
+            FormatError: the file is missing or too short.
+            UnsupportedError: an extension of the writer changed the bytes.
         """
         name = describe(self._table.files[place.file].name, 200)
         length = self._lengths[place.file]
@@ -159,7 +158,7 @@ class Checkpoint:
             )
         if place.at + place.length > length:
             raise FormatError(
-                "a file of the checkpoint is shorter than .metadata says; it was cut",
+                "a file of the checkpoint is shorter than .metadata says",
                 reason=Reason.TRUNCATED,
                 expected=f"{place.at + place.length} bytes",
                 found=f"{length} in {name}",
@@ -174,7 +173,7 @@ class Checkpoint:
         return start + place.at, place.length, start + length
 
     def _tally_files(self, left: Tally) -> None:
-        """Count files of the folder that `.metadata` does not name, and bytes of those it does."""
+        """Report files that `.metadata` does not name, and bytes of files that it does not name."""
         files = self._table.files
         named = {file.parts[0] for file in files}
         for name, size in sorted(self._beside.lengths.items()):
@@ -182,7 +181,7 @@ class Checkpoint:
                 left.add("file that .metadata does not name", name, nbytes=size)
         for file, start, length in zip(files, self._starts, self._lengths, strict=True):
             unnamed = (length or 0) - file.taken
-            # A file of safetensors has a header that tells of its bytes.
+            # The header of a safetensors file describes all its bytes.
             if unnamed > 0 and not is_safetensors(
                 self._source, start + file.last, start + (length or 0)
             ):
@@ -231,7 +230,7 @@ class Checkpoint:
         return None
 
     def _with_encodings(self, number: int, record: Record) -> TensorObject:
-        """Return the tensor of a record, its encodings under names of their own."""
+        """Return the tensor of a record; its encodings are registered under unique names."""
         components = {}
         for role, one in record.tensor.components.items():
             word = one.encoding
@@ -245,7 +244,7 @@ class Checkpoint:
         place = place_of(chunk)
         if place is None:
             raise FormatError(
-                ".metadata does not say where a chunk lies", reason=Reason.COMPONENT_MISSING
+                ".metadata does not say where a chunk is", reason=Reason.COMPONENT_MISSING
             )
         name = self._table.chunks.names[chunk.tensor]
         return read_tensor(self._source, name, *self._stored(place), self._limits)
@@ -274,7 +273,7 @@ class Checkpoint:
         strides = record.strides(data, chunk.sizes)
         if strides is None:
             raise UnsupportedError(
-                "a chunk is stored in a form that is read only where it is the whole tensor; "
+                "a chunk is stored in a form that is read only if it is the whole tensor; "
                 "load the checkpoint with torch",
                 reason=Reason.UNKNOWN_ENCODING,
             )

@@ -1,7 +1,7 @@
-"""The chunks of `.metadata` and where they lie, as columns, and which place is that of which chunk.
+"""Read the chunks of `.metadata` and their places into columns, and match each with its place.
 
-Records come one by one, and many as `Block`s; from here on both are columns. Places are looked up
-by text, whose hashes no file can foresee; those of numbers it can.
+Records come one by one or as `Block`s of many. Places are looked up by text, since a file could
+choose numbers with equal hashes, but not text.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-# Bytes of memory: of a chunk and of a place beside their axes, also while they are matched, of an
-# axis, of a file or a name, of an offset that is known.
+# Bytes of memory while chunks and places are matched: for each chunk, each place, each axis of
+# both, each file or name, and each distinct offset.
 _CHUNK_COST, _PLACE_COST, _AXIS_COST, _NAME_COST, _KNOWN_COST = 160, 240, 40, 300, 180
-_STEPS = 8  # of a chunk, and of its place
+_STEPS = 8  # for a chunk, and for its place
 _INFO_FIELDS = "relative_path", "offset", "length", "transform_descriptors"
 
 
@@ -44,7 +44,7 @@ def _count(rows: Iterable[object]) -> int:
 
 
 def _fields(rows: Iterable[object], kind: str, *names: str) -> list[list[object]]:
-    """Return the fields of records of one kind as columns, None where a record has not one."""
+    """Return fields of records of one kind as columns; None if a record lacks the field."""
     columns: list[list[object]] = [[] for _ in names]
     for row in rows:
         if not isinstance(row, Block):
@@ -74,9 +74,9 @@ def _integers(values: list[object]) -> Array:
 
 
 class Axes:
-    """Tuples of numbers along axes, checked, with a text for each: one that is there often once.
+    """Checked offsets and sizes, each with a unique text; repeated objects are checked once.
 
-    Those that are looked up have to live as long as this.
+    Objects are known by identity, so they must live as long as this.
 
     Args:
         budget: what listing may cost.
@@ -87,10 +87,10 @@ class Axes:
         self._known: dict[int, tuple[tuple[int, ...], str]] = {}
 
     def of(self, value: object, what: str) -> tuple[tuple[int, ...], str]:
-        """Return the numbers, and a text that no others have.
+        """Return the numbers and their unique text.
 
         Raises:
-            FormatError: they are none.
+            FormatError: `value` is not a sequence of lengths.
         """
         found = self._known.get(id(value))
         if found is None:
@@ -100,20 +100,20 @@ class Axes:
         return found
 
 
-# --- Where everything lies ------------------------------------------------------------------
+# --- Places ---------------------------------------------------------------------------------
 
 
 class Places:
-    """Where everything lies, by name and offset.
+    """The place of every chunk and value, by name and offset.
 
     Args:
-        storage: what the pickle says.
-        axes: offsets that are checked.
-        budget: what listing may cost.
+        storage: `storage_data` of the pickle.
+        axes: checked offsets.
+        budget: the cost that listing may have.
 
     Attributes:
-        rows: (places + 1, 4) as `Place` has it; the last is nowhere.
-        files: what they lie in.
+        rows: (places + 1, 4) int64, the fields of `Place`; the last row is `NO_PLACE`.
+        files: the files of the places.
     """
 
     def __init__(self, storage: object, axes: Axes, budget: Budget) -> None:
@@ -145,26 +145,26 @@ class Places:
                 key = text + key
             if self._places.setdefault(key, row) != row:
                 raise FormatError(
-                    "a chunk is said to lie in two places",
+                    "a chunk has two places",
                     reason=Reason.DUPLICATE_NAME,
                     found=describe(name),
                 )
 
     def row(self, name: str, offset: str = "") -> int:
-        """Return the row of what has a name and an offset, by its text, -1 where there is none.
+        """Return the row of a name and the text of an offset, -1 if there is none.
 
-        Without an offset it is a value, or the only chunk of a tensor.
+        Values, and the only chunk of a tensor, may have no offset.
         """
         return self._places.get(offset + self._names.get(name, "none"), -1)
 
     def of_value(self, name: str) -> Place | None:
-        """Return where a value lies, if at all."""
+        """Return the place of a value, None if it has none."""
         file, at, length, form = self.rows[self.row(name)].tolist()
         return None if file == NO_PLACE else Place(file, at, length, Form(form))
 
 
 def _files(paths: list[str], file: Array, at: Array, length: Array) -> list[File]:
-    """Return the files, and how many bytes are needed of each."""
+    """Return the files, with the bytes that places claim of each."""
     count = len(paths)
     ends, last = np.zeros(count, np.uint64), np.zeros(count, np.int64)
     np.maximum.at(ends, file, at.astype(np.uint64) + length.astype(np.uint64))
@@ -181,18 +181,18 @@ def _files(paths: list[str], file: Array, at: Array, length: Array) -> list[File
     ]
 
 
-# --- Which chunk is where -------------------------------------------------------------------
+# --- Chunks ---------------------------------------------------------------------------------
 
 
 class Chunks:
     """The chunks of all tensors.
 
-    What a process holds nothing of is left out, and what several hold is there once.
+    Empty chunks are left out; a chunk of several processes is there once.
 
     Args:
-        places: where they lie.
-        axes: offsets and sizes that are checked.
-        budget: what listing may cost.
+        places: their places.
+        axes: checked offsets and sizes.
+        budget: the cost that listing may have.
     """
 
     def __init__(self, places: Places, axes: Axes, budget: Budget) -> None:
@@ -203,11 +203,11 @@ class Chunks:
         self._offsets, self._sizes = array("q"), array("q")
 
     def add(self, name: str, shape: tuple[int, ...], chunks: object) -> None:
-        """Add the chunks of one more tensor, by what the pickle says of them.
+        """Add the chunks of one more tensor, as the pickle lists them.
 
         Raises:
-            FormatError: they are none, or have other axes than their tensor.
-            LimitError: they take more than they may.
+            FormatError: they are malformed, or have another number of axes than the tensor.
+            LimitError: they exceed the budget.
         """
         if not isinstance(chunks, list):
             raise misfit("the chunks of a tensor", "a list", chunks)
@@ -232,7 +232,7 @@ class Chunks:
         self._counts.append(len(seen))
 
     def columns(self) -> tuple[Array, Array, Array, Array]:
-        """Return how many chunks each tensor has, and the other columns of `chunk_table`."""
+        """Return the number of chunks of each tensor, and the other columns of `chunk_table`."""
         counts, offsets, sizes, rows = (
             np.array(one, np.int64)
             for one in (self._counts, self._offsets, self._sizes, self._rows)

@@ -1,4 +1,4 @@
-"""Which folder is a checkpoint of torch.distributed.checkpoint, and which file is its root."""
+"""Recognize folders of torch.distributed.checkpoint, and find their roots."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ztensor.ext import Format, Look, Store
 
 ROOT = ".metadata"
 DATA = ".distcp"
-# Where processes save without one another, each has a root of its own.
+# Processes that save without collectives write a root each.
 _OWN_ROOT = re.compile(r"__\d+\.metadata")
 SHARD = re.compile(r"shard-(?P<process>\d{5})-model-\d{5}-of-\d{5}\.safetensors")
-# Files by which a folder is something else, whatever else is in it.
+# A folder with such a file is opened as another format.
 _OTHERS = (".zt", ".safetensors", ".index.json")
 _MOST_NAMED = 4
-# The first name in the pickle is that of the record that has all others.
+# The first name in the pickle is the class of the outermost record.
 _RECORD = re.compile(
     rb"\x80[\2-\5].{0,20}(?:torch\.distributed\.[a-z_.]*checkpoint\.metadata|"
     rb"megatron\.core\.dist_checkpointing\.strategies\.torch).{1,12}(?:MCore)?Metadata",
@@ -26,10 +26,10 @@ _RECORD = re.compile(
 
 
 def is_checkpoint(folder: str) -> bool:
-    """Return whether a folder is read as a checkpoint of many processes; only names are looked at.
+    """Return whether the names of a folder's files are those of a checkpoint of many processes.
 
-    Files of zTensor, safetensors, or an index beside `.metadata` mean the folder is what they are:
-    an export of the model beside its checkpoint is what most readers are asked for.
+    If a zTensor or safetensors file, or an index, is beside `.metadata`, the folder is opened as
+    that: with an export of the model beside its checkpoint, most callers want the export.
     """
     return is_checkpoint_of(_names_in(folder))
 
@@ -42,7 +42,7 @@ def _names_in(folder: str) -> list[str]:
 
 
 def is_checkpoint_of(names: list[str]) -> bool:
-    """Return whether a folder of files of these names is read so."""
+    """Return whether files of these names are a checkpoint; see `is_checkpoint`."""
     if has_shards(names):
         return True
     if any(name.endswith(_OTHERS) for name in names):
@@ -51,18 +51,18 @@ def is_checkpoint_of(names: list[str]) -> bool:
 
 
 def has_shards(names: list[str]) -> bool:
-    """Return whether the safetensors files among some are those of processes, and no others."""
+    """Return whether all safetensors files among these names are shards of processes."""
     found = [name for name in names if name.endswith((".safetensors", ".zt"))]
     return bool(found) and all(map(SHARD.fullmatch, found))
 
 
 def _is_dcp(look: Look) -> bool:
-    # The pickle of a record of torch's: the file `.metadata` of a folder.
+    # The file `.metadata`.
     return _RECORD.match(look.head) is not None
 
 
 def _in_folder(folder: str | Remote, names: list[str]) -> str | Remote | list[str] | None:
-    """Return what opens a folder: the file that tells of it, or all where each tells of its own."""
+    """Return the path or URL that opens a folder, or all names if each shard describes itself."""
     if not isinstance(folder, Remote):
         return folder if is_checkpoint_of(names) else None
     if has_shards(names):
@@ -84,11 +84,11 @@ DCP = Format(
 
 
 def root_of(folder: str) -> str | None:
-    """Return the root of a checkpoint folder, or None where its shards tell themselves.
+    """Return the root of a checkpoint folder, or None if its shards describe themselves.
 
     Raises:
-        ArgumentValueError: it has a root for each process; the message names them.
-        SourceError: it has none any more.
+        ArgumentValueError: there is a root for each process; the hint names them.
+        SourceError: the root is gone.
     """
     names = sorted(_names_in(folder))
     if has_shards(names):

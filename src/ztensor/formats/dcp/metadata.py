@@ -1,4 +1,4 @@
-"""What `.metadata` says, checked: the value of its pickle as a table."""
+"""Check the value of the pickle `.metadata`, and make a table of it."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ztensor.formats.pt.pickled import Items, misfit
 from ztensor.formats.pt.values import ElementType, counts, element_type_of
 from ztensor.limits import Budget
 
-_TENSOR_COST, _VALUE_COST = 1200, 300  # bytes of memory: of a tensor with its encoding, of a value
+_TENSOR_COST, _VALUE_COST = 1200, 300  # bytes of memory: tensor with encoding, value
 _FIELDS = frozenset(
     ("state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version")
 )
 
 
 def read_table(value: object, budget: Budget, left: Tally) -> Table:
-    """Return the table that the value of a pickle `.metadata` says.
+    """Return the table of a checkpoint.
 
     Args:
-        value: the pickle's value; long runs of records may be columns.
-        budget: what listing may cost.
-        left: where what is not given is counted.
+        value: the value of the pickle; long runs of records may be columns.
+        budget: the cost that listing may have.
+        left: the loss report.
 
     Raises:
-        FormatError: it is none, or names a file outside its folder.
-        LimitError: it is far larger than its bytes.
+        FormatError: the value is malformed, or names a file outside its folder.
+        LimitError: the value is far larger than the pickle.
         IrregularError: the pickle has to be read without columns.
     """
     root = record_of(value, "Metadata", "MCoreMetadata").fields()
@@ -70,7 +70,7 @@ def read_table(value: object, budget: Budget, left: Tally) -> Table:
 
 
 def _element(properties: object) -> ElementType:
-    """Return the type of a tensor's elements; one of no width where it is unknown."""
+    """Return the element type of a tensor; its width is 0 if it is unknown."""
     state = record_of(properties, "TensorProperties").state
     dtype: object = None
     if isinstance(state, tuple) and state:
@@ -85,7 +85,7 @@ def _element(properties: object) -> ElementType:
 
 
 def _tally_names(planner_data: object, left: Tally, budget: Budget) -> None:
-    """Count names whose keys are no text: those of nested dicts are joined by dots, as ours."""
+    """Report names whose path has other keys than text and numbers, or very many keys."""
     if planner_data is None:
         return
     if not isinstance(planner_data, Items):

@@ -1,12 +1,12 @@
 """The pickle `.metadata`, its long runs of records as columns.
 
-What a pickle does is told by the machine of `pt`, an instruction at a time. The newest picklers
-write records of few short fields in one form only: those that follow one another are found by a
-regular expression, and become one `Block` of what they are put into. What each field says is still
-told by the machine, once for all fields of the same bytes.
+The machine of `pt` executes a pickle, one instruction at a time. Current picklers write records of
+few short fields in a single form: a regular expression finds runs of such records, which become one
+`Block` in their list or dict. The machine still executes each field, but once for all fields of the
+same bytes.
 
-Nothing else may use a record that is in a block: where the pickle does, or is wrong in any way, it
-is to be read again without columns.
+No other part of the pickle may refer to a record in a block. If one does, or the pickle is wrong in
+any way, it has to be read again without columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Cell = tuple[object, tuple[object, ...]]
     Row = tuple[bytes | None, ...]
 
-_NEW = rb"\)\x81\x94\}\x94\("  # an instance of what was got from the memo, a dict and a mark
+_NEW = rb"\)\x81\x94\}\x94\("  # an instance of a class from the memo, a dict and a mark
 _REFERENCE = rb"(?:h.|j.{4})"
 _NUMBER = rb"(?:K.|M..|J.{4}|\x8a(?:\x05.{5}|\x06.{6}|\x07.{7}|\x08.{8}))"
 # A tuple of numbers, and a call with it.
@@ -37,10 +37,10 @@ _AXES = rb"%s(?:\)|\(%s{1,8}t\x94|%s{1,3}[\x85-\x87]\x94)\x85\x94R\x94" % (
     _NUMBER,
     _NUMBER,
 )
-# Where one ends is a guess: in UTF-8 the byte may be a part of a letter.
+# The end is a guess: in UTF-8 the byte may be part of a letter. `_cell` checks it.
 _TEXT = rb"\x8c.[^\x94]{0,255}+\x94"
 _FIELD = rb"(%s)((?>N|%s|%s|%s|%s))" % (_REFERENCE, _NUMBER, _TEXT, _AXES, _REFERENCE)
-# Or nothing, so that no more than one place is looked at for each.
+# The empty alternative makes each search try one position only.
 _ROW = re.compile(
     rb"(%s)%s%s(?:%s(?:%s(?:%s)?)?)?ub|" % (_REFERENCE, _NEW, _FIELD, _FIELD, _FIELD, _FIELD),
     re.DOTALL,
@@ -58,12 +58,12 @@ class IrregularError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """Records of one class that stand for so many values of a list, or keys or values of a dict.
+    """Consecutive records of one class, in a list or as keys or values of a dict.
 
     Attributes:
         kind: the class, without its module.
-        columns: the fields of all of them, by name.
-        count: how many there are.
+        columns: the values of each field by its name, `count` of them.
+        count: number of records.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Block:
 
 
 class _Taken:
-    """What the memo has in the place of a record that is in a block."""
+    """Stands in the memo for a record that is in a block."""
 
 
 _TAKEN = _Taken()
@@ -81,29 +81,29 @@ _TAKEN = _Taken()
 def read_columns(
     data: bytes, vocabulary: Vocabulary, budget: Budget, *, least: int = 0
 ) -> tuple[object, int]:
-    """Return the value of a pickle, and where it ends; see `pickle_reader.read_pickle`.
+    """Return the value of a pickle and its end; see `pickle_reader.read_pickle`.
 
-    Long runs of records are `Block`s, in lists and, of keys and of values, in dicts.
+    Long runs of records in lists and dicts are `Block`s.
 
     Raises:
-        IrregularError: it has to be read without columns.
-        ZTensorError: what `read_pickle` raises; where it is no `LimitError`, that may be since it
-            was read by columns.
+        IrregularError: the pickle has to be read without columns.
+        ZTensorError: as `read_pickle` raises; except for a `LimitError`, the columns may be the
+            reason.
     """
     return follow(_Machine(data, vocabulary, 0, budget), least)
 
 
 class _Machine(Machine):
-    """A pickle whose runs of records are taken as columns while its memo only grows."""
+    """Reads runs of records as columns, as long as the memo only grows."""
 
     def __init__(self, data: bytes, vocabulary: Vocabulary, start: int, budget: Budget) -> None:
         super().__init__(data, vocabulary, start, budget)
-        self._open: set[int] = set()  # how deep marks are above which a block was taken
+        self._open: set[int] = set()  # depths of the marks above which a block was read
         self._cells: dict[bytes, Cell] = {}
         self._grows = True
 
     def get(self, place: int) -> None:
-        """Take the run that begins with this instruction, or push the value of a place."""
+        """Read the run of records that begins here, or push the value of a memo place."""
         start = self.position - (2 if place < 1 << 8 else 5)
         if self.data.startswith(_BEGIN, self.position) and self._take_run(start):
             return
@@ -112,12 +112,12 @@ class _Machine(Machine):
             raise IrregularError
 
     def put(self, place: int) -> None:
-        """Remember the topmost value in a place of the memo, which may have another."""
+        """Put the topmost value into a place of the memo, which may hold another."""
         self._grows = False
         super().put(place)
 
     def pop_mark(self) -> list[Any]:
-        """Take all values above the topmost mark, which go where blocks went that were there."""
+        """Pop the values above the topmost mark, which belong to the list or dict of its blocks."""
         depth = len(self.below)
         if depth in self._open:
             self._open.remove(depth)
@@ -126,7 +126,7 @@ class _Machine(Machine):
         return super().pop_mark()
 
     def _take_run(self, start: int) -> bool:
-        """Put the rows that begin at a place where they belong; return whether there are some."""
+        """Append the run of records at `start` to its list or dict; return False if there is none."""
         target = self.below[-1][-1] if self.below and self.below[-1] else None
         step = 1 if type(target) is list else 2
         if not (self._grows and isinstance(target, (list, Items))) or len(self.stack) % step:
@@ -163,7 +163,7 @@ class _Machine(Machine):
         return True
 
     def _rows(self, start: int, step: int) -> tuple[list[Row], int]:
-        """Return the rows of one class, or of two in turn, and where they end."""
+        """Return the rows of one class, or of two classes in turn, and their end."""
         rows: list[Row] = []
         ends = [start]
         kinds: list[object] = []
@@ -180,7 +180,7 @@ class _Machine(Machine):
         return rows[:count], ends[count]
 
     def _record(self, row: Row) -> tuple[str, Sequence[str]] | None:
-        """Return which record a row is, and its fields; None where that is for the machine."""
+        """Return class and field names of a row; None if only the machine can read it."""
         words = [self._cell(one)[0] for one in (row[0], *row[1::2]) if one is not None]
         call = self.vocabulary.calls.get(str(words[0])) if type(words[0]) is Global else None
         record = None if call is None or call.most else call.make()
@@ -189,7 +189,7 @@ class _Machine(Machine):
         return (record.kind, names) if type(record) is Record and is_plain else None
 
     def _cell(self, data: bytes) -> Cell:
-        """Return what instructions push, and what they remember; nothing else comes of them."""
+        """Execute the instructions of one field; return its value and its entries of the memo."""
         if data in self._cells:
             return self._cells[data]
         if data[0] == _SHORT_TEXT and data[1] != len(data) - 3:

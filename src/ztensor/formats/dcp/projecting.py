@@ -1,4 +1,4 @@
-"""Which kind of folder it is, and what its `.metadata` says, as a table."""
+"""Open a checkpoint of either kind: by its `.metadata`, or by its shards."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ztensor.formats.dcp.vocabulary import VOCABULARY
 from ztensor.formats.pt.pickle_reader import read_pickle
 from ztensor.limits import Budget, Limits
 
-_LONG_BYTES = 1 << 20  # of a pickle: at 5 MB a third of the time is the collector's
-_BYTES_PER_STEP = 16  # of the checkpoint, for an instruction: chunks take 80, and a kilobyte
+_LONG_BYTES = 1 << 20  # of a pickle: at 5 MB garbage collection takes a third of the time
+_BYTES_PER_STEP = 16  # of the checkpoint per instruction; a chunk takes 80 instructions
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what a checkpoint holds, by its `.metadata` or by the folder that has it.
+    """Return the contents of a checkpoint, given its `.metadata` or its folder.
 
     Raises:
         FormatError: `.metadata` is damaged, or names files outside its folder.
-        UnsupportedError: its pickle calls what no checkpoint needs, or the folder has several.
+        UnsupportedError: the pickle calls a function that no checkpoint needs.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
@@ -40,7 +40,7 @@ def project(source: Source, budget: Budget) -> Projection:
 
 
 def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
-    """Return what a checkpoint holds; `source` is what is open as long as it is read."""
+    """Return the contents of a checkpoint; `source` stays open as long as they are read."""
     if metadata.size > limits.manifest_bytes:
         raise LimitError(
             "the pickle is longer than Limits.manifest_bytes",
@@ -49,7 +49,7 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
             found=str(metadata.size),
         )
     beside = Beside(metadata.path or metadata.remote)
-    # What listing may cost depends on the length of the whole checkpoint.
+    # The cost that listing may have depends on the length of the whole checkpoint.
     sizes = (size for name, size in beside.lengths.items() if name.endswith(DATA))
     length = metadata.size + sum(sizes)
     budget = Budget(limits, length)
@@ -59,7 +59,7 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
         read = None
         with contextlib.suppress(IrregularError, FormatError, UnsupportedError):
             read = _read(metadata, budget, length, by_columns=True)
-        if read is None:  # of no pickler, so that it may take twice as long
+        if read is None:  # no pickler wrote it, so it may take twice as long
             budget.release_to(charged)
             read = _read(metadata, budget, length, by_columns=False)
     return Checkpoint(source, beside, *read, limits).projection()
@@ -68,7 +68,7 @@ def _project(source: Source, metadata: Source, limits: Limits) -> Projection:
 def _read(
     metadata: Source, budget: Budget, length: int, *, by_columns: bool
 ) -> tuple[Table, Tally]:
-    """Return what a pickle says, and what of it is not given."""
+    """Return the table of a pickle, and its loss report."""
     pickle = bytes(metadata.read(0, metadata.size))
     left = Tally()
     least = length // _BYTES_PER_STEP

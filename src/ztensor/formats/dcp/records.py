@@ -1,8 +1,7 @@
-"""One record of a `.distcp` file: where the elements of a box are, or what a value is.
+"""Read one record of a `.distcp` file: locate the elements of a chunk, or read a value.
 
-A record is what `torch.save` writes for one tensor or one value. Writers that were told to use
-safetensors put one such file into each `.distcp`, behind the values; all its tensors have the place
-where it begins.
+A record is a file of `torch.save` with one tensor or one value. If torch's writer uses safetensors,
+each `.distcp` has one safetensors file after the values; the place of all its tensors is its start.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ _DESCRIBING = ("/data.pkl", "/byteorder")
 
 
 class Record(NamedTuple):
-    """A tensor as a record has it.
+    """The tensor of a record.
 
     Attributes:
-        tensor: the object; places are those of the whole source.
-        encodings: how its components are stored.
+        tensor: the object; offsets are in the whole source.
+        encodings: encodings of its components by name.
         crc: CRC-32 of the bytes of its component, or None.
     """
 
@@ -101,12 +100,12 @@ class Strided(Encoding):
 
 
 class Value(NamedTuple):
-    """A value as a record has it.
+    """The value of a record.
 
     Attributes:
         attributes: by name; a lone value has the name that `pt` gives it.
-        tensors: the tensors within, which are not given.
-        left: what else is not given.
+        tensors: tensors inside of the value.
+        left: the loss report.
     """
 
     attributes: Mapping[str, object]
@@ -120,16 +119,16 @@ def read_tensor(
     """Return the tensor of a record.
 
     Args:
-        source: what it lies in.
+        source: the joined files.
         name: the tensor's name.
-        at: where the record begins.
-        length: how long it is.
-        end: where its file ends.
+        at: offset of the record.
+        length: its length.
+        end: end of its file.
         limits: safety caps.
 
     Raises:
-        FormatError: it is damaged, or holds no tensor.
-        UnsupportedError: its pickle calls what is not needed for tensors.
+        FormatError: the record is damaged, or holds no tensor.
+        UnsupportedError: its pickle calls a function that tensors do not need.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
@@ -138,7 +137,7 @@ def read_tensor(
         found = safetensors.project(within, Budget(limits, within.size)).manifest.objects.get(name)
         if found is None:
             raise FormatError(
-                "the file has no such tensor",
+                "the safetensors file lacks the tensor",
                 reason=Reason.COMPONENT_MISSING,
                 found=describe(name),
             )
@@ -158,24 +157,24 @@ def read_tensor(
 
 
 def is_safetensors(source: Source, at: int, end: int) -> bool:
-    """Return whether a file of safetensors begins at a place, and not a record of `torch.save`.
+    """Return whether a safetensors file begins here, not a record of `torch.save`.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
     """
     return at + _HEAD <= end and bytes(source.read(at, _HEAD))[6:9] == b"\0\0{"
 
 
 def _entries(source: Source, limits: Limits) -> Mapping[str, Entry]:
-    """Return the members of a record by name, what describes its elements held to its CRC-32.
+    """Return the zip members of a record by name; the CRC-32 of its pickle is compared.
 
     Raises:
-        FormatError: it is no archive, or is damaged.
+        FormatError: the record is not a zip archive, or damaged.
         SourceError: it cannot be read.
     """
     head = bytes(source.read(0, min(source.size, len(LOCAL_MAGIC))))
     if head.startswith((b"\x80", b"L")):
-        return {}  # of `_use_new_zipfile_serialization=False`
+        return {}  # written with `_use_new_zipfile_serialization=False`
     if head != LOCAL_MAGIC:
         raise FormatError(
             "no record of torch.save begins where .metadata says",
@@ -191,7 +190,7 @@ def _entries(source: Source, limits: Limits) -> Mapping[str, Entry]:
 
 
 def _crc(source: Source, entries: Mapping[str, Entry], tensor: TensorObject) -> int | None:
-    """Return the CRC-32 that the archive has of a component that is a whole member."""
+    """Return the CRC-32 of the zip member that a component is, None if it is only a part."""
     component = tensor.components.get("data")
     if component is None or not component.length:
         return None
@@ -204,11 +203,11 @@ def _crc(source: Source, entries: Mapping[str, Entry], tensor: TensorObject) -> 
 
 
 def require_same(tensor: TensorObject, element: ElementType, sizes: tuple[int, ...]) -> Component:
-    """Return the elements of a record's tensor; raise where `.metadata` says it is another one.
+    """Return the component of a record's tensor if its shape and type are as expected.
 
     Raises:
-        FormatError: its shape or type differs.
-        UnsupportedError: it is no dense tensor.
+        FormatError: shape or type are not those of `.metadata`.
+        UnsupportedError: the tensor is not dense.
     """
     expected = logical_shape(element, sizes)
     if tensor.shape != expected:
@@ -221,7 +220,7 @@ def require_same(tensor: TensorObject, element: ElementType, sizes: tuple[int, .
     data = tensor.components.get("data")
     if tensor.format != "dense" or data is None:
         raise UnsupportedError(
-            "a chunk of a tensor in several parts is not dense",
+            "a chunk of a tensor in several chunks is not dense",
             reason=Reason.UNKNOWN_LAYOUT,
             found=describe(tensor.format),
         )
@@ -236,7 +235,7 @@ def require_same(tensor: TensorObject, element: ElementType, sizes: tuple[int, .
 
 
 def logical_shape(element: ElementType, size: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape in elements where torch counts bytes that hold several."""
+    """Return the shape in elements; torch counts bytes that hold several."""
     if element.per_element > 1 and size:
         return (*size[:-1], size[-1] * element.per_element)
     return size
@@ -246,8 +245,8 @@ def read_value(source: Source, at: int, length: int, limits: Limits) -> Value:
     """Return the value of a record.
 
     Raises:
-        FormatError: it is damaged.
-        UnsupportedError: its pickle calls what is not needed for plain values.
+        FormatError: the record is damaged.
+        UnsupportedError: its pickle calls a function that plain values do not need.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """

@@ -1,8 +1,8 @@
-"""Folders of safetensors files of many processes: `DCP_SHARDING_INFO` says where a part begins.
+"""Make the table of a folder of safetensors shards: `DCP_SHARDING_INFO` has the offsets of chunks.
 
-torch's `HuggingFaceStorageWriter` writes them with `save_distributed=True`, and no index: the shape
-of a tensor is what the parts that are there reach to. If the files of the last processes are
-missing, only a gap between other parts shows it.
+torch's `HuggingFaceStorageWriter` writes them with `save_distributed=True`, and no index. The shape
+of a tensor is the extent of its chunks, so that a missing shard of the last processes shows only if
+it leaves a gap between other chunks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 INFORMATION = "DCP_SHARDING_INFO"
-# What the writer says of itself.
+# Attributes that describe the shard, not the model.
 _OWN_KEYS = frozenset((INFORMATION, "DCP_VERSION", "format"))
 _CHUNK_COST = 600  # bytes of memory
 _MOST = 1 << 63
@@ -49,22 +49,21 @@ _Chunk = tuple[tuple[int, ...], tuple[int, ...], Place]
 
 
 def project_shards(source: Source, limits: Limits) -> Projection:
-    """Return what a folder of such files holds, on disk or in a store.
+    """Return the contents of a folder of shards, on disk or in a store.
 
     Raises:
-        FormatError: a header or its information is damaged, or files say different things of one
-            tensor.
+        FormatError: a header or its information is damaged, or shards disagree about a tensor.
         LimitError: a safety cap is exceeded.
         SourceError: a file cannot be read.
     """
     beside = Beside(source.remote or os.path.join(source.name, "-"))
     names = sorted(filter(SHARD.fullmatch, beside.lengths or source.files or ()))
     shards = _Shards(Budget(limits, 0))
-    with Pool(REQUESTS) as workers:  # some of their headers are asked for at a time
+    with Pool(REQUESTS) as workers:
         for start in range(0, len(names), REQUESTS):
-            some = names[start : start + REQUESTS]
-            opened = list(workers.map(lambda name: beside.open((name,)), some))
-            for name, file in zip(some, opened, strict=True):
+            batch = names[start : start + REQUESTS]
+            opened = list(workers.map(lambda name: beside.open((name,)), batch))
+            for name, file in zip(batch, opened, strict=True):
                 with contextlib.closing(file), foreign_bytes("the file", file.name, is_ours=False):
                     shards.read(name, file)
     if source.remote is not None:
@@ -74,15 +73,15 @@ def project_shards(source: Source, limits: Limits) -> Projection:
 
 
 class _Shards:
-    """What the files that were read say.
+    """The tensors and attributes of the shards that have been read.
 
     Args:
-        budget: what listing may cost.
+        budget: the cost that listing may have.
 
     Attributes:
-        files: their names and lengths.
-        attributes: of all of them.
-        left: what of them is not given.
+        files: names and lengths of the shards.
+        attributes: attributes of all shards.
+        left: the loss report.
     """
 
     def __init__(self, budget: Budget) -> None:
@@ -93,12 +92,12 @@ class _Shards:
         self._chunks: dict[str, tuple[ElementType, list[_Chunk]]] = {}
 
     def read(self, name: str, file: Source) -> None:
-        """Read a file's header.
+        """Read the header of a shard.
 
         Raises:
-            FormatError: it is damaged, or says other things of a tensor than a file before.
+            FormatError: the header is damaged, or disagrees with an earlier shard.
             LimitError: a safety cap is exceeded.
-            SourceError: it cannot be read.
+            SourceError: the shard cannot be read.
         """
         self._budget.lengthen(file.size)
         found = safetensors.project(file, Budget(self._budget.limits, file.size))
@@ -123,7 +122,7 @@ class _Shards:
         if element.per_element > 1 and sizes:
             if sizes[-1] % element.per_element:
                 raise FormatError(
-                    "a part ends within a byte",
+                    "a chunk ends within a byte",
                     reason=Reason.FIELD_VALUE,
                     object_name=name,
                     found=describe(sizes),
@@ -132,7 +131,7 @@ class _Shards:
         known, chunks = self._chunks.setdefault(name, (element, []))
         if known != element or (chunks and len(chunks[0][0]) != len(sizes)):
             raise FormatError(
-                "two files say different things of one tensor",
+                "two shards disagree about the type or rank of a tensor",
                 reason=Reason.FIELD_VALUE,
                 object_name=name,
                 expected=describe(known.type or known.dtype),
@@ -142,7 +141,7 @@ class _Shards:
         chunks.append((offsets, sizes, place))
 
     def table(self) -> Table:
-        """Return all of them as a table."""
+        """Return the table of all shards."""
         files = [File((name,), size, size) for name, size in self.files]
         tensors, counts = {}, []
         rows: list[_Chunk] = []
@@ -164,7 +163,7 @@ class _Shards:
 
 
 def _element(component: Component) -> ElementType:
-    """Return the type of a component's elements; of no width where it is unknown."""
+    """Return the element type of a component; its width is 0 if it is unknown."""
     storage = STORAGE_TYPES.get(component.dtype)
     logical = None if component.type is None else LOGICAL_TYPES.get(component.type)
     if storage is None:
@@ -175,7 +174,7 @@ def _element(component: Component) -> ElementType:
 
 
 def _parsed(text: object, budget: Budget) -> Mapping[str, Any]:
-    """Return the information of a file, empty where it has none."""
+    """Return the sharding information of a shard, empty if it has none."""
     if text is None:
         return {}
     found: object = None
@@ -188,13 +187,13 @@ def _parsed(text: object, budget: Budget) -> Mapping[str, Any]:
             found = json.loads(text)
     if not isinstance(found, dict):
         raise FormatError(
-            f"{INFORMATION} is no JSON object", reason=Reason.FIELD_VALUE, found=describe(text)
+            f"{INFORMATION} is not a JSON object", reason=Reason.FIELD_VALUE, found=describe(text)
         )
     return found
 
 
 def _offsets(information: Any, rank: int, name: str) -> tuple[int, ...]:
-    """Return where a part begins; at the tensor's own begin where the file does not say."""
+    """Return the offsets of a chunk; zeros if the shard has no information about it."""
     if information is None:
         return (0,) * rank
     offsets = information.get("saved_offsets") if isinstance(information, dict) else None
@@ -204,7 +203,7 @@ def _offsets(information: Any, rank: int, name: str) -> tuple[int, ...]:
         or not all(type(one) is int and 0 <= one < _MOST for one in offsets)
     ):
         raise FormatError(
-            f"{INFORMATION} does not say where a part begins",
+            f"{INFORMATION} has no offsets of a chunk",
             reason=Reason.FIELD_VALUE,
             object_name=name,
             expected=f"saved_offsets: {rank} integers from 0 on",

@@ -1,4 +1,4 @@
-"""The table of a checkpoint of others, kept as columns: tensors, their boxes, where each lies."""
+"""The table of a checkpoint of torch: tensors, the places of their chunks, values."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ NO_PLACE = -1
 
 
 class Form(enum.IntEnum):
-    """What lies at a place."""
+    """The form of the bytes at a place."""
 
-    RECORD = 0  # as `torch.save` writes it
-    CHANGED = 1  # one that went through an extension of the writer
+    RECORD = 0  # a file of `torch.save`
+    CHANGED = 1  # a record that an extension of the writer changed
     ELEMENTS = 2  # the elements alone, in C's order
 
 
 class Place(NamedTuple):
-    """Where something lies.
+    """The bytes of a chunk or value.
 
     Attributes:
-        file: the number of the file.
-        at: its first byte there.
-        length: how many bytes.
-        form: what is there.
+        file: number of the file.
+        at: offset in the file.
+        length: number of bytes.
+        form: their form.
     """
 
     file: int
@@ -49,10 +49,10 @@ class File(NamedTuple):
     """A file of a checkpoint.
 
     Attributes:
-        parts: its name, as the parts of a path beneath the folder.
-        end: how many bytes of it are needed.
-        taken: how many bytes are said to be of something.
-        last: where the last thing in it begins.
+        parts: the parts of its path in the folder.
+        end: end of the last place in it.
+        taken: total length of the places in it.
+        last: start of the last place in it.
     """
 
     parts: tuple[str, ...]
@@ -62,7 +62,7 @@ class File(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return its path beneath the folder."""
+        """Return its path in the folder."""
         return "/".join(self.parts)
 
 

@@ -1,4 +1,4 @@
-"""What a checkpoint has beside tensors: values as attributes, read when they are asked for."""
+"""The values of a checkpoint as attributes, read on first use."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class LaterAttributes(Mapping[str, object]):
-    """The values by name; all are read when the first is asked for. Threads may share them.
+    """The values by name; the first access reads all. Threads may share them.
 
-    A value that is a dict or a list with tensors in it gives what is plain of it under joined
-    names; its tensors are counted as left out, and so are values that are no plain data.
+    The plain parts of a dict or list with tensors are values under joined names. The loss report
+    has such tensors, and values that are not plain data.
 
     Args:
-        places: where each lies, None where nothing tells.
-        stored: gives where in the source a place begins, its length, and where its file ends.
-        source: what they lie in.
+        places: place of each value, None if `.metadata` has none.
+        stored: returns the start of a place in the source, its length, and the end of its file.
+        source: the joined files.
         limits: safety caps.
     """
 
@@ -51,16 +51,16 @@ class LaterAttributes(Mapping[str, object]):
         return len(self._good())
 
     def left(self) -> list[Unrepresented]:
-        """Return what of the values is not given.
+        """Return the loss report of the values.
 
         Raises:
-            FormatError: a value is damaged, or the file it is in is missing.
+            FormatError: a value is damaged, or its file is missing.
         """
         self._good()
         return self._read[1]()
 
     def faults(self) -> Mapping[str, ZTensorError]:
-        """Return what is wrong with values, by their names."""
+        """Return the errors of damaged values by name."""
         return self._read[2]
 
     def _good(self) -> dict[str, object]:
@@ -71,7 +71,7 @@ class LaterAttributes(Mapping[str, object]):
 
     @cached_property
     def _read(self) -> tuple[dict[str, object], Tally, Mapping[str, ZTensorError]]:
-        """Return the values, what is not given of them, and what is wrong with others."""
+        """Return the values, their loss report, and the errors of damaged values."""
         found: dict[str, object] = {}
         left, wrong = Tally(), dict[str, ZTensorError]()
         for name, place in self._places.items():
@@ -89,7 +89,7 @@ class LaterAttributes(Mapping[str, object]):
     ) -> None:
         if place is None:
             raise FormatError(
-                ".metadata does not say where a value lies",
+                ".metadata does not say where a value is",
                 reason=Reason.COMPONENT_MISSING,
             )
         try:

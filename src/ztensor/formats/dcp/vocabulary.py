@@ -1,4 +1,4 @@
-"""What a pickle `.metadata` may call: torch's records of a checkpoint, and plain values."""
+"""The names that the pickle `.metadata` may use: torch's records, and plain values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Record(Buildable):
         """Return the fields by name.
 
         Raises:
-            FormatError: it has none, or a name is no text.
+            FormatError: the record has no state, or a field name is not text.
         """
         if self.state is None:
             return {}
