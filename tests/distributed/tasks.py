@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import warnings
@@ -196,7 +197,9 @@ def save_and_die(folder: str, rank: int, call: int) -> int:
 
     state = state_of("0", 2, plain=False)
     real = {name: getattr(os, name) for name in _CALLS if hasattr(os, name)}
-    with mock.patch.multiple(os, **{name: counting(one) for name, one in real.items()}):
+    with contextlib.ExitStack() as patches:
+        for name, one in real.items():
+            patches.enter_context(mock.patch.object(os, name, counting(one)))
         dcp.save(state, storage_writer=writer_of("ztensor", folder, {}))
     return count
 

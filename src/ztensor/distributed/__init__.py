@@ -1,8 +1,8 @@
-"""Checkpoints that many processes write, each into files of its own, and one root names.
+"""Save and load checkpoints that many processes write, each into files of its own.
 
-A divided checkpoint is a folder, or a prefix of a store: files of ours whose names are never used
-twice, and `checkpoint.zt`, the *root*, which is written last and tells what is in them. Until the
-root is there nothing of a save counts; from then on nothing of the one before does.
+A distributed ("divided") checkpoint is a folder, or a prefix of a store: zTensor files under names
+that are never reused, and `checkpoint.zt`, the *root*, which is written last and lists their
+contents. The new root replaces the old one in one step, so readers see one save or the other.
 
 >>> import numpy, tempfile
 >>> from ztensor.distributed import PartWriter, commit, open_divided
@@ -19,14 +19,14 @@ root is there nothing of a save counts; from then on nothing of the one before d
 ...     checkpoint.objects.array("weight", copy=True).sum(), checkpoint.root.values["step"]
 (np.float32(12.0), 100)
 
-Read `place.py` (where a checkpoint lies), `root.py` (what the root says, as columns), `part.py`
-(what one process writes), `committing.py` (how a save becomes the checkpoint), `saves.py` (which
-save a part is of), `columns.py` and `rows.py` (tables in files), `lazy_files.py` (those opened when
-they are read), `cleaning.py` (what is removed then), `opened.py` (a folder or URL to whole
-tensors), `nested.py` (the state that was saved), `since.py` (what an earlier checkpoint has
-already), `verifying.py` and `repairing.py` (a lost root). The arithmetic of boxes and the encoding
-are in `chunks/`. `torch/` is what `torch.distributed.checkpoint` saves and loads with, `jax.py` the
-same for arrays of JAX. The folders that torch itself writes are a format, `formats/dcp/`.
+Read `place.py` (folder or prefix, and file names), `root.py` (the root), `part.py` (the files of
+one process), `committing.py` (writing the root), `saves.py` (the save of a part), `columns.py` and
+`rows.py` (tables in files), `lazy_files.py` (files opened on first read), `cleaning.py` (removal of
+unneeded files), `opened.py` (from a folder or URL to whole tensors), `nested.py` (the nested state
+that was saved), `since.py` (chunks taken over from an earlier checkpoint), `verifying.py` and
+`repairing.py` (a lost root). `chunks/` has the arithmetic of boxes, the chunk table and the
+encoding. `torch/` is the storage for `torch.distributed.checkpoint`, `jax.py` saves arrays of JAX.
+Folders that torch itself writes are a format, `formats/dcp/`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 
-# Reading a folder of another library needs none of them.
+# Reading a folder of another library does not import them.
 if not TYPE_CHECKING:
     __getattr__ = Registry.lazy(
         __name__,

@@ -1,8 +1,8 @@
-"""What is removed from the folder of a checkpoint: files that no root names any more.
+"""Remove files of a checkpoint's folder that its root does not name.
 
-Only files are touched that are called as those of processes are and say of themselves that they
-are such. One whose writer lives stays: it belongs to a save that is under way. A store does not
-know whether a writer lives, so what is removed there on demand has to be a day old.
+A file is removed only if it has the name of a part and its attributes say that it is one. It stays
+while its writer lives, since its save may be under way. A store does not know that, so `compact`
+removes only files from it that are a day old.
 """
 
 from __future__ import annotations
@@ -42,22 +42,21 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
 
-# A file of a process, or a root, that has no name yet where the system gives none to nobody.
-_MOST_LOOKED_INTO = 3
-HOURS = 24.0  # no save takes as long
-_WRITTEN = r"(\d{5,}-[0-9a-f]{8}|checkpoint)\.zt"  # what files of a checkpoint are called
+_MOST_LOOKED_INTO = 3  # files
+HOURS = 24.0  # longer than any save takes
+_WRITTEN = r"(\d{5,}-[0-9a-f]{8}|checkpoint)\.zt"  # names of the files of a checkpoint
 
 
 def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> None:
-    """Remove what no root names any more.
+    """Remove parts that the new root does not name.
 
     Args:
         place: the folder or prefix.
         named: the files that the root names.
-        before: those that the root of before named, in a store, where nothing is listed.
+        before: the files of the replaced root; only these are removed from a store.
 
     Raises:
-        SourceError: a file could not be removed; the checkpoint is as it should be.
+        SourceError: a file could not be removed; the new checkpoint is in place.
     """
     try:
         if place.folder is None:
@@ -66,7 +65,7 @@ def clean(place: Place, named: Collection[str], before: Iterable[str] = ()) -> N
             with _opened(place.folder) as inside:
                 clean_folder(inside, named)
     except SourceError as error:
-        error.hint = error.hint or "the new checkpoint is in place; this file is no part of it"
+        error.hint = error.hint or "the new checkpoint is in place and does not need this file"
         raise
 
 
@@ -77,35 +76,34 @@ def compact(
     older_than: float = HOURS,
     dry_run: bool = False,
 ) -> list[str]:
-    """Remove the files of a folder that its checkpoint does not name; return their names.
+    """Remove the parts of a folder that its root does not name; return their names.
 
-    Only files of processes are removed, and none whose writer lives: what saves left that died.
+    Such parts are left by saves that died. Parts of living writers stay, and so do other files.
 
     Args:
         folder: the folder, or the URL of a prefix.
         storage: see `ztensor.typing.OpenOptions`.
-        older_than: hours; in a store, which cannot tell whether a writer lives, younger files
-            stay. A folder on disk does not need it.
+        older_than: hours. Younger files stay in a store, which does not know whether a writer
+            lives; a folder on disk does not need it.
         dry_run: True removes nothing.
 
     Raises:
-        UsageError: the folder has no root that tells which files are needed; or nothing is listed
-            or removed at places of this scheme.
+        UsageError: the folder has no root, or URLs of this scheme do not list or remove files.
         FormatError: the root is damaged.
-        SourceError: it cannot be read, or a file cannot be removed.
-        ArgumentValueError: `older_than` is no number of hours from 0 on.
+        SourceError: the root cannot be read, or a file cannot be removed.
+        ArgumentValueError: `older_than` is negative or not a number.
     """
     if not 0 <= older_than < math.inf:
-        raise ArgumentValueError("hours are a number from 0 on", found=describe(older_than, 40))
+        raise ArgumentValueError("older_than must be 0 or more hours", found=describe(older_than))
     place = Place(folder, storage)
     with contextlib.closing(open_root(place)) as file:
         if not is_root(file):
-            raise UsageError("the file is the root of no divided checkpoint", file=file.name)
+            raise UsageError("the file is not the root of a distributed checkpoint", file=file.name)
         named = {one.name for one in parse_root(file).files}
     if place.folder is not None:
         with _opened(place.folder) as inside:
             return clean_folder(inside, named, dry_run=dry_run)
-    # What nobody can be about to name; a root written since then names files that are younger.
+    # No commit is about to name these: a root written since then names younger files.
     until = time.time() - 3600 * older_than
     there = place.parts().items()
     old = [name for name, file in there if name not in named and file.modified <= until]
@@ -125,12 +123,12 @@ def clean_folder(
     *,
     dry_run: bool = False,
 ) -> list[str]:
-    """Remove the files of a folder that no root names and nobody writes; return which these were.
+    """Remove parts that the root does not name and no writer holds; return their names.
 
     Args:
         inside: the folder.
         named: the files that the root names.
-        released: files that go although their writer lives: those of a root that was removed.
+        released: files of a removed root; these go although their writer lives.
         dry_run: True removes nothing.
 
     Raises:
@@ -148,7 +146,7 @@ def clean_folder(
 def _remove_in(
     inside: OpenFolder, names: Iterable[str], released: Collection[str], *, dry_run: bool = False
 ) -> list[str]:
-    """Remove files of processes from an open folder; return which these were, in order."""
+    """Remove parts from an open folder; return their names in order."""
     gone: list[str] = []
 
     def remove_one(name: str) -> None:
@@ -162,13 +160,13 @@ def _remove_in(
         with system_call("cannot remove", os.path.join(inside.path, name)):
             inside.remove(name, is_ours)
 
-    # The system gives the memory back that it keeps of a file, which takes as long as a copy.
+    # Removing a file frees its page cache, which takes as long as a copy.
     run_jobs([functools.partial(remove_one, one) for one in names], thread_count())
     return sorted(gone)
 
 
 def _remove_objects(place: Place, names: Iterable[str], *, dry_run: bool = False) -> list[str]:
-    """Remove files of processes from a store; return which these were, in order."""
+    """Remove parts from a store; return their names in order."""
 
     def remove_one(name: str) -> bool:
         if dry_run:
@@ -185,10 +183,10 @@ def _remove_objects(place: Place, names: Iterable[str], *, dry_run: bool = False
 
 
 def remove_parts(place: Place, names: Collection[str]) -> None:
-    """Remove files of processes, whether their writers live or not.
+    """Remove parts, whether their writers live or not.
 
     Raises:
-        SourceError: one could not be removed.
+        SourceError: a part could not be removed.
     """
     if place.folder is None:
         _remove_objects(place, names)
@@ -198,10 +196,10 @@ def remove_parts(place: Place, names: Collection[str]) -> None:
 
 
 def clear_checkpoint(where: OpenFolder | Remote, released: Collection[str] = ()) -> None:
-    """Remove what is left of a checkpoint whose root is gone.
+    """Remove the parts of a checkpoint whose root is gone.
 
     Args:
-        where: its folder, in which only what nobody writes goes; or its root's URL.
+        where: its folder, in which parts of living writers stay; or the URL of its root.
         released: as for `clean_folder`.
 
     Raises:
@@ -216,7 +214,7 @@ def clear_checkpoint(where: OpenFolder | Remote, released: Collection[str] = ())
 
 
 def has_parts(folder: str) -> bool:
-    """Return whether a folder, or a prefix of a store, has a file that a process wrote."""
+    """Return whether a folder, or a prefix of a store, has a part."""
     try:
         place = Place(folder)
         names = list(place.parts())[:_MOST_LOOKED_INTO]
@@ -226,13 +224,13 @@ def has_parts(folder: str) -> bool:
 
 
 def is_of_a_process(given: str | Remote | BinaryIO) -> bool:
-    """Return whether a file is one of a process, also a damaged one, or what a power cut left."""
+    """Return whether a file is a part, also if it is damaged or cut off."""
     try:
         file = open_file(given, mmap=False)
     except FormatError:
         return FileObjects.may_be_ours(given)
     except ZTensorError:
-        return False  # who knows what it is
+        return False  # of another or newer format
     try:
         return ATTRIBUTE in (file.manifest.attributes or {})
     finally:

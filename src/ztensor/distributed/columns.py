@@ -1,7 +1,7 @@
-"""Columns of numbers and names in a file of ours: what the root and the parts keep of chunks.
+"""Read and write columns of numbers and names, in which roots and parts describe their chunks.
 
-A manifest that has an attribute for each chunk is read item by item, and a hundred thousand of them
-cost more than a file of their length may. A column costs its bytes.
+Attributes for each chunk would be parsed item by item, and a hundred thousand of them exceed the
+budget of a file. A column costs its bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 CONTENT_BYTES = 16  # of an xxh3-128
-_WIDENED = 6  # bytes of memory for one of a name that is not ASCII, while it is decoded
+_WIDENED = 6  # bytes of memory for a byte of a name that is not ASCII, while it is decoded
 _NAME_COST = 120  # bytes of memory that a name and its place take, or a shape
 _INTEGERS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
@@ -49,17 +49,17 @@ class Columns:
         most: int | None = None,
         optional: bool = False,
     ) -> Any:
-        """Return a column of whole numbers that are not negative.
+        """Return a column of integers that are not negative.
 
         Args:
             name: the column's name.
-            count: its length; None for any.
-            most: its largest number; 2^62 by default.
-            optional: whether None is returned where there is no such column.
+            count: its expected length, or None.
+            most: the largest number allowed; 2^62 by default.
+            optional: True returns None if the column is missing.
 
         Raises:
-            FormatError: the column is missing, or is not as it should be.
-            LimitError: it would take more memory than the file may.
+            FormatError: the column is missing or malformed.
+            LimitError: it exceeds the budget.
         """
         found = self._file.manifest.objects.get(self._prefix + name)
         if found is None:
@@ -121,7 +121,7 @@ class Columns:
         try:
             names = [whole[start:end].decode() for start, end in itertools.pairwise([0, *ends])]
         except UnicodeDecodeError as error:
-            raise FormatError("a name is no text in UTF-8", reason=Reason.CBOR_UTF8) from error
+            raise FormatError("a name is not UTF-8", reason=Reason.CBOR_UTF8) from error
         if len(set(names)) < count:
             raise broken("two tensors have one name")
         return names
@@ -140,22 +140,22 @@ class Columns:
         return [tuple(numbers[start:end]) for start, end in itertools.pairwise([0, *ends])]
 
 
-def kinds_of(told: Sequence[object]) -> list[Kind]:
-    """Return the kinds of tensors that attributes list.
+def kinds_of(listed: Sequence[object]) -> list[Kind]:
+    """Return the kinds of tensors that an attribute lists.
 
     Raises:
-        FormatError: one is malformed.
+        FormatError: a kind is malformed.
     """
     kinds = []
-    for one in told:
+    for one in listed:
         if not isinstance(one, list) or len(one) != 3 or not all(isinstance(x, str) for x in one):
             raise broken("a kind of tensors is malformed", found=describe(one))
         kinds.append(Kind(one[0], one[1] or None, one[2]))
     return kinds
 
 
-def told_kinds(kinds: Sequence[Kind]) -> list[list[str]]:
-    """Return kinds of tensors as attributes list them."""
+def listed_kinds(kinds: Sequence[Kind]) -> list[list[str]]:
+    """Return the attribute for kinds of tensors."""
     return [[kind.dtype, kind.type or "", kind.format] for kind in kinds]
 
 

@@ -1,7 +1,7 @@
 """How a save becomes the checkpoint: the root is written last, and then the old files go.
 
-Until the root is in place readers find the checkpoint of before, if there was one; from then on
-they find the new one. Nobody finds some of both, as no file is ever written to a second time.
+Until the root is in place, readers find the earlier checkpoint, if there is one; from then on the
+new one. They never find parts of both, since no file is written to a second time.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ def commit(
     storage: Storage | None = None,
     writer: str = "",
 ) -> None:
-    """Make what the processes wrote the checkpoint of a folder, as a whole or not at all.
+    """Make the parts of all processes the checkpoint of a folder, atomically.
 
-    One process calls it, once all have finished. Then files are removed that only the checkpoint
-    of before named, and those that saves left which died.
+    One process calls it when all have finished. Parts of the replaced checkpoint, and of saves that
+    died, are then removed.
 
     Args:
-        folder: as the processes' writers got it.
-        records: of each process what `PartWriter.finish` gave.
-        values: what is no tensor, by name: plain values of Python and NumPy, and containers of
-            them; see `ztensor.save_tree` for what is kept.
+        folder: the folder of the processes' writers.
+        records: the result of `PartWriter.finish` of each process.
+        values: values beside the tensors by name: plain values of Python and NumPy, and containers
+            of them, as in `ztensor.save_tree`.
         overwrite: False refuses to replace a checkpoint.
         durable: see `ztensor.typing.SaveOptions`.
         storage: see `ztensor.typing.OpenOptions`.
-        writer: what calls this, such as `"torch"`; kept in the root.
+        writer: name of the calling library, such as `"torch"`; kept in the root.
 
     Raises:
         NotRepresentableError: a value that no file can hold; the message has its place.
-        UsageError: the processes disagree about a tensor, their chunks leave a tensor, overlap or
-            do not cover it, or there is a checkpoint and `overwrite` is False. What was there
-            before still is. Or the records are not those of all processes of one save.
-        SourceError: a file of a process is not there, or the root could not be written.
+        UsageError: the processes disagree about a tensor, their chunks do not tile it, the records
+            are not from all processes of one save, or there is a checkpoint and `overwrite` is
+            False. The earlier checkpoint stays.
+        SourceError: a part is missing, or the root could not be written.
     """
     commit_as(
         folder,
@@ -94,10 +94,10 @@ def commit_as(
     durable: Durable,
     storage: Storage | None,
 ) -> None:
-    """Make what processes wrote the checkpoint of a folder; see `commit`.
+    """Make the parts of processes the checkpoint of a folder; see `commit`.
 
-    `save` is that of the records, None where they say it. Of processes that do not talk each has a
-    checkpoint of its own: the save is then of all of them, and readers compare it.
+    `save` is None if the records name it. Processes without collectives commit a checkpoint each,
+    and pass the save that they have in common, for readers to compare.
     """
     place = Place(folder, storage)
     try:
@@ -121,10 +121,10 @@ def commit_as(
 
 
 def _require_free(place: Place, *, overwrite: bool) -> None:
-    """Raise where a root is a link, or is there and must not be replaced.
+    """Raise if the root is a link, or exists and must not be replaced.
 
     Raises:
-        UsageError: so it is.
+        UsageError: it does.
     """
     place.require_no_link()
     if not overwrite and place.has_root():
@@ -132,27 +132,27 @@ def _require_free(place: Place, *, overwrite: bool) -> None:
 
 
 def _as_usage(error: FormatError, place: Place) -> UsageError:
-    """Return what is wrong with the chunks as the caller's mistake: no file says it."""
+    """Return an error about chunks as a mistake of the caller: no file is damaged."""
     found = UsageError(error.message, file=place.name, expected=error.expected, found=error.found)
     found.object_name = error.object_name
     return found
 
 
 def _require_there(place: Place, table: ChunkTable) -> None:
-    """Raise where a file of a process is not there, or not as long as the process said.
+    """Raise if a part is missing, or has another length than its record says.
 
     Raises:
-        SourceError: so it is.
+        SourceError: it is, or has.
     """
     for file in table.files:
         path = place.path(file.name)
         if path is None:
-            continue  # a store took it as a whole
-        with system_call("a file of a process is not there", path):
+            continue  # stores write objects atomically
+        with system_call("a part is missing", path):
             size = os.stat(path).st_size
         if size != file.size:
             raise SourceError(
-                "a file of a process is not as long as it was",
+                "a part has another length than when it was finished",
                 file=path,
                 expected=str(file.size),
                 found=str(size),
@@ -160,20 +160,20 @@ def _require_there(place: Place, table: ChunkTable) -> None:
 
 
 def _files_before(place: Place) -> list[str]:
-    """Return the files that the root names that is replaced; none where it cannot be read.
+    """Return the files of the root that is to be replaced; none if it cannot be read.
 
     Raises:
-        UsageError: the file is intact, and no root.
+        UsageError: the file is intact, but not a root.
     """
     try:
         file = open_root(place)
     except SourceNotFoundError:
         return []
     except ZTensorError:
-        return []  # damaged: what it named is found as what no root names
+        return []  # damaged; a listing finds its parts
     try:
         if not is_root(file):
-            error = UsageError("a file of the root's name is there, and is no root", file=file.name)
+            error = UsageError("a file has the name of the root, but is not one", file=file.name)
             error.hint = "move it away, or save in another folder"
             raise error
         return [one.name for one in parse_root(file).files]
@@ -315,10 +315,10 @@ def record_to_bytes(record: PartRecord) -> bytes:
 def record_from_bytes(data: bytes) -> PartRecord:
     """Return the record of another process.
 
-    Its chunks are not checked here: `commit` holds those of all processes to one another.
+    `commit` checks its chunks, with those of all other processes.
 
     Raises:
-        FormatError: the bytes are none that `record_to_bytes` gives.
+        FormatError: the bytes are not a record.
     """
     with contextlib.closing(open_file(io.BytesIO(data), mmap=False)) as file:
         root = parse_root(file, is_part=True)
@@ -328,10 +328,10 @@ def record_from_bytes(data: bytes) -> PartRecord:
 
 
 def save_of_records(place: Place, records: Sequence[PartRecord]) -> Save:
-    """Return the save that all records are of.
+    """Return the save of all records.
 
     Raises:
-        UsageError: they are of several saves, or not those of all processes.
+        UsageError: they are of several saves, or records of processes are missing.
     """
     saves = {Save(record.save_id, record.processes) for record in records}
     if len(saves) > 1:
@@ -351,11 +351,11 @@ def _require_each_once(place: Place, processes: int, found: Sequence[int]) -> No
     missing = sorted(set(range(processes)) - set(found))
     twice = [one for one, count in collections.Counter(found).items() if count > 1]
     if missing or twice:
-        some = missing or twice
+        wrong_ones = missing or twice
         wrong = "gave no record" if missing else "gave several records"
         raise UsageError(
-            f"{counted(len(some), 'process')} of the save {wrong}",
+            f"{counted(len(wrong_ones), 'process')} of the save {wrong}",
             file=place.name,
             expected=f"one record of each of {processes} processes",
-            found=f"{'none' if missing else 'several'} of {describe(some[:MOST_SHOWN])}",
+            found=f"{'none' if missing else 'several'} of {describe(wrong_ones[:MOST_SHOWN])}",
         )

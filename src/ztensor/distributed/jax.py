@@ -1,8 +1,8 @@
-"""`save_sharded`: arrays that are spread over processes, each saving what it has.
+"""`save_sharded`: save arrays that are spread over processes, without gathering them.
 
-Every process writes its own shards, those of which no other has the first replica, into files of
-its own. Process 0 names them all in the root, once all have written. `load_file` reads the result
-under any sharding, with any number of processes. No array is ever gathered.
+Every process writes the shards of which it has the first replica into files of its own. When all
+have written, process 0 writes the root. `load_file` reads the result under any sharding, with any
+number of processes.
 """
 
 from __future__ import annotations
@@ -55,39 +55,38 @@ def save_sharded(
     exchange: Exchange | None = None,
     **options: Unpack[PartOptions],
 ) -> None:
-    """Save arrays that may be spread over processes as a divided checkpoint; all call it.
+    """Save arrays that may be spread over processes as a distributed checkpoint; all call it.
 
-    Each process writes the shards of which it has the first replica, so that what several devices
-    or processes hold is written once. Process 0 then writes the root: until that is there the old
-    checkpoint of the folder counts, and from then on the new one. `load_file(folder, sharding=...)`
-    reads it under any other sharding, and `ztensor.open(folder)` gives whole tensors.
+    Each process writes the shards of which it has the first replica, so each shard is written once.
+    Process 0 then writes the root, which replaces the old checkpoint of the folder in one step.
+    `load_file(folder, sharding=...)` reads it under any other sharding, and `ztensor.open(folder)`
+    gives whole tensors.
 
-    What a process has as a whole, as arrays of NumPy and of its own devices are, is taken to be the
-    same in all that have it: the first writes it. Plain values are those of process 0; they are in
+    An array that is entirely in one process, such as one of NumPy, is taken to be the same in all
+    processes that have it: the first writes it. Plain values are taken from process 0; they are in
     `ztensor.distributed.read_root(folder).values`.
 
     Args:
-        tree: a dict of arrays, or any tree of JAX. A leaf has the name that `leaf_names` gives: its
-            keys, joined by dots.
-        folder: a folder that all processes see, which is made if it is not there, or the URL of a
-            prefix.
+        tree: a dict of arrays, or any tree of JAX. Leaves are named by their keys, joined by dots;
+            see `leaf_names`.
+        folder: a folder that all processes see, made if it is missing, or the URL of a prefix.
         overwrite: False refuses to replace a checkpoint.
-        values: plain values that the root has beside those of the tree, by name, such as those that
-            `ztensor.CheckpointManager.save_divided` gives. Those of process 0 count.
-        process_index: which process this is; by default `jax.process_index()`.
-        exchange: called by all processes with bytes, and returns those of all, in the order of
-            processes; it is a barrier, too. By default JAX's own collectives.
+        values: more plain values by name, such as those that
+            `ztensor.CheckpointManager.save_divided` passes. Process 0 writes them.
+        process_index: number of this process; by default `jax.process_index()`.
+        exchange: a function that all processes call with bytes; it waits for all of them and
+            returns their bytes in the order of processes. By default JAX's own collectives.
         options: see `ztensor.typing.PartOptions`.
 
     Raises:
-        NotRepresentableError: a leaf cannot be stored, such as a key of random numbers; by its
-            name.
+        NotRepresentableError: a leaf cannot be stored, such as a key of random numbers; the error
+            names it.
         ArgumentTypeError: an array is traced or deleted.
         ArgumentValueError: two leaves have one name, or another argument has an unknown value.
         UsageError: the shards leave gaps or overlap, the processes disagree about an array, or
             there is a checkpoint and `overwrite` is False.
-        SourceError: this or another process could not write; every process raises then. What was
-            there before still is.
+        SourceError: this or another process could not write; every process raises then. The
+            earlier checkpoint stays.
     """
     require_options("save_sharded", options, PartOptions)
     own = jax.process_index() if process_index is None else process_index
@@ -106,10 +105,10 @@ def save_sharded(
     whole = _each_first(listed)
     tokens = [one.hex() for one in listed[0] if isinstance(one, bytes)]
     store = _ToFirst.of(tokens[0]) if exchange is None and tokens else None
-    with contextlib.ExitStack() as kept:  # while the writer lives, no clean-up takes its files
+    with contextlib.ExitStack() as kept:  # while the writer lives, clean-ups leave its files
 
         def write() -> bytes:
-            save_id = tokens[0] if tokens else None  # that of process 0 names the save
+            save_id = tokens[0] if tokens else None  # the token of process 0 names the save
             part = PartWriter(
                 folder, process=own, save_id=save_id, processes=len(listed), **options
             )
@@ -157,11 +156,11 @@ def leaf_names(tree: object) -> object:
 
 
 def laid_over(into: object, found: Mapping[str, Any]) -> object:
-    """Return a tree with what was loaded by the names of its leaves in their places.
+    """Return a tree like `into` with the loaded leaves.
 
     Args:
-        into: a live tree, of arrays or of what has their shapes and element types.
-        found: arrays and plain values by name.
+        into: a live tree of arrays, or of objects with their `shape` and `dtype`.
+        found: loaded arrays and plain values by name.
 
     Raises:
         ArgumentValueError: the names differ, or an array has another shape or element type.
@@ -214,7 +213,7 @@ def _word(key: Any) -> str:
 
 
 def _plain(leaves: list[tuple[str, Any]], values: Mapping[str, object]) -> dict[str, object]:
-    """Return the leaves that are no arrays, and the values that the root has beside them.
+    """Return the leaves that are not arrays, and further values.
 
     Raises:
         ArgumentValueError: a leaf has the name of a value.
@@ -277,20 +276,20 @@ def _write_shard(writer: PartWriter, name: str, array: Any, shard: Any) -> None:
 
 
 def _together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
-    """Do a step in all processes, and return what each tells, where none of them failed.
+    """Do a step in all processes and return their answers, unless one failed.
 
     Raises:
         SourceError: another process failed, or cannot be reached.
-        Exception: what this one failed with.
+        Exception: the error of this process.
     """
     failure: Exception | None = None
     try:
-        told = _DONE + work()
-    except Exception as error:  # noqa: BLE001  # the others wait for what this process tells
+        answer = _DONE + work()
+    except Exception as error:  # noqa: BLE001  # the others wait for this answer
         failure = error
-        told = _FAILED + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        answer = _FAILED + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
     try:
-        every = [bytes(one) for one in share(told)]
+        every = [bytes(one) for one in share(answer)]
     except RuntimeError as error:  # JAX's is one
         if failure is not None:
             raise failure from None
@@ -309,13 +308,13 @@ def _together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
 
 
 def _gathered(own: bytes) -> Sequence[bytes]:
-    """Return what every process passes, by JAX's collectives."""
+    """Return the bytes of every process, by JAX's collectives."""
     if jax.process_count() == 1:
         return [own]
     from jax.experimental import multihost_utils
 
     lengths = multihost_utils.process_allgather(np.array([len(own)], np.uint32)).reshape(-1)
-    # JAX compiles the exchange of each length anew: few lengths, then.
+    # JAX compiles the exchange for each length, so lengths are rounded up to few.
     padded = np.zeros(max(_LEAST_BYTES, 1 << int(lengths.max()).bit_length()), np.uint8)
     padded[: len(own)] = np.frombuffer(own, np.uint8)
     every = np.asarray(multihost_utils.process_allgather(padded))
@@ -324,14 +323,14 @@ def _gathered(own: bytes) -> Sequence[bytes]:
 
 
 class _ToFirst:
-    """Records on their way to process 0 alone, by the store of JAX's coordinator.
+    """Sends records to process 0 alone, through the store of JAX's coordinator.
 
-    JAX's collectives give what each process says to all of them: of a thousand processes hundreds
-    of megabytes, of which only the one that commits needs any.
+    JAX's collectives would send every record to every process: hundreds of megabytes for a thousand
+    processes, though only the committing one needs them.
 
     Args:
-        client: of the store.
-        key: of this save.
+        client: client of the store.
+        key: key of this save.
     """
 
     def __init__(self, client: Any, key: str) -> None:
@@ -340,9 +339,9 @@ class _ToFirst:
 
     @classmethod
     def of(cls, key: str) -> _ToFirst | None:
-        """Return the store; None where there is one process, or JAX has no such store."""
+        """Return the store, None for a single process, or if JAX has no such store."""
         try:
-            from jax._src.distributed import global_state  # where Orbax finds it, too
+            from jax._src.distributed import global_state  # as Orbax does
 
             client = global_state.client
         except (ImportError, AttributeError):
@@ -353,7 +352,7 @@ class _ToFirst:
         return cls(client, key)
 
     def put(self, process: int, record: bytes) -> bytes:
-        """Leave a record for process 0; return what it needs to know of it.
+        """Leave a record for process 0; return the message by which it takes the record.
 
         Raises:
             SourceError: the store cannot be reached.
@@ -364,13 +363,13 @@ class _ToFirst:
             self._asked(self._client.key_value_set_bytes, self._of(process, number), data)
         return cbor.encode(len(starts))
 
-    def take(self, process: int, told: bytes) -> bytes:
-        """Return the record that a process left, which is gone then.
+    def take(self, process: int, message: bytes) -> bytes:
+        """Return the record of a process, and remove it from the store.
 
         Raises:
             SourceError: the store cannot be reached.
         """
-        count: Any = cbor.decode(told)
+        count: Any = cbor.decode(message)
         record = bytearray()
         for number in range(count):
             key = self._of(process, number)

@@ -1,4 +1,4 @@
-"""Files that are opened when they are first read; a checkpoint has one or more of each process."""
+"""Files that are opened on first read: a checkpoint has at least one for each process."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# A process may have 1,024 files open on most systems, and others than these.
+# Most systems allow a process 1,024 open files, of any kind.
 MOST_OPEN = 128
-# Where lazy files begin: no page of one is a page of another.
+# Alignment of lazy files in a joined source: no page has bytes of two files.
 _ALIGNMENT = 4096
 
 
 class LazyFile(Source):
-    """A file that is opened when it is first read, and may be closed and opened again.
+    """A file that is opened on first read, and may be closed and opened again.
 
-    Files of a checkpoint are never written to once they have their names, so nothing has to be
-    asked between two reads.
+    Files of a checkpoint never change once they have their names, so reads do not check for that.
 
     Args:
-        name: what messages call it.
-        path: its path, None for one in a store.
-        size: how long it has to be.
-        pool: those of its kind that are open.
+        name: its name in messages.
+        path: its path, None for an object in a store.
+        size: its expected length.
+        pool: keeps the open files.
         open: opens it.
-        explain: makes of an error what is raised: the file may be gone for a reason.
+        explain: returns a better error than the one passed, if it knows why the file is gone.
     """
 
     def __init__(
@@ -56,10 +55,10 @@ class LazyFile(Source):
         self._identity: object = None
 
     def opened(self) -> Source:
-        """Return the open file, which may be closed again by the time it is read.
+        """Return the open file; another thread may close it before it is read.
 
         Raises:
-            SourceError: it cannot be opened, or is not as long as it has to be.
+            SourceError: it cannot be opened, or has another length than expected.
         """
         pool = self._pool
         if pool is None:
@@ -67,16 +66,16 @@ class LazyFile(Source):
         return self._asked(lambda: pool.opened(self, self._open_checked))
 
     def require_unchanged(self, *, ask: bool = False) -> None:
-        """See that the file is there and as long as it has to be, where that is not known yet."""
+        """Raise if the file is missing or has another length, unless that is already known."""
         source = self.opened() if ask else None
         if source is not None and source.identity() is None:  # no answer has said so
             self._asked(functools.partial(source.require_unchanged, ask=True))
 
     def _asked(self, ask: Callable[[], _T]) -> _T:
-        """Return what a call gives that may find that the file is gone.
+        """Return the result of a call; explain the error if the file is gone.
 
         Raises:
-            SourceError: why, if something tells.
+            SourceError: the explained error.
         """
         try:
             return ask()
@@ -131,7 +130,7 @@ class LazyFile(Source):
             return
 
     def identity(self) -> tuple[object, ...]:
-        """Return what tells the file from one that takes its place; nothing where it is not."""
+        """Return the identity of the file, which no replacement has; () if it is missing."""
         try:
             status = os.stat(self.path or "")
         except OSError:
@@ -146,7 +145,7 @@ class LazyFile(Source):
 
 
 class OpenFiles:
-    """The open ones of some lazy files: at most `MOST_OPEN`, those that were used last."""
+    """The pool of open lazy files: at most `MOST_OPEN`, the most recently used."""
 
     def __init__(self) -> None:
         self._lock = Lock()

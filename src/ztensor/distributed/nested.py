@@ -1,8 +1,7 @@
-"""The tensors and values of a checkpoint as the nested state that was saved: a tree, as files have.
+"""Describe the tensors and values of a checkpoint as the tree of the nested state that was saved.
 
-So whoever reads trees reads checkpoints: `load_tree` of a folder gives the state, and a conversion
-into one file keeps the values. Values are never decoded on the way: what a framework's value is
-made of stays as the root has it.
+So `load_tree` of a folder returns the state, and a conversion into one file keeps the values.
+Values of frameworks are not decoded on the way.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class RootAttributes(Mapping[str, object]):
-    """The attributes of a checkpoint, one of which tells its tree; made when they are asked for.
+    """The attributes of a checkpoint, its tree among them; made on first access.
 
     Args:
-        root: what the checkpoint has.
-        arrays: the arrays of the values: what each is called in the root, and as an object.
+        root: the root.
+        arrays: object names of the arrays in the values, by their names in the root.
     """
 
     def __init__(self, root: Root, arrays: Mapping[str, str]) -> None:
@@ -50,7 +49,7 @@ class RootAttributes(Mapping[str, object]):
 
 
 def named_apart(arrays: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
-    """Return what the arrays of values are called beside tensors, by their names in the root."""
+    """Return unique object names for the arrays in values, by their names in the root."""
     names = dict.fromkeys(taken)
     found: dict[str, str] = {}
     tries: dict[str, int] = {}
@@ -61,13 +60,13 @@ def named_apart(arrays: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
 
 
 def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
-    """Return the attributes that a file of the same tensors and values has.
+    """Return the attributes of a single file with the same tensors and values.
 
-    Where a tree was saved in parts, its own attribute is among the values, beside those of a file.
-    What makes a checkpoint a step of a run is an attribute in either case, as in a step's file.
+    If a tree was saved in parts, the values are the attributes, its tree among them. The step of a
+    run is an attribute in either case, as in a single file.
 
     Raises:
-        FormatError: what the root says of its values is damaged.
+        FormatError: the values of the root are damaged.
         LimitError: a safety cap is exceeded.
     """
     values = dict(values_kept(root, arrays))
@@ -86,7 +85,7 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
 
 
 def _is_of_a_step(value: object) -> bool:
-    """Return whether a value is what a run's manager says of a step, and plain throughout."""
+    """Return whether a value is the step and metrics that a `CheckpointManager` saves."""
     if not isinstance(value, dict) or not value.keys() <= {"version", "step", "metrics"}:
         return False
     metrics = value.get("metrics", {})
@@ -99,12 +98,12 @@ def _is_of_a_step(value: object) -> bool:
 
 
 def nested(flat: Mapping[str, Any], paths: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return values in the dicts and lists they belong in.
+    """Return values nested in dicts and lists.
 
     Args:
         flat: the values by name.
-        paths: keys on the way to some of them, as torch's planner tells them; what has none, or
-            one that leads through another value, stays under its name.
+        paths: keys that lead to values in the nested state, by name, as torch's planner has them. A
+            value without a path, or with one through another value, stays under its name.
     """
     whole = _Inner()
     inners: list[tuple[Any, object, _Inner]] = []
@@ -148,7 +147,7 @@ def _put(whole: _Inner, path: Sequence[Any], value: object, inners: list[Any]) -
 
 
 def _closed(inner: _Inner) -> Any:
-    """Return a list where the keys are those of one, else a dict."""
+    """Return a list if the keys are 0, 1, 2, ..., else a dict."""
     keys: Any = list(inner)
     if keys and all(type(key) is int for key in keys) and set(keys) == set(range(len(keys))):
         return [inner[at] for at in range(len(keys))]

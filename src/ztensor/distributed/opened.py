@@ -1,4 +1,4 @@
-"""A folder, a root or a URL to the whole tensors of a divided checkpoint."""
+"""Open a distributed checkpoint by its folder, root or URL, and read whole tensors."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ class DividedObjects(FileObjects):
 
     Args:
         place: its folder or prefix.
-        file: the open root, as the file it is; closed with this.
-        root: what it says, if that is known; the files are those of `place`.
+        file: the open root as a plain file; closed with this.
+        root: the root, if it has been parsed; its files are in `place`.
         verify: as for `FileObjects`, for chunks.
         limits: the caps in force.
 
     Attributes:
-        place: as given, like file.
-        root: what the root says.
-        assembler: puts tensors together.
-        value_arrays: names of arrays that are no tensors but in values, to those in the root.
+        place, file: the arguments.
+        root: the root.
+        assembler: reads tensors from their chunks.
+        value_arrays: names in the root of arrays that are part of values, by their object names.
 
     Raises:
-        FormatError: the root is damaged, or its chunks cannot be those of its tensors.
-        SourceError: a file that it names is not there, or is of another length.
+        FormatError: the root is damaged, or its chunks do not tile its tensors.
+        SourceError: a part is missing, or has another length.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class DividedObjects(FileObjects):
         arrays = value_arrays(file)
         called = named_apart(arrays, tensors)
         self.value_arrays = {name: arrays[own] for own, name in called.items()}
-        # The source begins with the root: what is in it lies there where it says.
+        # The source begins with the root, so offsets in the root are offsets in the source.
         beside = {name: file.object(own) for name, own in self.value_arrays.items()}
         manifest = Manifest(
             file.manifest.version,
@@ -127,13 +127,13 @@ class DividedObjects(FileObjects):
         )
 
     def require_there(self) -> None:
-        """Raise where a file is missing or of another length; the error tells what is lost.
+        """Raise if a part is missing or has another length; the error lists its chunks.
 
-        Opening does so in a folder. A store is asked for a list of what it has.
+        Opening a folder does this. A store is asked for a listing.
 
         Raises:
-            SourceError: so it is.
-            UsageError: the place cannot be listed, as that of an HTTP server.
+            SourceError: a part is missing, or has another length.
+            UsageError: the place cannot be listed, such as on an HTTP server.
         """
         listed = self.place.parts() if self.place.is_remote else {}
         missing = "a file of the checkpoint is missing"
@@ -152,7 +152,7 @@ class DividedObjects(FileObjects):
                 raise self._losing(
                     number,
                     SourceError(
-                        "a file of the checkpoint has another length than the one that was saved",
+                        "a file of the checkpoint has another length than when it was saved",
                         reason=Reason.SOURCE_CHANGED,
                         file=path,
                         expected=f"{one.size} bytes",
@@ -169,7 +169,7 @@ class DividedObjects(FileObjects):
         return verify_divided(self, names, **how)
 
     def explained(self, error: SourceError) -> SourceError:
-        """Return the error of a file that cannot be read, or why: the checkpoint was replaced."""
+        """Return the error of an unreadable file, or that the checkpoint was replaced."""
         source = self.file.source
         try:
             if source.remote is not None:
@@ -185,21 +185,21 @@ class DividedObjects(FileObjects):
         return error
 
     def _losing(self, number: int, error: SourceError) -> SourceError:
-        """Return an error that tells what is lost: no name holds it where it is raised."""
+        """Return an error with the lost chunks as the hint."""
         error.hint = self._lost(number)
         return error
 
     def _lost(self, number: int) -> str:
-        """Return what is in a file, for messages."""
+        """Return the first chunks of a part, for messages."""
         table = self.root.table
         rows = np.flatnonzero(table.file == number)
-        first = [table.chunk(row) for row in rows[:3].tolist()]
-        some = ", ".join(f"{describe(table.names[c.tensor])} at {list(c.offsets)}" for c in first)
+        chunks = [table.chunk(row) for row in rows[:3].tolist()]
+        first = ", ".join(f"{describe(table.names[c.tensor])} at {list(c.offsets)}" for c in chunks)
         more = ", ..." if len(rows) > 3 else ""
-        return f"it has {counted(len(rows), 'chunk')} of tensors: {some}{more}"
+        return f"it has {counted(len(rows), 'chunk')} of tensors: {first}{more}"
 
     def _whole(self, chunk: Chunk) -> TensorObject:
-        """Return an object that only the file it lies in describes."""
+        """Return an object as the manifest of its file describes it."""
         start = self._starts[chunk.file + 1]
         source = self._files[chunk.file].opened()
         _, manifest = FileObjects.manifest_in(source, self.limits)
@@ -207,7 +207,7 @@ class DividedObjects(FileObjects):
         found = manifest.objects.get(own_name(name, chunk.number))
         if found is None:
             raise FormatError(
-                "the file has no object that the root says it has",
+                "the file lacks an object that the root names",
                 reason=Reason.SHARD_FILE,
                 file=source.name,
                 object_name=name,
@@ -236,7 +236,7 @@ class DividedObjects(FileObjects):
         return self.file.nbytes + sum(one.size for one in self.root.files)
 
     def identity(self) -> object:
-        """Return what tells these bytes from others: no file is ever written to again."""
+        """Return the identity of these bytes; that of the root is enough, as files never change."""
         return self.file.identity()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -246,7 +246,7 @@ class DividedObjects(FileObjects):
         return reopen, (self.place.target(ROOT),)
 
     def arrays_at_once(self, names: Iterable[str]) -> dict[str, Array]:
-        """Return the tensors that lie in several chunks: of a store, few requests bring all."""
+        """Return tensors in several chunks; few requests bring all from a store."""
         return self.assembler.arrays(names) if self.place.is_remote else {}
 
     def read_box(
@@ -266,26 +266,26 @@ class DividedObjects(FileObjects):
 
 
 def root_of(file: FileObjects) -> Root | None:
-    """Return what a root says: of an open checkpoint, or of the file that it is; None of others.
+    """Return the root of an open checkpoint, or of a file that is a root; None for other files.
 
     Raises:
-        ZTensorError: what `read_root` raises.
+        ZTensorError: as `read_root` raises.
     """
     if isinstance(file, DividedObjects):
         return file.root
     return parse_root(file) if is_root(file) else None
 
 
-def tree_told(file: FileObjects) -> object:
-    """Return what tells the tree of a checkpoint of tensors and nothing else; None of others."""
+def tree_attribute(file: FileObjects) -> object:
+    """Return the tree attribute of a checkpoint that has no values; None for other files."""
     return attributes_of(file.root, {})["tree"] if isinstance(file, DividedObjects) else None
 
 
 def _is_replaced(source: Source) -> bool:
-    """Return whether a path leads to another file than the one that was opened.
+    """Return whether the path of an open file now leads to another file.
 
     Raises:
-        SourceError: there is none.
+        SourceError: there is no file.
     """
     with contextlib.closing(source_of(source.path, mapped=False)) as now:
         return now.identity() != source.identity()
@@ -298,15 +298,15 @@ def open_objects(
     place = Place(folder, storage)
     found = divided_of(place, **how)
     if found is None:
-        raise UsageError("the file is the root of no divided checkpoint", file=place.name)
+        raise UsageError("the file is not the root of a distributed checkpoint", file=place.name)
     return found
 
 
 def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | None:
-    """Return the tensors of a divided checkpoint; None where its root is a file like any other.
+    """Return the tensors of a checkpoint; None if the file is not a root.
 
     Raises:
-        ZTensorError: what `open_divided` raises.
+        ZTensorError: as `open_divided` raises.
     """
     verify, caps = how.get("verify"), caps_of(how.get("limits"))
     file = open_root(place, verify=verify, limits=caps)
@@ -329,8 +329,8 @@ def open_given(
     or one at which there is no object.
 
     Args:
-        given: what the caller passed.
-        is_missing: whether no file is there.
+        given: the caller's argument.
+        is_missing: whether there is no file.
         how: as for `open_divided`.
 
     Raises:
@@ -370,7 +370,7 @@ class DividedCheckpoint(Shown):
 
     Attributes:
         objects: the whole tensors; see `ztensor.Reader.objects`.
-        root: what the root says: names, shapes, types, files, values, the table of chunks.
+        root: the root: names, shapes, types, files, values, the table of chunks.
     """
 
     def __init__(self, objects: DividedObjects) -> None:
@@ -382,8 +382,8 @@ class DividedCheckpoint(Shown):
     ) -> None:
         """Fill an array with a box of a dense tensor, of whatever chunks it was saved in.
 
-        Chunks that lie in the box as a whole are checked by their digests while they are read; of
-        others only the part is read, and checked where `verify=True` was given.
+        Chunks entirely inside the box are compared with their digests while they are read. Other
+        chunks are read in part, and checked only with `verify=True`.
 
         Args:
             name: the tensor's name.
@@ -395,8 +395,8 @@ class DividedCheckpoint(Shown):
         Raises:
             ObjectNotFoundError: no tensor of that name.
             UsageError: it is not dense.
-            ArgumentValueError: the box does not lie in the tensor, or the array is of another
-                shape or read-only.
+            ArgumentValueError: the box is outside the tensor, or the array has another shape or is
+                read-only.
             ArgumentTypeError: the array has another element type.
             FormatError: stored bytes are damaged.
             SourceError: the bytes could not be read.
@@ -440,8 +440,8 @@ def open_divided(
             tensors of many files are read, and a root is never torn.
 
     Raises:
-        UsageError: the folder has a file of that name which is no root.
-        FormatError: the root is damaged, or its chunks cannot be those of its tensors.
+        UsageError: the folder has a file of that name that is not a root.
+        FormatError: the root is damaged, or its chunks do not tile its tensors.
         UnsupportedVersionError: a newer release wrote it.
         LimitError: a safety cap is exceeded.
         SourceError: the root or a file that it names cannot be read, or is not there.

@@ -1,4 +1,4 @@
-"""`PartWriter`: what one process writes of a divided checkpoint, and what it says of it."""
+"""`PartWriter`: write the files of one process of a distributed checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ztensor import Remote, Tensor, Writer
 from ztensor.distributed.chunks.boxes import is_within
 from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, Kind, TableFile
 from ztensor.distributed.cleaning import remove_parts
-from ztensor.distributed.columns import told_kinds
+from ztensor.distributed.columns import listed_kinds
 from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, is_own, part_name
 from ztensor.distributed.rows import (
     Tensors,
@@ -48,20 +48,20 @@ if TYPE_CHECKING:
 
 # The last writer of each folder and process, for as long as it lives.
 _LAST: weakref.WeakValueDictionary[tuple[str, int], PartWriter] = weakref.WeakValueDictionary()
-# The word of `checksum=` for digests that tell equal bytes from others.
+# The value of `checksum=` for digests by which equal chunks are recognized.
 STRONG = "xxh3-128"
 _MOST_ID_BYTES = 200
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PartRecord:
-    """What one process wrote: small, and pickled on its way to the one that commits.
+    """Describes the part of one process: small, to be pickled and sent to the committing process.
 
     Attributes:
-        process: its number.
-        table: what it wrote, and where.
-        save_id: which save it belongs to; None where the caller did not say.
-        processes: how many write parts of that save; None where the caller did not say.
+        process: number of the process.
+        table: its tensors, chunks and files.
+        save_id: id of its save, or None.
+        processes: number of processes of that save, or None.
     """
 
     process: int
@@ -81,23 +81,22 @@ class PartRecord:
 class PartWriter:
     """Writes the part of one process of a divided checkpoint.
 
-    Its files get names that no file had before, so nothing that is there is touched. They count
-    once `commit` names them. Keep the writer until then: while it lives, and there is no newer one
-    of this folder and process, no clean-up of another save takes its files for a dead one's.
+    Its files get unused names, so no existing file is touched. They become part of the checkpoint
+    when `commit` names them. Keep the writer until then: as long as it lives, and no newer one is
+    made for this folder and process, clean-ups of other saves leave its files alone.
 
     Args:
         folder: the folder, which must be there, or the URL of a prefix.
-        process: the number of this process; of no matter to readers.
+        process: the number of this process; readers ignore it.
         save_id: a text or number that all processes of this save pass, and no other save into this
-            folder: a random one that a process makes and gives to the others, or the step with the
+            folder: a random one that a process makes and sends to the others, or the step with the
             number of the attempt. `commit` and `repair` compare it.
-        processes: how many processes write parts of this save, numbered from 0. Each leaves a file
-            then, so that `commit` and `repair` know whether one is missing. With 1 the id need not
-            be given.
+        processes: number of processes of this save; they count from 0. Each then leaves a file, so
+            that `commit` and `repair` notice if one is missing. With 1, no id is needed.
         options: see `ztensor.typing.PartOptions`.
 
     Raises:
-        SourceError: nothing can be written there, or `since` cannot be read.
+        SourceError: the folder cannot be written, or `since` cannot be read.
         FormatError: `since` is damaged.
         ArgumentValueError: an argument has an unknown value.
     """
@@ -137,7 +136,7 @@ class PartWriter:
         self._output: Writer | None = None
         self._sink: Sink
         self._counts: dict[str, int] = {}
-        # Of this file, before it is known where they lie; and by where they begin.
+        # Chunks of the current file whose offsets are not known yet; then by offset.
         self._written: list[Chunk] = []
         self._places: dict[tuple[int, tuple[int, ...]], Chunk] = {}
         self.state = "open"
@@ -170,7 +169,7 @@ class PartWriter:
         self._most = None if max_shard_size is None else parse_size(max_shard_size)
 
     def _release_older(self) -> None:
-        """Give up the files of an earlier save of this process that nobody committed."""
+        """Release the files of an earlier save of this process that was never committed."""
         key = self._place.name, self.process
         older = _LAST.get(key)
         if older is not None and older.state == "finished":
@@ -194,12 +193,12 @@ class PartWriter:
         Args:
             name: the tensor's name; any text. It may come again with another box.
             value: an array, a `Tensor`, or a value of torch, JAX or SciPy.
-            shape: the shape of the whole tensor where `value` is a box of it. Then it is dense.
-            offsets: where the box begins along each axis.
+            shape: shape of the whole tensor if `value` is a box of it. It is dense then.
+            offsets: first element of the box along each axis.
 
         Raises:
             NotRepresentableError: no file can hold it, or a chunk has attributes or is not dense.
-            ArgumentValueError: the box does not lie in the shape, or only one of both is given.
+            ArgumentValueError: the box is outside the shape, or only one of both is given.
             UsageError: the whole tensor was written before.
             SourceError: the bytes could not be stored. The writer is then aborted.
         """
@@ -223,7 +222,7 @@ class PartWriter:
         if tensor is None and not given.size:
             if 0 in whole:
                 self._empty.add(number)
-            return  # no element: nothing has to lie anywhere
+            return  # no elements, so no bytes
         content = None
         if self._is_strong and tensor is None:
             content = content_of(Blocks.of(given))
@@ -260,7 +259,7 @@ class PartWriter:
             Whether it was written; not where that chunk is in another file, or has no element.
 
         Raises:
-            ArgumentValueError: the box does not lie in the shape, or only one of both is given.
+            ArgumentValueError: the box is outside the shape, or only one of both is given.
             UsageError: the whole tensor was written before.
         """
         output = self._require_open()
@@ -355,12 +354,12 @@ class PartWriter:
             source.close()
 
     def _describe(self, output: Writer, number: int, *, is_last: bool, has_older: bool) -> None:
-        """Have a file say which chunks it has, and of which save and process it is.
+        """Write which chunks a file has, and its save and process.
 
         Raises:
             SourceError: the columns could not be written.
         """
-        told = {
+        attributes = {
             "process": self.process,
             "processes": self.processes,
             "save": self.save_id,
@@ -375,14 +374,14 @@ class PartWriter:
             output.write(f"{prefix}{name}", column, compress=True)
         output.draft.attributes = {
             ATTRIBUTE: {
-                **{key: value for key, value in told.items() if value is not None},
+                **{key: value for key, value in attributes.items() if value is not None},
                 "table": prefix,
-                "kinds": told_kinds(kinds),
+                "kinds": listed_kinds(kinds),
             }
         }
 
     def finish(self) -> PartRecord:
-        """Finish the files, flushed as `durable` asks, and return what `commit` needs of them.
+        """Finish the files, flushed as `durable` asks, and return the record for `commit`.
 
         Raises:
             ClosedError: it was finished or aborted before.
@@ -405,7 +404,7 @@ class PartWriter:
         return record
 
     def abort(self) -> None:
-        """Remove what was written; may be called again, and after `finish` without effect."""
+        """Remove the files; does nothing if called again, or after `finish`."""
         if self.state != "open":
             return
         self.state = "aborted"
@@ -431,7 +430,7 @@ class PartWriter:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Abort what was not finished."""
+        """Abort unless the part is finished."""
         self.abort()
 
     def __repr__(self) -> str:
@@ -467,7 +466,7 @@ def _box(
     """Return the shape of the whole tensor, and where the box begins.
 
     Raises:
-        ArgumentValueError: the box does not lie in the shape, or only one of both is given.
+        ArgumentValueError: the box is outside the shape, or only one of both is given.
     """
     if shape is None and offsets is None:
         return sizes, (0,) * len(sizes)
@@ -476,7 +475,7 @@ def _box(
     whole, begin = tuple(map(operator.index, shape)), tuple(map(operator.index, offsets))
     if not is_within(begin, sizes, whole):
         raise ArgumentValueError(
-            "the box does not lie in the tensor",
+            "the box is outside the tensor",
             object_name=name,
             expected=f"within shape {describe(whole)}",
             found=f"{describe(begin)} of sizes {describe(sizes)}",
@@ -493,7 +492,7 @@ def _is_durable(place: Place, durable: Durable) -> Durable:
 
 
 def let_go(folder: str) -> None:
-    """Let clean-ups take what the writers of this process finished in a folder: its save failed.
+    """Release the finished files of this process in a folder after its save has failed.
 
     Args:
         folder: as `Place` names it.

@@ -1,4 +1,4 @@
-"""Where a divided checkpoint lies, and what its files are called."""
+"""The folder or prefix of a distributed checkpoint, and the names of its files."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from ztensor.ext import (
 from ztensor.ext import Place as FilePlace
 from ztensor.typing import Durable, Storage
 
-# What tells of a checkpoint that many processes wrote, and what its format is called.
+# The name of the root, and of the format.
 ROOT = "checkpoint.zt"
 DIVIDED = "divided"
 # The key of attributes of the root, of files of processes, and of objects in these.
 ATTRIBUTE = "divided"
-REQUESTS = 16  # to a store at a time, by who looks into all files of processes
+REQUESTS = 16  # to a store at once, when all parts are opened
 _PART = re.compile(r"\d{5,}-[0-9a-f]{8}\.zt")
 
 
@@ -51,7 +51,7 @@ def is_own(name: str, process: int) -> bool:
 
 
 def is_part_name(name: str) -> bool:
-    """Return whether a file is called as those of processes are."""
+    """Return whether a name is that of a part."""
     return _PART.fullmatch(name) is not None
 
 
@@ -140,15 +140,15 @@ class Place:
         return os.path.join(self.folder or os.curdir, name)
 
     def parts(self) -> dict[str, PartFile]:
-        """Return the files in it that are called as those of processes, in order.
+        """Return the files with names of parts, in order.
 
         Raises:
-            UsageError: the place cannot be listed, as that of an HTTP server.
-            SourceError: it could not be.
+            UsageError: the place cannot be listed, such as on an HTTP server.
+            SourceError: listing failed.
         """
         if self._root is not None:
             store, prefix = Store.of(self._root.url), self._root.beside("")
-            store.require_writable(self._root)  # whoever writes can list
+            store.require_writable(self._root)  # stores that write can list
             there = store.listed(prefix) or ()
             found = {one.name: PartFile(one.nbytes, one.modified) for one in there}
         else:
@@ -156,7 +156,7 @@ class Place:
         return {name: found[name] for name in sorted(filter(is_part_name, found))}
 
     def require_no_link(self) -> None:
-        """Raise where the root would be written through a link, behind which another may be.
+        """Raise if the root is a link: writing through it could replace another checkpoint.
 
         Raises:
             UsageError: the name of the root is a link.
@@ -166,7 +166,7 @@ class Place:
             raise UsageError("the root of the checkpoint is a link; remove the link", file=target)
 
     def has_root(self) -> bool:
-        """Return whether there is a file of the root's name, whatever is in it.
+        """Return whether there is a file with the name of the root, whatever its contents.
 
         Raises:
             SourceError: the store could not be asked.
@@ -190,16 +190,16 @@ class Place:
         return None if self.folder is None else os.path.join(self.folder, name)
 
     def shown(self, name: str) -> str:
-        """Return what messages call a file in it."""
+        """Return the path or URL of a file for messages."""
         return f"{self.name}/{name}" if self.folder is None else os.path.join(self.folder, name)
 
     def sink(self, name: str, *, is_new: bool, durable: Durable) -> Sink:
-        """Return what writes a file in it.
+        """Return the sink for a file.
 
         Args:
-            name: of the file.
-            is_new: nothing is replaced.
-            durable: as for `FileSink`; what a store took is durable.
+            name: name of the file.
+            is_new: True refuses to replace a file.
+            durable: as for `FileSink`; objects in a store are always durable.
 
         Raises:
             SourceError: it cannot be written, or there is one and `is_new` is set.
@@ -212,12 +212,12 @@ class Place:
         """Open a file in it for reading.
 
         Args:
-            name: of the file.
-            size: its length where that is known: of a store nothing is asked for then.
+            name: name of the file.
+            size: its length if known, which saves a store a request.
 
         Raises:
-            UnsupportedError: it is a link that leads out of the folder.
-            SourceError: it cannot be opened.
+            UnsupportedError: the file is a link out of the folder.
+            SourceError: the file cannot be opened.
         """
         target = self.target(name)
         if isinstance(target, Remote) and size is not None:
@@ -237,7 +237,7 @@ def _parts_in(folder: str) -> dict[str, PartFile]:
 
 
 def opener(target: str | Remote) -> Beneath | Remote:
-    """Return what opens a file that a root names: through no link that leads out of its folder."""
+    """Return a target that opens a file named by a root, but follows no link out of the folder."""
     if isinstance(target, Remote):
         return target
     return Beneath(target, Beneath.roots_of(os.path.dirname(target)))

@@ -1,4 +1,4 @@
-"""A lost root made anew of the files of the processes, where these tell all without doubt."""
+"""Rebuild a lost root from the parts, if they leave no doubt."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ _MOST_KEPT = 1000  # damaged roots
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RootReport:
-    """What was found of a checkpoint whose root may be lost.
+    """The result of `repair`.
 
     Attributes:
         path: the root.
-        tensors: how many there are.
-        chunks: how many they are in.
-        files: the files of processes.
-        written: the path of the root where one was written, else None.
-        kept: where a damaged root was kept, else None.
+        tensors: number of tensors.
+        chunks: number of their chunks.
+        files: the parts.
+        written: path of the root if it was written, else None.
+        kept: path at which a damaged root was kept, else None.
     """
 
     path: str
@@ -65,7 +65,7 @@ class RootReport:
     kept: str | None = None
 
     def __repr__(self) -> str:
-        """Return counts, and what was written."""
+        """Return counts, and the path that was written."""
         done = "nothing to repair" if self.written is None else f"written to {self.written}"
         return (
             f"<RootReport {counted(self.tensors, 'tensor')} in "
@@ -81,28 +81,26 @@ def repair(
     one_save: bool = False,
     storage: Storage | None = None,
 ) -> RootReport:
-    """Write the root of a divided checkpoint anew where it is lost or damaged.
+    """Rebuild the root of a distributed checkpoint if it is lost or damaged.
 
-    The files of the processes tell of each chunk which box of which tensor it is, of which save it
-    is, and how many processes and files that save has. It is made anew of a save of which all files
-    are there; files of others that are not whole stay, and do not count. Values that are no tensors
-    were in the root alone, and stay lost. A damaged root is kept beside the new one.
+    Each part describes its chunks, and names its save with the number of processes and files. The
+    root is rebuilt from the only save of which all parts exist; parts of incomplete saves stay and
+    are ignored. Values beside the tensors were only in the root and are lost. A damaged root is
+    kept beside the new one.
 
     Args:
         folder: the folder, or the URL of a prefix.
         durable: as for `commit`.
         dry_run: True writes nothing.
-        one_save: True vouches that files that do not say which save they are of are all of one, and
-            that none is missing. Those of a `PartWriter` without `save_id` and `processes` do not
-            say so.
+        one_save: True asserts that parts without an id are all from one save, and that none is
+            missing. A `PartWriter` without `save_id` and `processes` writes such parts.
         storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
-        UsageError: no save is proven to be there as a whole, or several are; the files do not
-            cover all tensors; or nothing is listed or written at places of this scheme. Nothing is
-            written then.
-        FormatError: a file is damaged.
-        SourceError: a file cannot be read, or the folder has no such files.
+        UsageError: no save is complete, or several are; the parts do not cover all tensors; or URLs
+            of this scheme do not list or write files. Nothing is written then.
+        FormatError: a part is damaged.
+        SourceError: a part cannot be read, or there are none.
     """
     place = Place(folder, storage)
     path = place.shown(ROOT)
@@ -113,7 +111,7 @@ def repair(
     except ZTensorError as error:
         has_root = place.has_root()
         if isinstance(error, SourceError) and has_root:
-            raise  # the root is whole, and a file that it names is missing
+            raise  # the root is intact, but a part is missing
     files = require_one_save(place.name, _files_of(place), one_save=one_save)
     table = _joined(files, place.name)
     report = _report(path, table)
@@ -182,13 +180,15 @@ def _joined(files: list[FileOfPart], folder: str) -> ChunkTable:
     except FormatError as error:
         raise _doubtful(error, tables, folder) from error
     except UsageError as error:
-        error.hint = "its files are of several saves; move those of others out of the folder"
+        error.hint = (
+            "its files are from several saves; move the files of other saves out of the folder"
+        )
         raise error.locate(file=folder) from None
     return table
 
 
 def _doubtful(error: FormatError, tables: list[ChunkTable], folder: str) -> UsageError:
-    """Return why the files do not make a checkpoint."""
+    """Return the error for parts that do not make a checkpoint."""
     found = UsageError(
         f"the files of the folder do not make one checkpoint: {error.message}",
         file=folder,
@@ -201,40 +201,40 @@ def _doubtful(error: FormatError, tables: list[ChunkTable], folder: str) -> Usag
     counts = [table.boxes(own)[1].prod(axis=1, dtype=np.float64).sum() for table, own in holders]
     if holders and sum(counts) > element_count(holders[0][0].shapes[holders[0][1]]):
         found.hint = (
-            f"files of several saves are there: {describe(files[:4], 200)}; which of them belong "
-            "together only the root told: move those of others out of the folder"
+            f"there are files from several saves: {describe(files[:4], 200)}; only the root knew "
+            "which belong together: move the files of other saves out of the folder"
         )
     return found
 
 
 def _file_of(place: Place, name: str) -> FileOfPart | None:
-    """Return what a file of a process says; None where it is a file like any other.
+    """Return a part as its file describes it; None if the file is not a part.
 
     Raises:
-        FormatError: it is damaged, or says of a chunk what cannot be.
+        FormatError: the file is damaged, or its description is malformed.
     """
     with contextlib.closing(open_file(place.target(name), mmap=False)) as file:
-        told = (file.manifest.attributes or {}).get(ATTRIBUTE)
+        attributes = (file.manifest.attributes or {}).get(ATTRIBUTE)
         frame = file.frame
-        if frame is None or not isinstance(told, Mapping) or "version" in told:
+        if frame is None or not isinstance(attributes, Mapping) or "version" in attributes:
             return None
         with foreign_bytes("the part", file.name):
-            tensors, rows = _told_by(file, told)
+            tensors, rows = _described_by(file, attributes)
             whole = Range(file.source, frame.manifest_offset, frame.manifest_length)
             digest = ALGORITHMS["sha256"].of(whole.pieces())
             table = table_of(tensors, rows, [TableFile(name, file.nbytes, digest)])
-            return file_of_part(name, table, told)
+            return file_of_part(name, table, attributes)
 
 
-def _told_by(file: FileObjects, told: Mapping[str, Any]) -> tuple[Tensors, list[Chunk]]:
-    """Return the tensors of a file and its chunks, as its columns and its objects say.
+def _described_by(file: FileObjects, attributes: Mapping[str, Any]) -> tuple[Tensors, list[Chunk]]:
+    """Return the tensors and chunks of a part from its columns and objects.
 
     Raises:
-        FormatError: the columns are damaged, or tell of an object that is not there.
+        FormatError: the columns are damaged, or disagree with the objects.
     """
-    prefix, listed = told.get("table"), told.get("kinds")
+    prefix, listed = attributes.get("table"), attributes.get("kinds")
     if not isinstance(prefix, str) or not isinstance(listed, list):
-        raise broken("a file of a process does not say which chunks it has", found=describe(told))
+        raise broken("a part does not say which chunks it has", found=describe(attributes))
     columns, kinds = Columns(file, Budget(file.limits, file.nbytes), prefix), kinds_of(listed)
     ranks = columns.column("tensors/rank", most=file.limits.rank)
     names, shapes = columns.names(len(ranks)), columns.shapes(ranks)
@@ -249,7 +249,7 @@ def _told_by(file: FileObjects, told: Mapping[str, Any]) -> tuple[Tensors, list[
     ends = np.cumsum(counts).tolist()
     if len(of) != sum(not own.startswith(prefix) for own in file.names):
         raise FormatError(
-            "the columns of the file do not tell of all its chunks", reason=Reason.SHARD_FILE
+            "the columns of the file do not list all its chunks", reason=Reason.SHARD_FILE
         )
     rows = []
     for tensor, number, end, count in zip(of.tolist(), numbers, ends, counts.tolist(), strict=True):
@@ -263,7 +263,7 @@ def _told_by(file: FileObjects, told: Mapping[str, Any]) -> tuple[Tensors, list[
             or (is_whole and found.shape != shape)
         ):
             raise FormatError(
-                "the file lacks a chunk that its columns tell of, or has another one",
+                "the file lacks a chunk that its columns list, or has another one",
                 reason=Reason.SHARD_FILE,
                 object_name=own,
             )

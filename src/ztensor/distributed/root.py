@@ -1,30 +1,29 @@
-"""The root of a divided checkpoint: a file of ours whose objects are the columns of a table.
+"""Read and write the root of a distributed checkpoint: a zTensor file of columns.
 
-Its attributes say little: versions, kinds of tensors, files. What there is one of for each tensor
-or chunk is a column, compressed, as a million lists in a manifest would take seconds and gigabytes.
-Values that are no tensors are kept as a tree (`ztensor/tree/`); nothing is pickled.
+Its attributes are versions, kinds of tensors, and files. Everything that each tensor or chunk has
+is a compressed column, since a million lists in a manifest would take seconds and gigabytes. Values
+beside the tensors are stored as a tree (`ztensor/training/tree/`); nothing is pickled.
 
-Attributes, beneath `divided`:
+Attributes, in `divided`:
 
     version     1
-    writer      what wrote it, such as "torch"
+    writer      library that wrote it, such as "torch"
     kinds       [storage type, logical type or "", layout] of tensors
-    encodings   of chunks: "raw", "zstd", or "object" for one whose file tells more
+    encodings   of chunks: "raw", "zstd", or "object" if the manifest of the part has the components
     algorithm   of the digests of chunks, or ""
     files       {names, sizes, digests of their manifests}, a list each
-    save        the id of the save; may be left out
-    processes   how many processes wrote it; may be left out
+    save        id of the save; optional
+    processes   number of processes that wrote it; optional
 
-Objects, a row for each tensor (`tensors/...`) or chunk (`distributed/chunks/...`), all unsigned
-integers:
+Objects, a row for each tensor (`tensors/...`) or chunk (`chunks/...`), all unsigned integers:
 
-    tensors/names, name_lengths      UTF-8 one behind the other, and bytes of each
-    tensors/kind, rank, shape        shapes one behind the other
-    chunks/tensor, file              numbers; the rows are in the order of the tensors
-    chunks/object, encoding          left out where all are 0
-    chunks/offsets, sizes            boxes one behind the other
-    chunks/at, length                where the bytes lie in the file
-    chunks/digest, content           digests over stored and decoded bytes; may be left out
+    tensors/names, name_lengths      concatenated UTF-8, and the bytes of each
+    tensors/kind, rank, shape        concatenated shapes
+    chunks/tensor, file              indices; the rows are in the order of the tensors
+    chunks/object, encoding          optional if all are 0
+    chunks/offsets, sizes            concatenated boxes
+    chunks/at, length                offset and number of the bytes in the file
+    chunks/digest, content           digests of stored and decoded bytes; optional
     values, values/...               the shape of the tree of values, and its arrays
 """
 
@@ -41,7 +40,7 @@ import numpy as np
 
 from ztensor import Writer
 from ztensor.distributed.chunks.table import ChunkTable, TableFile, broken
-from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, told_kinds
+from ztensor.distributed.columns import CONTENT_BYTES, Columns, columns_of, kinds_of, listed_kinds
 from ztensor.distributed.place import ATTRIBUTE, ROOT, Place, opener, require_plain
 from ztensor.distributed.saves import Save, save_of
 from ztensor.errors import (
@@ -74,24 +73,24 @@ if TYPE_CHECKING:
 
 VERSION = 1
 _VALUES = "values"
-# Among the values: where in a nested state each name belongs, what the boxes of a process are of
-# that was alone, and the id that torch's writer gave the save. No name of a state has this form.
+# Among the values: the path of each name in the nested state, the boxes of a process that saved
+# without collectives, and the save id of torch's writer. No name of a state has this form.
 PATHS = "\x1fpaths"
 BOXES = "\x1fboxes"
 SAVE_ID = "\x1fsave_id"
-# Among the values, and an attribute of a file: what makes it a step of a run, with its metrics.
+# A value, or an attribute of a single file: step and metrics of a run.
 STEP = "checkpoint"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Root:
-    """What the root of a divided checkpoint says; nothing is made for each chunk.
+    """The contents of the root of a distributed checkpoint; no object is made for a chunk.
 
     Attributes:
-        table: the tensors, and the chunks they are in.
-        writer: what wrote it, such as `"torch"`; "" where it does not say.
-        save_id: which save it is of; None where it does not say.
-        processes: how many processes wrote that save; None where it does not say.
+        table: the tensors and their chunks.
+        writer: library that wrote it, such as `"torch"`, or "".
+        save_id: id of its save, or None.
+        processes: number of processes that wrote the save, or None.
     """
 
     table: ChunkTable
@@ -132,26 +131,26 @@ class Root:
 
     @cached_property
     def values(self) -> Mapping[str, Any]:
-        """Return the values that are no tensors, by their names; read when first asked for.
+        """Return the values beside the tensors by name; read on first access.
 
         Raises:
-            FormatError: what the root says of them is damaged.
+            FormatError: they are damaged.
             LimitError: a safety cap is exceeded.
         """
         return values_as(self, None)
 
     @property
     def has_values(self) -> bool:
-        """Return whether there is anything beside the tensors."""
+        """Return whether there are values beside the tensors."""
         return self._values is not None
 
 
 def values_kept(root: Root, called: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the values as a tree is encoded of them: what is made of others stays told.
+    """Return the values ready to be encoded as a tree; values of frameworks stay encoded.
 
     Args:
-        root: what a checkpoint has.
-        called: the new names of the arrays, by their names.
+        root: the root.
+        called: the new names of the arrays by their names.
 
     Raises:
         ZTensorError: as for `Root.values`.
@@ -164,7 +163,7 @@ def values_kept(root: Root, called: Mapping[str, str]) -> Mapping[str, Any]:
 def read_root(
     folder: Path, *, limits: Limits | None = None, storage: Storage | None = None
 ) -> Root:
-    """Return what the root of a divided checkpoint says, every claim of it checked.
+    """Return the root of a distributed checkpoint, fully checked.
 
     Args:
         folder: the folder or the URL of the prefix, or the root in it.
@@ -172,8 +171,8 @@ def read_root(
         storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
-        FormatError: the root is damaged, or its chunks cannot be those of its tensors.
-        UsageError: the file is the root of no divided checkpoint.
+        FormatError: the root is damaged, or its chunks do not tile its tensors.
+        UsageError: the file is not the root of a distributed checkpoint.
         UnsupportedVersionError: a newer release wrote it.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
@@ -182,7 +181,7 @@ def read_root(
     file = open_root(place, limits=limits)
     try:
         if not is_root(file):
-            raise UsageError("the file is the root of no divided checkpoint", file=file.name)
+            raise UsageError("the file is not the root of a distributed checkpoint", file=file.name)
         root = parse_root(file)
         root.values  # noqa: B018  # the file is closed behind this
     finally:
@@ -233,11 +232,11 @@ ROOT_KIND = _RootKind()
 
 
 def values_as(root: Root, framework: str | None, types: Iterable[type] = ()) -> Mapping[str, Any]:
-    """Return the values of an open root, with those of a framework as they were.
+    """Return the values of an open root, decoded for a framework.
 
     Args:
-        root: what `parse_root` gave, of a file that is open.
-        framework: its name in `ztensor.io.frameworks`; None gives NumPy's arrays for all.
+        root: result of `parse_root` of a file that is still open.
+        framework: its name in `ztensor.io.frameworks`; None returns NumPy arrays.
         types: classes of namedtuples, dataclasses and enums; see `ztensor.load_tree`.
 
     Raises:
@@ -253,11 +252,11 @@ def _array(file: FileObjects, name: str) -> object:
 
 
 def parse_root(file: FileObjects, *, is_part: bool = False) -> Root:
-    """Return what the root says, every claim checked.
+    """Parse and check an open root.
 
     Args:
-        file: the open root; values are read of it when they are asked for.
-        is_part: whether the chunks are those of one process, which need not make whole tensors.
+        file: the open root; values are read from it on access.
+        is_part: True if it has the chunks of one process, which need not tile the tensors.
 
     Raises:
         ZTensorError: what `read_root` raises.
@@ -267,17 +266,17 @@ def parse_root(file: FileObjects, *, is_part: bool = False) -> Root:
 
 
 class _Parser:
-    """Reads the columns of a root, and charges what they take before they are read."""
+    """Reads the columns of a root, and charges the budget before it does."""
 
     def __init__(self, file: FileObjects) -> None:
         self._file = file
         self._budget = Budget(file.limits, file.nbytes)
         self._columns = Columns(file, self._budget)
-        told = file.attributes.get(ATTRIBUTE)
-        self._told: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+        attributes = file.attributes.get(ATTRIBUTE)
+        self._attributes: Mapping[str, Any] = attributes if isinstance(attributes, Mapping) else {}
 
     def root(self, *, is_part: bool) -> Root:
-        version = self._told.get("version")
+        version = self._attributes.get("version")
         if type(version) is not int or version < 1:
             raise broken("the root has no version", found=describe(version))
         if version > VERSION:
@@ -294,7 +293,7 @@ class _Parser:
         values = None
         if _VALUES in self._file.names:
             values = functools.partial(_values_of, self._file, self._budget)
-        save = save_of(self._told)
+        save = save_of(self._attributes)
         return Root(table, self._text("writer"), values, save.id, save.processes)
 
     def _table(self) -> ChunkTable:
@@ -338,23 +337,23 @@ class _Parser:
     # --- Attributes -------------------------------------------------------------------------
 
     def _text(self, key: str) -> str:
-        text = self._told.get(key, "")
+        text = self._attributes.get(key, "")
         if not isinstance(text, str):
-            raise broken(f"{key!r} is no text", found=describe(text))
+            raise broken(f"{key!r} is not text", found=describe(text))
         return text
 
     def _list(self, key: str, within: Mapping[str, Any] | None = None) -> list[Any]:
-        found = (self._told if within is None else within).get(key)
+        found = (self._attributes if within is None else within).get(key)
         if not isinstance(found, list):
-            raise broken(f"{key!r} is no list", found=describe(found))
+            raise broken(f"{key!r} is not a list", found=describe(found))
         return found
 
     def _files(self) -> list[TableFile]:
-        told = self._told.get("files")
-        if not isinstance(told, Mapping):
-            raise broken("'files' is no map", found=describe(told))
-        names, sizes = self._list("names", told), self._list("sizes", told)
-        digests = self._list("digests", told)
+        listed = self._attributes.get("files")
+        if not isinstance(listed, Mapping):
+            raise broken("'files' is not a map", found=describe(listed))
+        names, sizes = self._list("names", listed), self._list("sizes", listed)
+        digests = self._list("digests", listed)
         if not len(names) == len(sizes) == len(digests):
             raise broken("the files have more names than sizes or digests, or fewer")
         if len(set(map(require_plain, names))) < len(names):
@@ -395,7 +394,7 @@ def _values_of(
 
 
 def value_arrays(file: FileObjects) -> dict[str, str]:
-    """Return the arrays of the values: their names, and what they are called in the root."""
+    """Return the object names of the arrays of values by their names."""
     start = f"{_VALUES}/"
     return {name.removeprefix(start): name for name in file.names if name.startswith(start)}
 
@@ -404,15 +403,15 @@ def value_arrays(file: FileObjects) -> dict[str, str]:
 
 
 def encode_values(values: Mapping[str, object]) -> Any:
-    """Return the tree of values as it is written.
+    """Return values encoded as a tree.
 
     Raises:
         NotRepresentableError: a value that no file can hold; the message has its place.
-        UsageError: a name is no text.
+        UsageError: a name is not text.
     """
     for name in values:
         if not isinstance(name, str):
-            raise UsageError("a value's name is text", found=describe(name))
+            raise UsageError("the name of a value must be text", found=describe(name))
     return tree.encode(dict(values))
 
 
@@ -428,20 +427,20 @@ def write_root(
     """Write the root, and put it in place.
 
     Args:
-        sink: where it goes; a file appears as a whole.
-        table: what is in the checkpoint.
-        values: what `encode_values` gave.
-        writer: what writes it.
-        save: which save it is of.
-        durable: what the sink was made with.
+        sink: its target; a file appears atomically.
+        table: the tensors and chunks.
+        values: result of `encode_values`.
+        writer: name of the calling library.
+        save: the save.
+        durable: as the sink was made.
 
     Raises:
-        SourceError: it could not be written; what was there before still is.
+        SourceError: writing failed; an earlier root is untouched.
     """
-    told: dict[str, object] = {
+    attributes: dict[str, object] = {
         "version": VERSION,
         "writer": writer,
-        "kinds": told_kinds(table.kinds),
+        "kinds": listed_kinds(table.kinds),
         "encodings": list(table.encodings),
         "algorithm": table.algorithm,
         "files": {
@@ -451,8 +450,8 @@ def write_root(
         },
     }
     if save is not None:
-        told.update((key, one) for key, one in save.told().items() if one is not None)
-    output = Writer(sink, compression=True, attributes={ATTRIBUTE: told}, durable=durable)
+        attributes.update((key, one) for key, one in save.attributes().items() if one is not None)
+    output = Writer(sink, compression=True, attributes={ATTRIBUTE: attributes}, durable=durable)
     with output:
         for name, column in columns_of(table).items():
             output.write(name, column)

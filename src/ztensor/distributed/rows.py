@@ -1,4 +1,4 @@
-"""What a process wrote, object by object, as rows of a table."""
+"""The objects that a process writes, as rows of a table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Behind the name of a tensor, before the number of its second and later objects in one file.
+# Between the name of a tensor and the number of its second and later objects in one file.
 SEPARATOR = "\x1f"
-# Those of its chunks that a file has beside their objects. The rest is in the manifest.
+# Columns by which a part describes its chunks. The rest is in its manifest.
 _COLUMNS = (
     "tensors/names", "tensors/name_lengths", "tensors/kind", "tensors/rank", "tensors/shape",
     "chunks/tensor", "chunks/object", "chunks/offsets",
@@ -28,7 +28,7 @@ _COLUMNS = (
 
 
 def own_name(name: str, number: int) -> str:
-    """Return what the objects of a tensor are called in a file."""
+    """Return the name of an object of a tensor in a part."""
     return f"{name}{SEPARATOR}{number}" if number else name
 
 
@@ -43,10 +43,10 @@ class Tensors:
         self._whole: set[str] = set()
 
     def number(self, name: str, shape: tuple[int, ...], kind: Kind, *, is_whole: bool) -> int:
-        """Return the number of a tensor; its first chunk tells what it is.
+        """Return the number of a tensor; its first chunk sets shape and kind.
 
         Raises:
-            UsageError: another chunk of it said otherwise, or it was written as a whole.
+            UsageError: an earlier chunk has another shape or kind, or was the whole tensor.
         """
         number = self.numbers.get(name)
         if number is None:
@@ -96,12 +96,12 @@ def stored_as(chunk: Chunk, file: int, found: TensorObject) -> Chunk:
 def columns_of_file(
     tensors: Tensors, written: Sequence[Chunk], empty: Iterable[int]
 ) -> tuple[str, Sequence[Kind], dict[str, Array]]:
-    """Return what stands before the names of a file's columns, its kinds of tensors, the columns.
+    """Return prefix, kinds and columns by which a part describes its chunks.
 
     Args:
         tensors: all tensors of the part.
-        written: the objects of this file.
-        empty: tensors without elements, which have no object.
+        written: the chunks in this file.
+        empty: tensors without elements, which have no chunk.
     """
     own, places = Tensors(), {}
     prefix = f"{SEPARATOR}table"
@@ -120,8 +120,8 @@ def columns_of_file(
 
 
 def content_of(pieces: Iterable[memoryview]) -> bytes:
-    """Return 16 bytes that are equal for equal elements: their XXH3-128."""
-    import xxhash  # not for parts whose chunks are compared with none
+    """Return the XXH3-128 of elements, by which equal chunks are recognized."""
+    import xxhash  # only for parts with `since` or strong digests
 
     hasher = xxhash.xxh3_128()
     for piece in pieces:
@@ -165,7 +165,7 @@ def table_of(tensors: Tensors, rows: Sequence[Chunk], files: Sequence[TableFile]
 
 
 def _in_rows(every: Sequence[bytes], width: int) -> Array | None:
-    """Return bytes of one width as rows, zeros for empty ones; None where all are empty."""
+    """Return bytes of one width as rows, zeros for empty ones; None if all are empty."""
     if not any(every):
         return None
     return np.frombuffer(b"".join(one or bytes(width) for one in every), np.uint8).reshape(

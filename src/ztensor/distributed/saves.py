@@ -1,8 +1,8 @@
-"""Which save a part belongs to, and of how many processes: compared wherever parts are joined.
+"""Compare the saves of parts wherever parts are joined.
 
-Boxes alone do not tell: half of one dead save and half of another fill every tensor as well as one
-whole save does. So each part says the id of its save and how many processes have one, and the last
-file of a part how many files it has. What does not say so is never taken for proof.
+Boxes alone are no proof: half of one dead save and half of another tile every tensor. So each part
+has the id of its save and its number of processes, and the last file of a part the number of its
+files. Parts without them are never joined unless the caller vouches for them.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ MOST_SHOWN = 4
 
 
 class Save(NamedTuple):
-    """A save, as far as is known.
+    """A save, as far as it is known.
 
     Attributes:
-        id: what no other save into the folder has; None where it is unknown.
-        processes: how many write parts of it; None where that is unknown.
+        id: unique among the saves into a folder; None if unknown.
+        processes: number of processes that write parts; None if unknown.
     """
 
     id: str | None = None
     processes: int | None = None
 
-    def told(self) -> dict[str, object]:
-        """Return what the attributes of a file say of it; None for what is unknown."""
+    def attributes(self) -> dict[str, object]:
+        """Return its attributes in a file, None for unknown values."""
         return {"save": self.id, "processes": self.processes}
 
 
-def save_of(told: Mapping[str, Any]) -> Save:
-    """Return the save that the attributes of a root or a part name.
+def save_of(attributes: Mapping[str, Any]) -> Save:
+    """Return the save from the attributes of a root or a part.
 
     Raises:
         FormatError: they are malformed.
     """
-    save_id, processes = told.get("save"), told.get("processes")
+    save_id, processes = attributes.get("save"), attributes.get("processes")
     if not (save_id is None or isinstance(save_id, str)):
         raise broken("the id of the save is not a text", found=describe(save_id))
     if not (processes is None or (type(processes) is int and processes > 0)):
@@ -51,17 +51,17 @@ def save_of(told: Mapping[str, Any]) -> Save:
 
 
 class FileOfPart(NamedTuple):
-    """A file of a process, as repair finds it.
+    """One file of a part, as `repair` reads it.
 
     Attributes:
-        name: of the file.
+        name: its name.
         table: its chunks.
-        save: which save it is of.
-        process: whose it is; None where it does not say.
-        part: a token of the writer; a process that tried again has another.
-        number: which file of the part it is.
-        files: how many the part has; only its last one says so.
-        has_older: whether the part also has chunks in files of an older checkpoint.
+        save: its save.
+        process: number of its process, or None.
+        part: token of the writer; a process that tried again has another.
+        number: index among the files of the part.
+        files: number of files of the part, only in its last file.
+        has_older: True if the part also uses chunks of an older checkpoint.
     """
 
     name: str
@@ -74,24 +74,24 @@ class FileOfPart(NamedTuple):
     has_older: bool = False
 
 
-def file_of_part(name: str, table: ChunkTable, told: Mapping[str, Any]) -> FileOfPart:
-    """Return a file of a process with what its attributes say.
+def file_of_part(name: str, table: ChunkTable, attributes: Mapping[str, Any]) -> FileOfPart:
+    """Return a file of a part with the values of its attributes.
 
     Raises:
         FormatError: they are malformed.
     """
     numbers = {}
     for key in ("process", "number", "files"):
-        value = numbers[key] = told.get(key)
+        value = numbers[key] = attributes.get(key)
         if not (value is None or (type(value) is int and value >= 0)):
             raise broken(f"{key!r} of a part is not a number", found=describe(value))
-    part = told.get("part")
+    part = attributes.get("part")
     return FileOfPart(
         name,
         table,
-        save_of(told),
+        save_of(attributes),
         part=part if isinstance(part, str) else None,
-        has_older=bool(told.get("older")),
+        has_older=bool(attributes.get("older")),
         **numbers,
     )
 
@@ -151,16 +151,15 @@ def _first(saves: Mapping[str | None, list[FileOfPart]]) -> Iterable[Any]:
 
 
 def _without_older(folder: str, files: list[FileOfPart]) -> list[FileOfPart]:
-    """Return the files where all chunks of the save are in them.
+    """Return the files if they have all chunks of the save.
 
     Raises:
-        UsageError: others are in files of an older checkpoint.
+        UsageError: other chunks are in files of an older checkpoint.
     """
     older = [file for file in files if file.has_older]
     if older:
         raise UsageError(
-            "the save took chunks over from an older checkpoint, and which of them it still needed "
-            "only the lost root told",
+            "the save took over chunks of an older checkpoint; only the lost root listed which",
             file=folder,
             found=_names(older),
         )
@@ -168,20 +167,20 @@ def _without_older(folder: str, files: list[FileOfPart]) -> list[FileOfPart]:
 
 
 def _missing(files: list[FileOfPart]) -> str | None:
-    """Return what of a save is not there, or not proven to be; None where nothing is missing."""
+    """Return the reason why a save is not proven to be complete, None if it is."""
     counts = {file.save.processes for file in files}
     (processes,) = counts if len(counts) == 1 else (None,)
     if processes is None:
-        return "its files do not say of how many processes it is"
+        return "its files do not say how many processes wrote it"
     parts: dict[int | None, list[FileOfPart]] = {}
     for file in files:
         parts.setdefault(file.process, []).append(file)
     lost = [number for number in range(processes) if number not in parts]
     if lost:
-        some = ", ".join(map(str, lost[:MOST_SHOWN]))
-        return f"{counted(len(lost), 'process')} of {processes} left nothing: {some}"
+        numbers = ", ".join(map(str, lost[:MOST_SHOWN]))
+        return f"{counted(len(lost), 'process')} of {processes} left nothing: {numbers}"
     if len(parts) != processes:
-        return "it has files of more processes than it says"
+        return "it has files of more processes than they say"
     for number, part in parts.items():
         if len({file.part for file in part}) != 1:
             return f"process {number} wrote more than once"

@@ -1,8 +1,7 @@
-"""What of an older checkpoint a new one takes over: chunks of the same place and the same bytes.
+"""Take over unchanged chunks of an older checkpoint: the same box with the same bytes.
 
-An older file becomes one of the new folder's by a hard link, or a copy that the store makes; its
-name was never used for another, so it is the same one in both. Where less than half of a file is
-needed, the chunks are copied, and the rest of it can go with the older checkpoint.
+An older file is hard-linked into the new folder, or copied by the store, under its own name, which
+is never reused. If less than half of a file is needed, its chunks are copied instead.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ if TYPE_CHECKING:
 
     Box = tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...], Kind]
 
-# Where links cannot be made: other file systems, some network mounts, too many links.
+# Errors where links cannot be made: other file systems, some network mounts, too many links.
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
 class Older:
-    """An older checkpoint, and what one process takes over of it.
+    """An older checkpoint, and the chunks that one process takes over.
 
     Args:
         since: its folder or URL.
-        place: the new one's.
+        place: the folder or prefix of the new checkpoint.
         storage: how stores of URLs are opened.
 
     Raises:
@@ -48,19 +47,19 @@ class Older:
         self._from = Place(since, storage)
         self._to = place
         self._table = read_root(since, storage=storage).table
-        self._kept: dict[int, list[Chunk]] = {}  # with the numbers of the new one's tensors
+        self._kept: dict[int, list[Chunk]] = {}  # with tensor numbers of the new checkpoint
         self._rows: dict[tuple[str, tuple[int, ...]], list[int]] = {}
         self._known: set[str] = set()
         self.linked: list[str] = []
 
     def has(self, tensor: int, box: Box, content: bytes, algorithm: str) -> bool:
-        """Return whether a chunk is there already; note that it is needed.
+        """Return whether the older checkpoint has a chunk; if so, take it over.
 
         Args:
             tensor: the number of its tensor in the new checkpoint.
-            box: name and shape of the tensor, where the box begins, how long it is, its kind.
-            content: xxh3-128 over its bytes.
-            algorithm: of the digests of the new checkpoint.
+            box: name and shape of the tensor, offsets and sizes of the box, kind of the tensor.
+            content: xxh3-128 of its bytes.
+            algorithm: algorithm of the digests in the new checkpoint.
         """
         table = self._table
         name, shape, offsets, sizes, kind = box

@@ -34,7 +34,7 @@ def verify_divided(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Check every stored byte, and that the root tells what is in the files.
+    """Check every stored byte, and that the root agrees with the parts.
 
     The path of a problem begins with the file; its message names the chunk.
 
@@ -116,7 +116,7 @@ def _rows_of_files(table: ChunkTable, names: list[str] | None) -> Iterator[tuple
 
 
 def _differences(file: FileObjects, chunks: Mapping[str, Chunk], digest: str) -> Iterator[Problem]:
-    """Yield where a file is not what the root says it is."""
+    """Yield the differences between a part and the root."""
     if digest and not _has_manifest(file, digest):
         yield Problem(
             Reason.DIGEST_MISMATCH,
@@ -125,16 +125,16 @@ def _differences(file: FileObjects, chunks: Mapping[str, Chunk], digest: str) ->
     for name, chunk in chunks.items():
         found = file.manifest.objects.get(name)
         if found is None:
-            wrong = "the root says that the file has this chunk, and it has not"
+            wrong = "the file lacks a chunk that the root lists"
         elif chunk.encoding == WHOLE_OBJECT:
             continue
         else:
             data = found.components.get("data")
-            told = (chunk.at, chunk.length, chunk.encoding, _digest(chunk.digest))
-            there = data and (data.offset, data.length, data.encoding, _digest(data.digest))
-            if told == there:
+            listed = (chunk.at, chunk.length, chunk.encoding, _digest(chunk.digest))
+            stored = data and (data.offset, data.length, data.encoding, _digest(data.digest))
+            if listed == stored:
                 continue
-            wrong = "the root says something else of this chunk than the file"
+            wrong = "the root and the file disagree about a chunk"
         yield Problem(Reason.SHARD_INDEX, wrong, ("objects", name), object_name=name)
 
 
@@ -153,7 +153,7 @@ def _has_manifest(file: FileObjects, digest: str) -> bool:
 def _named(report: VerifyReport, chunks: Mapping[str, Chunk]) -> VerifyReport:
     """Return a report of one file with problems about tensors and chunks instead of objects."""
 
-    def told(problem: Problem) -> Problem:
+    def renamed(problem: Problem) -> Problem:
         name = problem.object_name
         if name is None:
             return problem
@@ -163,7 +163,7 @@ def _named(report: VerifyReport, chunks: Mapping[str, Chunk]) -> VerifyReport:
 
     return dataclasses.replace(
         report,
-        problems=tuple(map(told, report.problems)),
-        unsupported=tuple(map(told, report.unsupported)),
+        problems=tuple(map(renamed, report.problems)),
+        unsupported=tuple(map(renamed, report.unsupported)),
         unchecked={name.partition(SEPARATOR)[0]: why for name, why in report.unchecked.items()},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ztensor.distributed.opened import tree_told
+from ztensor.distributed.opened import tree_attribute
 from ztensor.errors import UsageError, ZTensorError
 from ztensor.ext import FileObjects, ObjectReader, foreign_bytes
 from ztensor.limits import Budget
@@ -84,7 +84,7 @@ def decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any)
     try:
         told = reader.attributes.get(ATTRIBUTE)
         if told is None:
-            told = tree_told(parts[0])
+            told = tree_attribute(parts[0])
         if told is None:
             raise _no_tree(parts)
         with foreign_bytes("the tree"):

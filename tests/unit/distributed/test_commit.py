@@ -108,7 +108,7 @@ def test_a_file_that_is_gone_before_the_root_is_written_is_told(tmp_path: Path) 
         part.add("w", W)
         record = part.finish()
     os.unlink(tmp_path / record.table.files[0].name)
-    with pytest.raises(ztensor.SourceError, match="not there"):
+    with pytest.raises(ztensor.SourceError, match="missing"):
         commit(tmp_path, [record])
 
 

@@ -321,10 +321,10 @@ def boxed(size: tuple[int, ...], *boxes: tuple[tuple[int, ...], tuple[int, ...]]
 LIES = {
     "gap": (boxed((4, 3), ((0, 0), (2, 3)), ((3, 0), (1, 3))), "do not cover"),
     "overlap": (boxed((3, 3), ((0, 0), (2, 3)), ((1, 0), (2, 3))), "overlap"),
-    "outside": (boxed((2, 3), ((0, 0), (1, 3)), ((1, 0), (2, 3))), "does not lie in"),
+    "outside": (boxed((2, 3), ((0, 0), (1, 3)), ((1, 0), (2, 3))), "is outside its tensor"),
     "huge": (boxed((1 << 40, 1 << 40), ((0, 0), (1 << 40, 1 << 40))), "decoded_bytes"),
     "large": (boxed((1 << 16, 1 << 16), ((0, 0), (1 << 16, 1 << 16))), "another shape"),
-    "far": (boxed((9,), (((1 << 63) - 1,), ((1 << 63) - 1,))), "does not lie in"),
+    "far": (boxed((9,), (((1 << 63) - 1,), ((1 << 63) - 1,))), "is outside its tensor"),
     "shape": (boxed((3, 2), ((0, 0), (3, 2))), "another shape"),
     "no place": (metadata(text("w") + a_tensor((6,), ((0,), (6,)))), "does not say where"),
     "no file": (

@@ -1,9 +1,9 @@
-"""Tensors that are cut into boxes, which lie in one file or many: put together when they are read.
+"""Assemble tensors from chunks in one file or many when they are read.
 
-A *chunk* is one box of a tensor, and where its bytes lie. `boxes.py` is the arithmetic of boxes:
+A *chunk* is one box of a tensor with the place of its bytes. `boxes.py` is the arithmetic of boxes:
 which overlap, whether they fill a shape. `table.py` holds the chunks of many tensors as columns, so
-that a million of them are no million objects. `assembling.py` is the encoding that fills memory
-with a tensor, or a box of it, from the chunks that overlap; `staging.py` has its memory and
+that a million chunks do not take a million objects. `assembling.py` is the encoding that fills
+memory with a tensor, or a box of it, from the chunks that overlap; `staging.py` has its memory and
 `sums.py` its digests.
 
 No format is known here: `distributed/` makes tables of our own checkpoints, modules of `formats/`

@@ -1,7 +1,7 @@
-"""Tensors put together from their chunks: an encoding, and boxes read into memory of the caller.
+"""Assemble tensors from their chunks: an encoding, and boxes read into memory of the caller.
 
-Nothing is copied twice: bytes of a raw chunk go where they belong, row by row where the place is
-not one run. What is read as a whole is held to its digest, also where it comes in pieces.
+The bytes of a raw chunk are read straight into their place, row by row if that is not contiguous.
+A chunk that is read as a whole is compared with its digest, also if it comes in blocks.
 """
 
 from __future__ import annotations
@@ -56,24 +56,24 @@ if TYPE_CHECKING:
     Whole = Callable[[Chunk], TensorObject]
     Locate = Callable[[Chunk], Component]
 
-# How a component is stored that lies in several chunks; no file has this word.
+# The encoding of a component in several chunks; no file has this name.
 WORD = "divided"
-# What of a store is believed of the length of a tensor: to ask for each file takes a request.
+# Longer tensors in a store have their files' lengths checked first, one request for each file.
 _MOST_CLAIMED = 256 << 20
 
 
 class Assembler:
-    """Fills memory with tensors of a table, or boxes of them.
+    """Fills memory with tensors of a chunk table, or with boxes of them.
 
     Args:
-        table: what they are made of.
-        source: the files, joined; the table's come behind the first.
+        table: the chunks.
+        source: a first file joined with the files of the table.
         limits: the caps in force.
-        verify: None checks the digests of chunks that are read as a whole, True those of all that
-            are touched, False none.
-        starts: where each of the table's files begins in the source.
-        locate: returns the dense component of a chunk, for tables that do not have all of it. Each
-            tensor of such a table is checked when it is first read, its boxes included.
+        verify: None checks the digests of chunks that are read as a whole, True of all chunks that
+            are read, False none.
+        starts: offset of each of the table's files in the source.
+        locate: returns the dense component of a chunk, for a table that lacks offsets or digests.
+            Boxes and places of such a table are checked when a tensor is first read.
         encodings: encodings of the components, by name.
     """
 
@@ -101,14 +101,13 @@ class Assembler:
             source, Manifest("", {}), encodings=encodings, verify=verify, limits=limits
         )
 
-    # --- What tensors are -------------------------------------------------------------------
+    # --- Objects ----------------------------------------------------------------------------
 
     def objects(self, whole: Whole | None = None) -> Mapping[str, TensorObject]:
-        """Return the tensors by their names; each is described when it is asked for.
+        """Return the objects of the tensors by name; each is made on access.
 
         Args:
-            whole: gives the object that a row of `WHOLE_OBJECT` tells of, its places those in the
-                source.
+            whole: returns the object of a `WHOLE_OBJECT` chunk, with offsets in the source.
         """
         return LaterObjects(self.table.names, functools.partial(self._object, whole))
 
@@ -121,7 +120,7 @@ class Assembler:
             chunk = table.chunk(rows.start)
             if chunk.encoding == WHOLE_OBJECT:
                 if whole is None:
-                    raise UnsupportedError("nothing tells what the object is made of")
+                    raise UnsupportedError("the components of the object are unknown")
                 return whole(chunk)
             return TensorObject(shape, kind.format, {"data": self.component(chunk)})
         if not rows:  # no element, so no bytes either
@@ -137,13 +136,13 @@ class Assembler:
         kind, nbytes = self.table.kind_of(number), self.table.nbytes(number)
         if nbytes is None:
             raise UnsupportedError(
-                "the element type is unknown, and so is how its chunks go together",
+                "the element type is unknown, so its chunks cannot be joined",
                 reason=Reason.UNKNOWN_TYPE,
                 found=describe(kind.type or kind.dtype),
             )
         return Component(
             kind.dtype,
-            self.source.size + number,  # no bytes are there; it tells which tensor this is
+            self.source.size + number,  # identifies the tensor; no bytes are there
             self.table.stored_nbytes(number),
             kind.type,
             encoding=WORD,
@@ -151,11 +150,11 @@ class Assembler:
         )
 
     def encodings(self) -> Mapping[str, Any]:
-        """Return how the components of `objects` are stored, by the word for it."""
+        """Return the encodings of the components of `objects` by name."""
         return ChainMap({WORD: DividedEncoding(self)}, self._encodings)
 
     def component(self, chunk: Chunk) -> Component:
-        """Return where the bytes of a chunk lie in the source, and what they are."""
+        """Return the component of a chunk, with its offset in the source."""
         if self._locate is not None:
             return self._locate(chunk)
         kind = self.table.kind_of(chunk.tensor)
@@ -174,18 +173,20 @@ class Assembler:
         )
 
     def number_at(self, offset: int) -> int:
-        """Return the tensor of a component of `objects` that lies in several chunks."""
+        """Return the tensor of a component that is made of several chunks."""
         return offset - self.source.size
 
     def require_length(self, tensor: int, expected: int, limits: Limits) -> None:
-        """Refuse what cannot decode to so many bytes, before they are allocated.
+        """Raise if a tensor cannot decode to `expected` bytes, before they are allocated.
 
         Raises:
-            ZTensorError: so it is, or a file that it needs is not there.
+            ZTensorError: it cannot, or a file of its chunks is missing.
         """
         table = self.table
         require_equal_length(
-            table.nbytes(tensor) or 0, expected, "the tensor has another length than its shape"
+            table.nbytes(tensor) or 0,
+            expected,
+            "the tensor is not as long as its shape",
         )
         self.require_located(tensor)
         if self._locate is not None:
@@ -205,16 +206,15 @@ class Assembler:
                 found=str(encoded),
             )
         most = _MOST_CLAIMED if self.source.prefers_long_reads else BLOCK_BYTES
-        if expected > most:  # lengths are a claim until the files were opened
+        if expected > most:  # lengths are a claim until the files have been opened
             for file in np.unique(table.file[part]).tolist():
-                found = self._beginning[self._starts[file]]
-                found.require_unchanged(ask=True)
+                self._beginning[self._starts[file]].require_unchanged(ask=True)
 
     def require_located(self, tensor: int) -> None:
         """Raise if chunks of a tensor are missing, overlap or cannot be located; checked once.
 
         Raises:
-            ZTensorError: so it is.
+            ZTensorError: they are.
         """
         if self._locate is None or tensor in self._located:
             return  # the table was checked as a whole
@@ -247,8 +247,8 @@ class Assembler:
         """Fill an array with a box of a tensor; see `DividedObjects.read_box`.
 
         Raises:
-            ArgumentValueError: the box does not lie in the tensor, or the array is of another
-                shape or read-only.
+            ArgumentValueError: the box is outside the tensor, or the array has another shape or is
+                read-only.
             ArgumentTypeError: the array has another element type.
             FormatError: stored bytes are damaged.
             UnsupportedError: the type or an encoding is unknown.
@@ -271,16 +271,15 @@ class Assembler:
         see: Callable[[Chunk, Overlap, Array], None] | None = None,
         gathered: AtOnce | None = None,
     ) -> None:
-        """Fill an array of the tensor's own element type with a box that lies in the tensor.
+        """Fill an array of the tensor's element type with a box that is inside the tensor.
 
         Args:
             tensor: its number.
-            offsets: where the box begins.
-            sizes: how long it is.
-            target: (sizes) what is filled.
-            see: called with each chunk, what of it was asked for, and `target`, once the bytes are
-                there.
-            gathered: reads of several tensors, which the caller ends.
+            offsets: first element of the box along each axis.
+            sizes: lengths of the box.
+            target: (sizes) array to fill.
+            see: called with each chunk, its overlap with the box, and `target`, once it is filled.
+            gathered: collects the reads of several tensors; the caller ends it.
 
         Raises:
             ZTensorError: what `read_box` raises.
@@ -296,14 +295,14 @@ class Assembler:
             at_once.end()
 
     def arrays(self, names: Iterable[str]) -> dict[str, Array]:
-        """Return the tensors among some that lie in several chunks, read by few requests.
+        """Return those of the named tensors that have several chunks, read by few requests.
 
-        Those that need more than that, such as another byte order, are left out.
+        Tensors that need conversion, such as of byte order, are left out.
 
         Raises:
             ZTensorError: what `read_box` raises.
         """
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         at_once = AtOnce(self.source)
         for name in names:
             number = self.table.tensor_of.get(name)
@@ -313,18 +312,18 @@ class Assembler:
             if kind.unit is None or not kind.component.is_native():
                 continue
             self.require_length(number, self.table.nbytes(number) or 0, self._limits)
-            found[name] = empty_array(shape, result_dtype(kind.component))
-            self.fill(number, (0,) * len(shape), shape, found[name], gathered=at_once)
+            arrays[name] = empty_array(shape, result_dtype(kind.component))
+            self.fill(number, (0,) * len(shape), shape, arrays[name], gathered=at_once)
         at_once.end()
-        return found
+        return arrays
 
     def stored(self, chunk: Chunk) -> Any:
-        """Return the way to a chunk's bytes: all that reads them goes through it."""
+        """Return the stored component of a chunk, through which all its bytes are read."""
         return self._file.stored(self.component(chunk))
 
     @contextlib.contextmanager
     def located(self, chunk: Chunk) -> Iterator[None]:
-        """Return a context in which errors are told file, tensor and chunk."""
+        """Add file, tensor and chunk to errors raised in this context."""
         try:
             with foreign_bytes("the chunk"):
                 yield
@@ -341,7 +340,7 @@ class Assembler:
         return self._beginning[self._starts[chunk.file]].name
 
     def checks(self, *, whole: bool) -> bool:
-        """Return whether the digest of a chunk is checked that is read as a whole, or in part."""
+        """Return whether to check the digest of a chunk that is read, in part or as a whole."""
         return self._verify is True or (whole and self._verify is None)
 
     def _require_box(
@@ -351,11 +350,13 @@ class Assembler:
         shape, name = table.shapes[tensor], table.names[tensor]
         if not isinstance(destination, np.ndarray):
             raise ArgumentTypeError(
-                "a box is read into an array", object_name=name, found=describe(destination, 40)
+                "the destination of a box must be an array",
+                object_name=name,
+                found=describe(destination, 40),
             )
         if not is_within(offsets, sizes, shape):
             raise ArgumentValueError(
-                "the box does not lie in the tensor",
+                "the box is outside the tensor",
                 object_name=name,
                 expected=f"within shape {describe(shape)}",
                 found=f"{describe(tuple(offsets))} of sizes {describe(tuple(sizes))}",
@@ -381,13 +382,13 @@ class Assembler:
 
 
 class _Part:
-    """What is wanted of one chunk, and where it belongs.
+    """Reads the wanted part of one chunk into its place.
 
     Args:
-        assembler: reads it.
+        assembler: the assembler.
         chunk: the chunk.
-        common: what is wanted of it.
-        target: where that belongs.
+        common: its overlap with the wanted box.
+        target: the array to fill.
     """
 
     def __init__(self, assembler: Assembler, chunk: Chunk, common: Overlap, target: Array) -> None:
@@ -398,7 +399,7 @@ class _Part:
         self._stored = assembler.stored(chunk)
 
     def read(self, at_once: AtOnce) -> None:
-        """Ask for what fills the target."""
+        """Fill the target now, or by reads that are added to `at_once`."""
         component = self._stored.component
         in_place = component.is_native()
         is_whole = self._common.sizes == self._chunk.sizes
@@ -459,8 +460,8 @@ class _Part:
             is_run = part.flags.c_contiguous
             block = part if is_run else empty_array(part.shape, part.dtype)
             wanted = [
-                range(one.start, one.stop)[within]
-                for one, within in itertools.zip_longest(
+                range(whole.start, whole.stop)[within]
+                for whole, within in itertools.zip_longest(
                     self._common.source, place, fillvalue=slice(None)
                 )
             ]
@@ -470,7 +471,7 @@ class _Part:
 
 
 def _blocks(target: Array) -> Iterator[tuple[slice, ...]]:
-    """Yield the parts of an array to fill one after the other: all of it where it is a run."""
+    """Yield the blocks in which an array is filled: the whole array if it is contiguous."""
     most = target.nbytes if target.flags.c_contiguous else BLOCK_BYTES
     blocks = Blocks(target.shape, target.itemsize, most)
     for start, stop in itertools.pairwise(blocks.ends()):
@@ -478,10 +479,10 @@ def _blocks(target: Array) -> Iterator[tuple[slice, ...]]:
 
 
 class DividedEncoding(Encoding):
-    """How components are stored that lie in several chunks; see `ztensor.spec.encoding`.
+    """The encoding of components in several chunks; see `ztensor.spec.encoding`.
 
     Args:
-        assembler: puts them together.
+        assembler: reads the chunks.
     """
 
     name = WORD
@@ -494,7 +495,7 @@ class DividedEncoding(Encoding):
         return self._assembler.is_summed(self._assembler.number_at(component.offset))
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Refuse what cannot decode to so many bytes; return blocks of rows, for slices."""
+        """Raise if the length is wrong; return blocks of rows, for slices."""
         number = self._number(stored)
         self._assembler.require_length(number, expected_length, limits)
         if not self.is_streamed(stored):
@@ -521,7 +522,7 @@ class DividedEncoding(Encoding):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the bytes in pieces; each is new memory, and each chunk is held to its digest."""
+        """Yield the bytes in blocks, each in new memory; compare each chunk with its digest."""
         number = self._number(stored)
         length = self._assembler.table.nbytes(number) or 0
         if expected_length is not None:
@@ -540,7 +541,7 @@ class DividedEncoding(Encoding):
             yield piece
 
     def is_streamed(self, stored: Stored) -> bool:
-        """Return whether `decode_chunks` holds little more than the piece it gives."""
+        """Return whether `decode_chunks` holds little more memory than the block it yields."""
         component = self._assembler.table.kind_of(self._number(stored)).component
         return component.is_native()
 

@@ -42,7 +42,7 @@ class Overlap(NamedTuple):
 
 
 def is_within(offsets: Sequence[int], sizes: Sequence[int], shape: Sequence[int]) -> bool:
-    """Return whether the box (offsets, sizes) lies in a shape."""
+    """Return whether the box (offsets, sizes) is inside a shape."""
     return len(offsets) == len(sizes) == len(shape) and all(
         start >= 0 and size >= 0 and start + size <= length
         for start, size, length in zip(offsets, sizes, shape, strict=True)
@@ -95,7 +95,7 @@ def find_misfit(
     """Return the first element that is not in exactly one box; None if there is none.
 
     A box is the signed sum of its corners. Boxes tile a shape if and only if their corners, minus
-    those of the shape, cancel; corners at the far side of a shape follow from the others. Axis by
+    the shape's corners, cancel; corners at the far side of a shape follow from the others. Axis by
     axis equal corners are sorted together and summed, so that few are left of neighbours. At the
     first that is left the coverage changes from one: the element there has no box, or several.
 
@@ -123,7 +123,7 @@ def find_misfit(
 
 
 class _Corners(NamedTuple):
-    """Corners whose coordinates along some axes are known.
+    """Corners with known coordinates along some axes.
 
     Attributes:
         group: (corners,) a number for these coordinates, in the same order.

@@ -1,4 +1,4 @@
-"""Memory for bytes in order that belong to an array of any strides: its own, or ours between."""
+"""Memory for the bytes of an array in C's order, whatever its strides."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 BLOCK_BYTES = 8 << 20
-# Read and hashed at once: what is longer has left the core's cache by the time it is hashed.
+# Read and hashed at once: longer pieces leave the core's cache before they are hashed.
 _PIECE_BYTES = 2 << 20
-# Read into memory of ours where the place it belongs to is not one run of bytes.
+# Read into a buffer if the target is not contiguous.
 _STAGED_BYTES = 1 << 20
 
 
 def pieces_of(target: Array, start: int = 0) -> Iterator[tuple[int, memoryview]]:
-    """Yield memory for the bytes of an array in C's order, which has them when all are filled.
+    """Yield memory for the bytes of an array in C's order; the caller fills each piece in turn.
 
     Args:
-        target: the array; where it is no run of bytes, a piece is memory of ours, and copied from
-            when the next is asked for.
-        start: where its bytes begin.
+        target: the array. If it is not contiguous, pieces are buffers, copied into it before the
+            next piece is yielded.
+        start: offset of its first byte.
 
     Yields:
-        Where a piece begins, and its memory.
+        Offset and memory of a piece.
     """
     if target.flags.c_contiguous:
         flat = target.reshape(-1).view(np.uint8).data

@@ -1,4 +1,4 @@
-"""Digests of chunks whose elements come in blocks, compared once a chunk is whole."""
+"""Compare the digests of chunks that are read block by block."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class _Running(NamedTuple):
 
 
 class Sums:
-    """The digests of chunks whose elements pass in order, block by block.
+    """Running digests of chunks; each is compared when all its elements have been read.
 
-    Blocks of a tensor in C's order show each chunk's elements in C's order, too.
+    If the blocks of a tensor come in C's order, so do the elements of each chunk.
 
     Args:
-        located: gives a context in which errors say which chunk they are about.
-        stored: gives the way to a chunk's bytes; see `FileObjects.stored`.
+        located: returns a context that adds the chunk to errors.
+        stored: returns the stored component of a chunk; see `FileObjects.stored`.
     """
 
     def __init__(
@@ -40,13 +40,13 @@ class Sums:
         self._running: dict[int, _Running] = {}
 
     def see(self, chunk: Chunk, common: Overlap, target: Array) -> None:
-        """Take what was read of a chunk; raise where all of it was, and it is not right.
+        """Add the part of a chunk that was read; compare the digest if it was the last part.
 
         Raises:
-            DigestMismatchError: it is not.
+            DigestMismatchError: the digest does not match.
         """
         if common.sizes == chunk.sizes:
-            return  # it was checked when it was read
+            return  # checked when it was read
         with self._located(chunk):
             stored = self._stored(chunk)
             running = self._running.get(chunk.row) or self._begin(stored, chunk)

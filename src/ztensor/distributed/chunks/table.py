@@ -1,7 +1,7 @@
-"""The chunks of many tensors as columns: what each tensor is, and where its boxes lie.
+"""The chunks of many tensors as columns: kind and shape of each tensor, place of each chunk.
 
-Rows are in the order of their tensors, so that those of one are neighbours. Nothing here makes an
-object for a chunk but who asks for one, and every claim is checked for all rows at once.
+Rows are in the order of their tensors, so the chunks of one tensor are neighbours. A `Chunk` is
+made only on request, and all rows are checked at once.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-# Of the encodings of a table: where the manifest of the file it lies in tells how it is stored.
+# An encoding of a table: the manifest of the chunk's file has the components.
 WHOLE_OBJECT = "object"
 _CHUNK_COST, _AXIS_COST = 100, 28  # bytes: for each chunk, and for each axis of each
-_BATCH = 1 << 14  # rows that are looked at together: they stay in cache
+_BATCH = 1 << 14  # rows checked together, so that they stay in cache
 
 
 class Kind(NamedTuple):
-    """What tensors of a table have in common: storage type, logical type, layout."""
+    """Storage type, logical type and layout, which many tensors of a table have in common."""
 
     dtype: str
     type: str | None = None
@@ -45,12 +45,12 @@ class Kind(NamedTuple):
 
     @property
     def component(self) -> Component:
-        """Return a component of this kind that lies nowhere."""
+        """Return an empty component of this kind."""
         return Component(self.dtype, 0, 0, self.type)
 
     @property
     def unit(self) -> tuple[int, int] | None:
-        """Return how many bytes hold how many elements; None where that is not known here."""
+        """Return the bytes of a unit and the elements in it, None for an unknown type."""
         return _unit(self.dtype, self.type)
 
 
@@ -68,7 +68,7 @@ def _unit(dtype: str, type: str | None) -> tuple[int, int] | None:
 
 
 class TableFile(NamedTuple):
-    """A file of chunks: name beneath the folder, length, digest of its manifest or ""."""
+    """A file of chunks: name in the folder, length, digest of its manifest or ""."""
 
     name: str
     size: int
@@ -79,11 +79,11 @@ class Chunk(NamedTuple):
     """One row of a table.
 
     Attributes:
-        row: -1 of a chunk that is in no table yet.
-        tensor: an index of the table's names; so `file` of its files.
-        number: which of the objects of the tensor's name in that file it is, from 0.
-        offsets: where the box begins; `sizes`: how long it is.
-        at: where its bytes begin in the file; `length`: how many are stored.
+        row: its row, -1 for a chunk that is not in a table yet.
+        tensor: index into the table's names; `file` into its files.
+        number: counts the objects of the tensor in that file, from 0.
+        offsets: first element of the box along each axis; `sizes` are its lengths.
+        at: offset of its bytes in the file; `length` is their number.
         digest: `algorithm:hex` over these, or None.
         content: xxh3-128 over the decoded bytes, or None.
     """
@@ -111,13 +111,14 @@ class ChunkTable:
         shapes: of each tensor.
         files: that the chunks are in; `file` (chunks,) has the index of each chunk.
         encodings: few in number, `WHOLE_OBJECT` among them; `encoding` (chunks,) has the index of
-            each chunk, and is None where all are the first.
+            each chunk, None if all are the first.
         tensor: (chunks,) the tensor of each, ascending.
-        number: (chunks,) see `Chunk`; None where all are 0.
-        offsets: (all axes of all chunks,) where boxes begin, one after the other; so `sizes`.
-        at: (chunks,) where the bytes begin in the file; `length`: how many are stored.
-        digest: (chunks, bytes) of the stored bytes, by `algorithm`; None where there are none.
-        content: (chunks, 16) xxh3-128 over the decoded bytes; None where not asked for.
+        number: (chunks,) see `Chunk`; None if all are 0.
+        offsets: (axes of all chunks,) first elements of the boxes, one box after another; so are
+            `sizes`.
+        at: (chunks,) offset of the bytes in the file; `length` (chunks,) is their number.
+        digest: (chunks, bytes) of the stored bytes, by `algorithm`; None without digests.
+        content: (chunks, 16) uint8, xxh3-128 of the decoded bytes; None if not requested.
     """
 
     names: Sequence[str]
@@ -155,7 +156,7 @@ class ChunkTable:
 
     @cached_property
     def _first_rows(self) -> Array:
-        dtype = self.tensor.dtype  # numbers of another one would have all rows copied
+        dtype = self.tensor.dtype  # another dtype would copy all rows
         known = min(len(self.names), int(np.iinfo(dtype).max) + 1)
         found: Array = np.full(len(self.names) + 1, len(self.tensor), np.int64)
         found[:known] = np.searchsorted(self.tensor, np.arange(known).astype(dtype))
@@ -163,7 +164,7 @@ class ChunkTable:
 
     @cached_property
     def _first_axes(self) -> Array:
-        """Return where the boxes of each tensor begin in `offsets` and `sizes`."""
+        """Return the index into `offsets` and `sizes` of the first box of each tensor."""
         counts = np.diff(self._first_rows) * self.ranks
         return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
 
@@ -172,13 +173,13 @@ class ChunkTable:
         return range(int(self._first_rows[tensor]), int(self._first_rows[tensor + 1]))
 
     def boxes(self, tensor: int) -> tuple[Array, Array]:
-        """Return where the boxes of a tensor begin and how long they are: (chunks, axes) each."""
+        """Return offsets and sizes of the boxes of a tensor: (chunks, axes) each."""
         part = slice(int(self._first_axes[tensor]), int(self._first_axes[tensor + 1]))
         shape = len(self.rows(tensor)), int(self.ranks[tensor])
         return self.offsets[part].reshape(shape), self.sizes[part].reshape(shape)
 
     def kind_of(self, tensor: int) -> Kind:
-        """Return what a tensor is."""
+        """Return the kind of a tensor."""
         return self.kinds[int(self.kind[tensor])]
 
     def chunk(self, row: int) -> Chunk:
@@ -217,15 +218,15 @@ class ChunkTable:
             yield self.chunk(first + row)
 
     def nbytes(self, tensor: int) -> int | None:
-        """Return how many bytes a dense tensor decodes to; None where its type is unknown."""
+        """Return the decoded bytes of a dense tensor, None if its type is unknown."""
         return nbytes_of(self.kind_of(tensor), self.shapes[tensor])
 
     def stored_nbytes(self, tensor: int) -> int:
-        """Return how many bytes the chunks of a tensor have as they are stored."""
+        """Return the stored bytes of all chunks of a tensor."""
         rows = self.rows(tensor)
         return int(self.length[rows.start : rows.stop].sum(dtype=np.uint64))
 
-    # --- Is it right? -----------------------------------------------------------------------
+    # --- Checks -----------------------------------------------------------------------------
 
     @property
     def check_cost(self) -> int:
@@ -233,13 +234,12 @@ class ChunkTable:
         return _CHUNK_COST * len(self) + _AXIS_COST * len(self.offsets)
 
     def require_valid(self) -> None:
-        """Raise where the chunks cannot be those of the tensors.
+        """Raise unless the chunks of each tensor tile its shape and are inside their files.
 
-        Every box lies in its shape, those of a tensor fill it, each element once; every chunk lies
-        in its file, and a raw one is as long as its box.
+        A raw chunk must also be as long as its box.
 
         Raises:
-            FormatError: so it is; the message names the tensor.
+            FormatError: a chunk is wrong; the error names the tensor.
         """
         if len(self.tensor) and (
             int(self.tensor.max()) >= len(self.names)
@@ -259,14 +259,14 @@ class ChunkTable:
         """Raise if the boxes of one tensor leave its shape, overlap or leave elements out.
 
         Raises:
-            FormatError: so it is; the message names the chunks.
+            FormatError: a chunk is wrong; the error names it.
         """
         offsets, sizes = self.boxes(tensor)
         shape = np.array(self.shapes[tensor], np.int64).reshape(1, -1)
         first = self.rows(tensor).start
         wrong = (sizes > shape - offsets).any(axis=1)
         if wrong.any():
-            error = self._wrong(first + int(np.argmax(wrong)), "does not lie in its tensor")
+            error = self._wrong(first + int(np.argmax(wrong)), "is outside its tensor")
             error.reason = Reason.OUT_OF_BOUNDS
             raise error
         found = find_misfit(offsets, sizes, np.zeros(len(offsets), np.intp), shape)
@@ -285,12 +285,12 @@ class ChunkTable:
         return error
 
     def _require_places(self) -> None:
-        """Raise where a file, an encoding or a place in a file is none."""
+        """Raise if a chunk has an unknown file or encoding, or is outside its file."""
         if not len(self):
             return
         if int(self.file.max()) >= len(self.files):
             raise broken(
-                "a chunk lies in a file that is not listed",
+                "a chunk is in a file that is not listed",
                 expected=f"one of {len(self.files)}",
                 found=str(int(self.file.max())),
             )
@@ -299,10 +299,10 @@ class ChunkTable:
         sizes = np.fromiter((file.size for file in self.files), np.int64, len(self.files))
         wrong = self.at.astype(np.int64) + self.length.astype(np.int64) > sizes[self.file]
         if wrong.any():
-            raise self._wrong(int(np.argmax(wrong)), "does not lie in its file")
+            raise self._wrong(int(np.argmax(wrong)), "is outside its file")
 
     def _require_boxes(self) -> None:
-        """Raise where boxes leave their shape, overlap, leave elements out, or are too long."""
+        """Raise if boxes do not tile their shapes, or raw chunks are not as long as their boxes."""
         for rank in np.unique(self.ranks).tolist():
             chosen = np.flatnonzero(self.ranks == rank)
             listed = [self.shapes[number] for number in chosen.tolist()]
@@ -311,12 +311,12 @@ class ChunkTable:
             place[chosen] = np.arange(len(chosen))
             rows = np.flatnonzero(self.ranks[self.tensor] == rank)
             for start in range(0, len(rows), _BATCH):
-                some = rows[start : start + _BATCH]
-                offsets, sizes = (column.astype(np.int64) for column in self._boxes_of(some, rank))
-                wrong = (sizes > shapes[place[self.tensor[some]]] - offsets).any(axis=1)
+                batch = rows[start : start + _BATCH]
+                offsets, sizes = (column.astype(np.int64) for column in self._boxes_of(batch, rank))
+                wrong = (sizes > shapes[place[self.tensor[batch]]] - offsets).any(axis=1)
                 if wrong.any():
-                    raise self._wrong(int(some[np.argmax(wrong)]), "does not lie in its tensor")
-                self._require_lengths(some, sizes.prod(axis=1, dtype=np.float64))
+                    raise self._wrong(int(batch[np.argmax(wrong)]), "is outside its tensor")
+                self._require_lengths(batch, sizes.prod(axis=1, dtype=np.float64))
             found = find_misfit(*self._boxes_of(rows, rank), place[self.tensor[rows]], shapes)
             if found is not None:
                 raise self._misfit(int(chosen[found.tensor]), found.element, rows[found.boxes])
@@ -329,9 +329,10 @@ class ChunkTable:
         return self.offsets[places], self.sizes[places]
 
     def _require_lengths(self, rows: Array, counts: Array) -> None:
-        """Raise where raw chunks are not as long as their boxes of so many elements.
+        """Raise if raw chunks are not as long as their boxes.
 
-        Counts are floats: exact below 2^53, and more lies in no file.
+        `counts` (rows,) are the elements of the boxes as floats, exact below 2^53; no file is
+        larger.
         """
         is_raw: Array = np.array([word == "raw" for word in self.encodings])
         words = np.zeros(len(rows), np.intp) if self.encoding is None else self.encoding[rows]
@@ -345,7 +346,7 @@ class ChunkTable:
                     raise self._wrong(int(rows[np.argmax(wrong)]), "is not as long as its box")
 
     def _misfit(self, tensor: int, element: list[int], rows: Array) -> FormatError:
-        """Return the error for an element that is not in exactly one chunk."""
+        """Return the error for an element that is in no chunk, or in several (`rows`)."""
         chunks = [self.chunk(row) for row in rows[:2].tolist()]
         if chunks:
             error = broken(
@@ -363,7 +364,7 @@ class ChunkTable:
 
 
 def nbytes_of(kind: Kind, shape: tuple[int, ...]) -> int | None:
-    """Return how many bytes a dense tensor of a kind decodes to; None where that is unknown."""
+    """Return the decoded bytes of a dense tensor of a kind, None for an unknown type."""
     unit = kind.unit
     if unit is None:
         return None
@@ -372,5 +373,5 @@ def nbytes_of(kind: Kind, shape: tuple[int, ...]) -> int | None:
 
 
 def broken(message: str, expected: str | None = None, found: str | None = None) -> FormatError:
-    """Return the error for a table that cannot be true."""
+    """Return the error for a malformed table."""
     return FormatError(message, reason=Reason.SHARD_INDEX, expected=expected, found=found)

@@ -1,17 +1,16 @@
 """A writer and a reader for `torch.distributed.checkpoint`: checkpoints of many processes.
 
-Each process writes files of its own, under names that are never used twice, and the coordinator
-writes the root `checkpoint.zt` behind them: `ztensor.distributed` does both. A checkpoint is the
-old one until the root is there, and the new one from then on.
+Each process writes files of its own, under names that are never reused, and the coordinator then
+writes the root `checkpoint.zt`, which replaces the old checkpoint in one step:
+`ztensor.distributed` does both.
 
-Read `writer.py` (what torch calls to save), `reader.py` (what it calls to load), `opened.py` (the
-checkpoint that is read: one root, or one of each process where these did not talk), `planner.py`
-(how planners are asked), `agreeing.py` (the id of a save), `place.py` (where a checkpoint is, which
-torch asks of both).
+Read `writer.py` (torch calls it to save), `reader.py` (to load), `opened.py` (one root, or a root
+of each process that saved without collectives), `planner.py` (calls of planners), `agreeing.py`
+(the id of a save), `place.py` (the path of a checkpoint, for both).
 
-To the planner of a load each tensor is shown as one chunk, the whole tensor: it then asks for the
-box that a process needs, and which chunks of which files overlap it is found in the root's table.
-So a table of a million chunks never becomes as many objects of torch.
+The planner of a load sees each tensor as a single chunk. It asks for the boxes that a process
+needs, and the chunk table of the root says which chunks overlap them. So a million chunks never
+become a million objects of torch.
 """
 
 import torch

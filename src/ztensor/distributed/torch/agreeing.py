@@ -1,9 +1,9 @@
-"""The id of a save, the same in all processes that take part in it.
+"""Agree on the id of a save in all its processes.
 
-With collectives the coordinator makes it, and plans carry it to the others. Planners may use a plan
-of an earlier save again, so each process first gives its own plan a token, and takes an id only
-from a plan with that token. Without collectives the store of the process group is asked, in which
-each process counts its attempts to save into a folder: no process waits for another there.
+With collectives the coordinator makes the id, and plans carry it to the other processes. Planners
+may reuse the plan of an earlier save, so each process puts a token into its plan, and takes an id
+only from a plan with that token. Without collectives the processes use the store of the process
+group, in which each counts its saves into a folder; none waits for another.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 _ATTEMPTS: collections.Counter[str] = collections.Counter()
 
 
-class _Told(NamedTuple):
-    """What the plan of a process carries.
+class _PlanData(NamedTuple):
+    """The data in the plan of a process.
 
     Attributes:
-        token: the process' own, of this save.
-        save: what the coordinator says; None before that.
+        token: token of the process for this save.
+        save: the save, None before the coordinator sets it.
     """
 
     token: str
@@ -36,40 +36,40 @@ class _Told(NamedTuple):
 
 
 def with_token(plan: SavePlan, token: str) -> SavePlan:
-    """Return a plan that the coordinator is given, with the token of its process."""
-    return dataclasses.replace(plan, storage_data=_Told(token))
+    """Return a plan for the coordinator, with the token of its process."""
+    return dataclasses.replace(plan, storage_data=_PlanData(token))
 
 
 def with_save(plans: list[SavePlan], save_id: str | None) -> list[SavePlan]:
     """Return the plans of all processes with the save; called by the coordinator.
 
     Args:
-        plans: of each process; one that uses its last plan again carries nothing.
-        save_id: what the caller gave; None makes one, where every process hears of it.
+        plans: plans of the processes; a reused plan carries no token.
+        save_id: the caller's id; None makes one if every process can learn it.
     """
-    told = [one.storage_data for one in plans]
-    if not all(isinstance(one, _Told) for one in told):
+    data = [one.storage_data for one in plans]
+    if not all(isinstance(one, _PlanData) for one in data):
         return plans
     save = Save(save_id or secrets.token_hex(16), len(plans))
     return [
         dataclasses.replace(plan, storage_data=one._replace(save=save))
-        for plan, one in zip(plans, told, strict=True)
+        for plan, one in zip(plans, data, strict=True)
     ]
 
 
 def save_of_plan(plan: SavePlan, token: str) -> Save | None:
-    """Return the save that the coordinator told this process of; None where it did not."""
-    told = plan.storage_data
-    return told.save if isinstance(told, _Told) and told.token == token else None
+    """Return the save from a plan of the coordinator, None if it has none."""
+    data = plan.storage_data
+    return data.save if isinstance(data, _PlanData) and data.token == token else None
 
 
 class SaveApart:
-    """A save of processes that do not talk, as far as one of them knows.
+    """A save of processes without collectives, as far as one of them knows.
 
     Args:
-        folder: that of all.
-        rank: the number of this process.
-        save_id: what the caller gave; None has the processes agree on one.
+        folder: the folder of all processes.
+        rank: number of this process.
+        save_id: the caller's id; None agrees on one.
     """
 
     def __init__(self, folder: str, rank: int, save_id: str | None) -> None:
@@ -84,15 +84,15 @@ class SaveApart:
                 self._id = bytes(found).decode()
             if self._store.add(f"{self._key}/{rank}", 1) == 1:
                 self._store.add(self._key, 1)
-        except Exception:  # noqa: BLE001  # no group, or no such store: the id is not known
+        except Exception:  # noqa: BLE001  # no group, or no such store: the id stays unknown
             self._store = None
 
     @property
     def save(self) -> Save:
-        """Return the save, and how many processes began it by now: there are at least as many."""
+        """Return the save, with the number of processes that have begun it so far."""
         if self._store is None:
             return Save(self._id)
         try:
             return Save(self._id, int(self._store.add(self._key, 0)))
-        except Exception:  # noqa: BLE001  # the process that has the store is gone
+        except Exception:  # noqa: BLE001  # the process with the store is gone
             return Save(self._id)

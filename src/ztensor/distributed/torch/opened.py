@@ -1,8 +1,8 @@
-"""The checkpoint that is read: one root, or one of each process where these did not talk.
+"""Open a checkpoint: one root, or a root of each process that saved without collectives.
 
-Without collectives no process knows of the others', so each writes a checkpoint of its own into a
-folder that is called as its number. There its boxes are tensors by themselves, and a value says
-which part of which tensor each is. Here their chunks become one table again.
+Without collectives each process writes a checkpoint of its own, into a folder named by its number.
+Its boxes are tensors there, and a value says which box of which tensor each is. This module joins
+their chunks into one table.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ class Entry(NamedTuple):
 
 
 class Opened:
-    """A checkpoint that is read.
+    """An open checkpoint.
 
     Args:
         objects: its tensors; closed with this.
-        values: plain values by name, and among them what the writer says beside.
-        parts: of processes that did not talk; closed with this.
+        values: plain values by name, and those that the writer adds.
+        parts: checkpoints of processes without collectives; closed with this.
 
     Attributes:
-        root: what the root says.
-        name: the path of the root.
+        root: the root.
+        name: path of the root.
         values: plain values by name.
-        paths: where in a nested state each name belongs; None where nothing says.
-        boxes: of a process that was alone; else None.
-        save_id: of the writer; None where it gave none.
+        paths: path of each name in the nested state, or None.
+        boxes: boxes of a process that saved without collectives, else None.
+        save_id: save id of the writer, or None.
     """
 
     def __init__(
@@ -88,14 +88,14 @@ class Opened:
 
     @property
     def identity(self) -> str:
-        """Return what tells this checkpoint from every other one: a digest of each root."""
+        """Return a digest of each root, by which this checkpoint is recognized."""
         if self._parts:
             return " ".join(part.identity for part in self._parts)
         source = self.objects.file.source
         return ALGORITHMS["sha256"].of(Range(source, 0, source.size).pieces())
 
     def entry(self, name: str) -> Entry | None:
-        """Return what a tensor is; None where there is none of that name."""
+        """Return kind and shape of a tensor, None if there is none of that name."""
         table = self.root.table
         number = table.tensor_of.get(name)
         return None if number is None else Entry(table.kind_of(number), table.shapes[number])
@@ -126,16 +126,16 @@ class Opened:
 
 
 def _joined(place: Place, parts: list[Opened], rank: int, **how: Any) -> Opened:
-    """Return the checkpoints of processes that did not talk as one.
+    """Join the checkpoints of processes that saved without collectives.
 
     Args:
-        place: of the folders of all.
-        parts: of each process.
-        rank: whose values and replicas are taken where several have them.
-        how: of `DividedObjects`.
+        place: the folder of their folders.
+        parts: checkpoint of each process.
+        rank: the process whose values and replicas win if several have them.
+        how: options of `DividedObjects`.
 
     Raises:
-        FormatError: they are not of one save, or do not make up its tensors.
+        FormatError: they are not from one save, or do not tile its tensors.
     """
     order = [*reversed(range(len(parts))), *range(len(parts))[rank : rank + 1]]  # the last counts
     values: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def _joined(place: Place, parts: list[Opened], rank: int, **how: Any) -> Opened:
 
 
 def _joined_table(parts: list[Opened], order: Iterable[int]) -> ChunkTable:
-    """Return the chunks of all processes as those of whole tensors."""
+    """Return the table of all chunks, with the whole tensors."""
     files = [(number, file) for number, part in enumerate(parts) for file in part.root.table.files]
     places = {one: at for at, one in enumerate(files)}
     tensors = Tensors()
@@ -184,27 +184,27 @@ def _joined_table(parts: list[Opened], order: Iterable[int]) -> ChunkTable:
 
 
 def _boxes_of(part: Opened) -> Iterable[tuple[str, str, Shape, Shape]]:
-    """Return the objects of a process that was alone: tensor, whole shape, and where each begins.
+    """Yield the objects of a process without collectives: name, tensor, whole shape, offsets.
 
     Raises:
-        FormatError: what is said of them is malformed.
+        FormatError: their description is malformed.
     """
     if not isinstance(part.boxes, dict):
         raise ManifestError(
-            "a process that was alone does not tell its boxes", reason=Reason.FIELD_VALUE
+            "a process that saved on its own lists no boxes", reason=Reason.FIELD_VALUE
         )
-    for own, told in part.boxes.items():
-        if type(told) is not tuple or len(told) != 3 or not isinstance(told[0], str):
+    for own, box in part.boxes.items():
+        if type(box) is not tuple or len(box) != 3 or not isinstance(box[0], str):
             raise _broken(part, str(own), "a box is malformed")
-        name, shape, offsets = told
+        name, shape, offsets = box
         entry = part.entry(own)
         if entry is None:
-            raise _broken(part, own, "the root lacks a tensor that it tells of")
+            raise _broken(part, own, "the root lacks a tensor that its boxes name")
         are_boxes = all(
             type(one) is tuple and all(type(n) is int for n in one) for one in (shape, offsets)
         )
         if not are_boxes or not is_within(offsets, entry.shape, shape):
-            raise _broken(part, name, "a box does not lie in its tensor")
+            raise _broken(part, name, "a box is outside its tensor")
         yield own, name, shape, offsets
 
 
@@ -213,10 +213,10 @@ def _broken(part: Opened, name: str | None, message: str) -> FormatError:
 
 
 def _require_one_save(parts: list[Opened]) -> None:
-    """Raise where what processes saved that did not talk is not of one save, or not all of it.
+    """Raise unless processes without collectives saved all parts of one save.
 
     Raises:
-        FormatError: so it is.
+        FormatError: they did not.
     """
     first = parts[0].root.save_id
     for part in parts:
@@ -236,7 +236,7 @@ def _require_one_save(parts: list[Opened]) -> None:
 
 
 def folder_of(path: Any, storage: Storage | None, rank: int) -> Any:
-    """Return where a process writes that is alone: the folder of its number beneath one."""
+    """Return the subfolder of a process that saves without collectives."""
     return Place(path, storage).target(f"{rank:05d}")
 
 

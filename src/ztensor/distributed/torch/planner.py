@@ -1,4 +1,4 @@
-"""How planners are asked, which are torch's or the caller's."""
+"""Call planners, which may be torch's or the caller's."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def asking(planner: Any, name: str) -> Iterator[None]:
-    """Turn what a planner raises into an error that says so.
+    """Turn an error of a planner into a `UsageError` that names the planner.
 
     Raises:
-        UsageError: it raised.
+        UsageError: the planner raised.
     """
     try:
         yield
@@ -32,7 +32,7 @@ def asking(planner: Any, name: str) -> Iterator[None]:
 
 
 def require_shape(name: str, tensor: Any, planned: Any) -> None:
-    """Raise where a planner gives a tensor of another shape than it planned.
+    """Raise if a planner gives a tensor of another shape than it planned.
 
     Raises:
         UsageError: it does.

@@ -1,4 +1,4 @@
-"""`StorageReader`: what `torch.distributed.checkpoint.load` calls."""
+"""`StorageReader`, for `torch.distributed.checkpoint.load`."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
 
     Any number of processes, any placement: each reads the boxes that it needs, straight into its
     tensors. A tensor of another element type or on another device is filled by `copy_`. Plain
-    values are made of what the file has; then torch's planner gets them as a pickle that was made
-    in this process, in memory.
+    values are decoded from the file without unpickling; torch's planner then gets them as a pickle
+    that this process makes in memory.
 
     A damaged, cut or missing file is an error in every process, as is a checkpoint that is
     replaced while processes open it.
 
     Args:
         path: the folder, or a URL of a prefix on an object store.
-        verify: None checks the digests of chunks that are read whole; True also of those of which a
-            part is needed, which are then read whole; False checks none.
-        threads: how many read in each process; by default the cores of a machine are shared out
-            to the processes on it.
+        verify: None checks the digests of chunks that are read whole; True also of chunks that are
+            needed in part, which are then read whole; False checks none.
+        threads: number of reading threads in each process; by default the processes on a machine
+            share its cores.
         types: see `ztensor.typing.TreeOptions`; classes among the values.
         storage: see `ztensor.typing.OpenOptions`.
         limits: likewise.
@@ -83,7 +83,7 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         load_id: a new id for each load, as torch's own reader has.
 
     Raises:
-        ArgumentTypeError: `path` is no path.
+        ArgumentTypeError: `path` is not a path.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         super().__init__()
         self._take_place(path)
         self._options: dict[str, Any] = {"verify": verify, "storage": storage, "limits": limits}
-        thread_count(threads)  # refuses what is no number
+        thread_count(threads)  # raises if it is not a number
         self._threads = threads
         self._types = tuple(types)
         self.load_id = str(uuid.uuid4())
@@ -107,22 +107,21 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         self._failure: ZTensorError | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what another process needs, which opens the files itself."""
+        """Return the state for another process, which opens the files itself."""
         return {**vars(self), "_opened": None}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Take another folder for what is read from now on; None keeps the old one."""
+        """Read from another folder from now on; None keeps the folder."""
         if checkpoint_id is not None:
             self._take_place(checkpoint_id)
         self.load_id = str(uuid.uuid4())
         self._close()
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
-        """Return what the checkpoint holds; called by torch, in every process.
+        """Return the contents of the checkpoint; called by torch, in every process.
 
-        The entries are made when they are asked for. Where the root cannot be read the error comes
-        with the first of them: torch takes one that is raised here for a sign that there is
-        another root, and raises one of its own.
+        Entries are made on access. If the root cannot be read, the first access raises: torch takes
+        an error here as a sign of another root, and would raise one of its own.
 
         Returns:
             A `torch.distributed.checkpoint.metadata.Metadata`.
@@ -159,35 +158,37 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         self._checkpoint()
 
     def prepare_local_plan(self, plan: LoadPlan) -> LoadPlan:
-        """Note which checkpoint this process has opened; called by torch, in every process."""
-        told = _Told(self._checkpoint().identity, socket.gethostname())
-        return dataclasses.replace(plan, storage_data=told)
+        """Add the checkpoint's identity to the plan; called by torch, in every process."""
+        data = _PlanData(self._checkpoint().identity, socket.gethostname())
+        return dataclasses.replace(plan, storage_data=data)
 
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
-        """See that all processes read one checkpoint; called by torch, in the coordinator.
+        """Check that all processes opened the same checkpoint; called by torch, in the coordinator.
 
         Returns:
-            The plans; each says how many processes are on the same machine.
+            The plans, each with the number of processes on its machine.
 
         Raises:
-            SourceError: it was replaced while they opened it.
+            SourceError: the checkpoint was replaced while they opened it.
         """
-        nothing = _Told(None, "")  # of planners that make new plans of those they get
-        told = [one if isinstance(one := plan.storage_data, _Told) else nothing for plan in plans]
-        if len({one.identity for one in told}) > 1:
+        nothing = _PlanData(None, "")  # for plans that a planner replaced
+        every = [
+            one if isinstance(one := plan.storage_data, _PlanData) else nothing for plan in plans
+        ]
+        if len({one.identity for one in every}) > 1:
             raise SourceError(
                 "the checkpoint was replaced while processes opened it; load it again",
                 file=self._name,
                 reason=Reason.SOURCE_CHANGED,
             )
-        beside = collections.Counter(one.host for one in told)
+        beside = collections.Counter(one.host for one in every)
         return [
             dataclasses.replace(plan, storage_data=beside[one.host])
-            for plan, one in zip(plans, told, strict=True)
+            for plan, one in zip(plans, every, strict=True)
         ]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> torch.futures.Future[None]:
-        """Read what this process needs; called by torch, in every process.
+        """Read the items of a plan; called by torch, in every process.
 
         Returns:
             A `torch.futures.Future` that is done.
@@ -212,7 +213,9 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
                     continue
                 with asking(planner, name):
                     target = planner.resolve_tensor(item)
-                if target.layout is torch.strided:  # a sparse one would be filled beside itself
+                if (
+                    target.layout is torch.strided
+                ):  # a detached sparse tensor would be filled instead of it
                     target = target.detach()
                 targets.append((item, target))
                 jobs.append(functools.partial(_fill, opened, item, target))
@@ -244,12 +247,12 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
             opened.close()
 
 
-class _Told(NamedTuple):
-    """What a process tells the coordinator.
+class _PlanData(NamedTuple):
+    """The data in the plan of a process for the coordinator.
 
     Attributes:
-        identity: of the checkpoint that it opened.
-        host: the machine that it is on.
+        identity: identity of the checkpoint that it opened.
+        host: name of its machine.
     """
 
     identity: object
@@ -257,7 +260,7 @@ class _Told(NamedTuple):
 
 
 class _Entries(Mapping[str, Any]):
-    """What torch's planners are shown of a checkpoint: an entry is made when it is asked for."""
+    """The entries of a checkpoint for torch's planners; each is made on access."""
 
     def __init__(self, reader: StorageReader) -> None:
         self._reader = reader
@@ -335,6 +338,6 @@ def _copying(name: str) -> Iterator[None]:
             yield
     except TORCH_ERRORS as error:
         raise UsageError(
-            f"torch cannot copy the tensor into that of the state: {first_line(error)}",
+            f"torch cannot copy the tensor into the tensor of the state: {first_line(error)}",
             object_name=name,
         ) from error

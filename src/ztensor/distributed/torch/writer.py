@@ -1,4 +1,4 @@
-"""`StorageWriter`: what `torch.distributed.checkpoint.save` calls."""
+"""`StorageWriter`, for `torch.distributed.checkpoint.save`."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ if TYPE_CHECKING:
 
     Boxes = dict[str, tuple[str, tuple[int, ...], tuple[int, ...]]]
 
-# What turns an object into a pickle in torch's own planners; those that leave it as it is can be
+# Turns an object into a pickle in torch's own planners. A planner that does not override it can be
 # asked for the object itself.
 _PICKLING: Callable[..., Any] = dcp.DefaultSavePlanner.transform_object
 
 
 class _Written(NamedTuple):
-    """What one process tells the coordinator.
+    """The result of one process for the coordinator.
 
     Attributes:
-        record: of its files; None where it wrote none.
+        record: record of its files; None if it wrote none.
         values: plain values by name.
-        boxes: of a process that is alone: objects to the tensors they are of, the whole shapes of
-            these, and where the boxes begin; else None.
+        boxes: for a process that saves without collectives: tensor, whole shape and offsets of each
+            object by its name; else None.
     """
 
     record: PartRecord | None
@@ -71,8 +71,8 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         dcp.save(state, storage_writer=ztensor.torch.StorageWriter("step-100"))
 
     The folder gets one `.zt` file for each process and the root `checkpoint.zt`, written last.
-    Until the root is there the old checkpoint is what is read, also if a process or the machine
-    dies; then the files that only the old one needed are removed. Nothing is pickled.
+    The root replaces the old checkpoint in one step, also if a process or the machine dies; files
+    that only the old checkpoint needed are then removed. Nothing is pickled.
 
     Kept: dense tensors of every type that zTensor has, `DTensor` and `ShardedTensor` (each process
     its own shards), sparse COO and CSR tensors, and plain values, as `ztensor.save_tree` keeps
@@ -80,9 +80,9 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
 
     Works with `dcp.save` and `dcp.async_save` (in a thread and in a process), with the planners of
     torch and those derived from them, with cached plans, and with `no_dist`. With
-    `use_collectives=False` there is no process that could write the root: each gets a folder of its
-    own, such as `00003`, beneath this one, and that folder must have no checkpoint yet, since
-    processes that do not talk cannot replace one together.
+    `use_collectives=False` no process could write the root: each saves into a subfolder of its own,
+    such as `00003`, which must not have a checkpoint yet, since the processes cannot replace one
+    together.
 
     Args:
         path: the folder, or a URL of a prefix on an object store. Made where it is missing.
@@ -99,7 +99,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
             in `read_metadata().storage_meta`.
 
     Raises:
-        ArgumentTypeError: `path` is no path.
+        ArgumentTypeError: `path` is not a path.
     """
 
     def __init__(
@@ -128,18 +128,18 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         self._apart: SaveApart | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Return what another process needs, without files that are being written here."""
+        """Return the state for another process, without the files that this one writes."""
         return {**vars(self), "_part": None, "_apart": None}
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
-        """Take another folder for what is written from now on; None keeps the old one."""
+        """Write into another folder from now on; None keeps the folder."""
         if checkpoint_id is not None:
             self._take_place(checkpoint_id)
         self.save_id = self._save_id or str(uuid.uuid4())
         self._part = None
 
     def storage_meta(self) -> StorageMeta:
-        """Return what planners are told of the place."""
+        """Return id and path of the checkpoint for planners."""
         return StorageMeta(checkpoint_id=self._name, save_id=self.save_id)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:  # noqa: FBT001  # torch's
@@ -306,7 +306,7 @@ class _Alike(NamedTuple):
 
 
 def _alike(items: list[Any], planner: Any) -> dict[Any, _Alike]:
-    """Return the items, by their index, whose elements another item has, too.
+    """Return the items whose elements another item has too, by index.
 
     All are looked up while all live, so that no memory is given out twice meanwhile. Planners that
     make tensors only when they are resolved are asked for none here.

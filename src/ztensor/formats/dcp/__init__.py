@@ -10,10 +10,11 @@ Read without torch; nothing in them is executed. Two kinds of folder are read:
 Read `folders.py` (which folders are checkpoints) and `projecting.py` (the entry point) first.
 `vocabulary.py` lists the names that the pickle may use, `pickles.py` reads it on the machine of
 `pt` with long runs of records as columns, and `chunks.py` matches chunks with their places.
-`metadata.py` checks all that and makes the table of a `.metadata`, `shards.py` the table of safetensors files
-(`table.py`). `checkpoint.py` turns a table into a manifest: the assembler of `distributed` puts
-tensors together, and `records.py` locates the elements of a chunk in a `.distcp` file, a sequence
-of files of `torch.save`. `values.py` reads everything else, `beside.py` opens the files.
+`metadata.py` checks all that and makes the table of a `.metadata`, `shards.py` the table of
+safetensors files (`table.py`). `checkpoint.py` turns a table into a manifest: the assembler of
+`distributed` puts tensors together, and `records.py` locates the elements of a chunk in a `.distcp`
+file, a sequence of files of `torch.save`. `values.py` reads everything else, `beside.py` opens the
+files.
 
 FSDP, Megatron-LM, Lightning, Accelerate and torchtitan write the first kind, with files of their
 own beside it; files that are not read are in the loss report.

@@ -126,7 +126,7 @@ class _Machine(Machine):
         return super().pop_mark()
 
     def _take_run(self, start: int) -> bool:
-        """Append the run of records at `start` to its list or dict; return False if there is none."""
+        """Append the run of records at `start` to its list or dict; return whether there is one."""
         target = self.below[-1][-1] if self.below and self.below[-1] else None
         step = 1 if type(target) is list else 2
         if not (self._grows and isinstance(target, (list, Items))) or len(self.stack) % step:
