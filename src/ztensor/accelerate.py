@@ -4,8 +4,8 @@
     accelerator.save_state("step-100")  # its weights are model.zt, without a pickle
     accelerator.load_state("step-100")
 
-`save_state` pickles all but the weights. `state_of` gives everything as a tree instead, for
-`ztensor.save_tree` or `ztensor.CheckpointManager`, and `set_state` puts it back.
+`save_state` pickles everything except the weights. `state_of` returns the complete state as a tree,
+for `ztensor.save_tree` or `ztensor.CheckpointManager`, and `set_state` restores it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register", "set_state", "state_of"]
 
-# What `state_of` has beside the objects it is given.
+# Keys of `state_of` beside the caller's objects.
 _OWN = ("random", "step", "scaler")
 
 
@@ -39,9 +39,9 @@ def register(
 ) -> list[Any]:
     """Have `accelerator.save_state` write weights as `model.zt`, and `load_state` read them.
 
-    It uses Accelerate's own hooks. Optimizers, schedulers and random states stay what they are
-    there: pickles. A folder without `model.zt` is loaded as before. FSDP and DeepSpeed hand no
-    weights to hooks and write their own.
+    It uses Accelerate's own hooks. Optimizers, schedulers and random states stay pickles. A folder
+    without `model.zt` is loaded as before. FSDP and DeepSpeed pass no weights to hooks and write
+    their own files.
 
     Args:
         accelerator: an `accelerate.Accelerator`.
@@ -50,10 +50,10 @@ def register(
         options: see `ztensor.typing.WriteOptions`.
 
     Returns:
-        Two handles of Accelerate; their `remove()` takes the hooks away.
+        Two handles of Accelerate; their `remove()` unregisters the hooks.
 
     Raises:
-        ArgumentTypeError: it is no accelerator.
+        ArgumentTypeError: it is not an accelerator.
         MissingDependencyError: Accelerate is not installed.
     """
     require_options("register", options, WriteOptions)
@@ -65,7 +65,7 @@ def register(
                 path = _path(output_dir, number)
                 save_file(state, path, {"format": "pt"}, compression, durable=durable, **options)
         del models
-        weights.clear()  # what is left here, Accelerate writes
+        weights.clear()  # Accelerate writes the weights that remain in the list
 
     def load(models: list[Any], input_dir: str) -> None:
         paths = [_path(input_dir, number) for number in range(len(models))]
@@ -82,26 +82,26 @@ def register(
 
 
 def state_of(accelerator: Any, **objects: Any) -> dict[str, Any]:
-    """Return the whole state of a run as a tree; all processes call it.
+    """Return the complete state of a run as a tree; all processes call it.
 
     Args:
         accelerator: an `accelerate.Accelerator`.
-        objects: by names of your choice: models, which are unwrapped, and all else that has
-            `state_dict`, such as optimizers, schedulers and stateful data loaders; lists of these.
+        objects: by names of your choice: models, which are unwrapped, and other objects with
+            `state_dict`, such as optimizers, schedulers and stateful data loaders; or lists.
 
     Returns:
-        The state of each object by its name; `"random"`, the states of random numbers of each
-        process; `"step"`, how many batches of a window of gradients there were; `"scaler"`, that
-        of mixed precision, where there is one. Save it in the main process.
+        The state of each object by its name; `"random"`, the random states of each process;
+        `"step"`, the count of batches in the window of gradient accumulation; `"scaler"`, the
+        scaler of mixed precision, if there is one. Save it in the main process.
 
     Raises:
-        ArgumentTypeError: an object has no `state_dict`, or this is no accelerator.
+        ArgumentTypeError: an object has no `state_dict`, or `accelerator` is something else.
         ArgumentValueError: an object has a name that is taken.
         MissingDependencyError: Accelerate is not installed.
     """
     require_of(accelerator, "accelerate", "Accelerator")
     _require_free(objects)
-    tree = {name: _state(accelerator, name, one) for name, one in objects.items()}
+    tree = {name: _state(accelerator, name, value) for name, value in objects.items()}
     from accelerate.utils import gather_object
 
     tree["random"] = list(gather_object([random_state()]))
@@ -112,19 +112,19 @@ def state_of(accelerator: Any, **objects: Any) -> dict[str, Any]:
 
 
 def set_state(accelerator: Any, tree: dict[str, Any], **objects: Any) -> None:
-    """Put a state back that `state_of` returned; all processes call it.
+    """Restore a state that `state_of` returned; all processes call it.
 
     Args:
         accelerator: an `accelerate.Accelerator`.
-        tree: the state, in memory of its own: as `ztensor.torch.load_tree` and
-            `CheckpointManager.restore` give it.
+        tree: the state, in memory of its own: from `ztensor.torch.load_tree` or
+            `CheckpointManager.restore`.
         objects: as for `state_of`, by the same names.
 
     Raises:
-        ArgumentValueError: the tree has no state of that name, or fewer processes wrote it.
-        ArgumentTypeError: an object has no `load_state_dict`, or this is no accelerator.
+        ArgumentValueError: the tree lacks a state of a name, or fewer processes wrote it.
+        ArgumentTypeError: an object has no `load_state_dict`, or `accelerator` is something else.
         MissingDependencyError: Accelerate is not installed.
-        Exception: what an object's `load_state_dict` raises.
+        Exception: errors of an object's `load_state_dict`.
     """
     require_of(accelerator, "accelerate", "Accelerator")
     _require_free(objects)

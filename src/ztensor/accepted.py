@@ -41,38 +41,38 @@ class WritableFile(Protocol):
         ...
 
 
-# Each alias is one text: to pyright several in a row are no type.
+# Each alias is one string: pyright does not take concatenated strings as a type.
 
-# What is opened, and written to.
+# Sources and targets.
 Bytes: TypeAlias = "Buffer"
-"""Whatever has the buffer protocol: bytes, a bytearray, an mmap."""
+"""An object with the buffer protocol: bytes, a bytearray, an mmap."""
 Path: TypeAlias = "str | os.PathLike[str]"
 """A path."""
 Storage: TypeAlias = "Mapping[str, Any] | ObjectStore"
 """How the store of a URL is opened: options by obstore's names, or a store of obstore."""
 Openable: TypeAlias = "Path | Buffer | ReadableFile | Sequence[Path]"
-"""What `ztensor.open` takes: a path, bytes, a file object, or several paths."""
+"""A source of `ztensor.open`: a path, bytes, a file object, or several paths."""
 Target: TypeAlias = "Path | WritableFile"
-"""Where a file is written: a path, or a file object."""
+"""The target of a file: a path, or a file object."""
 Progress: TypeAlias = "Callable[[int, int], None]"
-"""Called with what is done and what there is to do."""
+"""Called with the finished work and all work."""
 Durable: TypeAlias = "bool | Literal['auto']"
-"""When files are flushed to disk: always, never, or where one is replaced."""
+"""When files are flushed to disk: always, never, or if a file is replaced."""
 
-# What is stored, and how elements are named and selected.
+# Values, element types and indices.
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 """A NumPy array of any shape and element type."""
 TorchTensor: TypeAlias = "torch.Tensor"
 """A `torch.Tensor`, dense or sparse."""
 TensorLike: TypeAlias = "npt.ArrayLike | torch.Tensor"
-"""What is stored: a `ztensor.Tensor`, what NumPy makes an array of, or torch's tensor."""
+"""A value to store: a `ztensor.Tensor`, a tensor of torch, or a value for `numpy.asarray`."""
 ElementType: TypeAlias = "str | npt.DTypeLike | torch.dtype"
 """A name such as "float32", a type of NumPy, or a `torch.dtype`."""
 _Key: TypeAlias = "SupportsIndex | npt.ArrayLike | slice | EllipsisType | None"
 Index: TypeAlias = "_Key | tuple[_Key, ...]"
-"""What a slice is indexed with: whatever NumPy takes."""
+"""An index of a slice: every index of NumPy."""
 
-# Where tensors of a framework go.
+# Devices and shardings.
 TorchDevice: TypeAlias = "str | int | torch.device"
 """A name such as "cuda:1", a number, or a `torch.device`."""
 JaxArray: TypeAlias = "jax.Array"

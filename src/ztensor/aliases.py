@@ -76,7 +76,7 @@ class WriterAliases:
 def _write(
     writer: _Writes, function: str, name: str, data: TensorLike, options: ObjectOptions
 ) -> None:
-    from ztensor.options import ObjectOptions, require_options  # not for those who read
+    from ztensor.options import ObjectOptions, require_options  # not needed for reading
 
     require_options(function, options, ObjectOptions)
     writer.write(name, data, **options)

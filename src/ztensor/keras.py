@@ -32,46 +32,46 @@ def state_of(model: Any) -> dict[str, Any]:
         model: a `keras.Model` that was built.
 
     Raises:
-        ArgumentTypeError: it is no model of Keras.
+        ArgumentTypeError: it is not a model of Keras.
         MissingDependencyError: Keras is not installed.
     """
     require_of(model, "keras", "Model")
-    found: dict[str, Any] = model.get_state_tree(value_format="numpy_array")
-    return found
+    state: dict[str, Any] = model.get_state_tree(value_format="numpy_array")
+    return state
 
 
 def set_state(model: Any, state: dict[str, Any]) -> None:
-    """Put a state back that `state_of` returned.
+    """Restore a state that `state_of` returned.
 
-    An optimizer that has no variables yet, as behind `compile`, is built first: Keras itself
-    leaves out what the model does not have.
+    An optimizer without variables, as after `compile`, is built first: Keras itself ignores states
+    of missing variables.
 
     Args:
         model: a `keras.Model` that was built, of the same layers and names.
         state: nested dicts of arrays.
 
     Raises:
-        ArgumentTypeError: it is no model of Keras, or the state no dict.
-        ArgumentValueError: names or shapes are not those of the model. It was not changed.
+        ArgumentTypeError: it is not a model of Keras, or the state is not a dict.
+        ArgumentValueError: names or shapes differ from the model. It was not changed.
         MissingDependencyError: Keras is not installed.
     """
     require_of(model, "keras", "Model")
     if not isinstance(state, dict):
-        raise ArgumentTypeError("a state is a dict", found=describe(state, 40))
+        raise ArgumentTypeError("a state must be a dict", found=describe(state, 40))
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not optimizer.built and "optimizer_variables" in state:
         optimizer.build(model.trainable_variables)
-    own, given = dict(_shapes(state_of(model))), dict(_shapes(state))
-    for name, shape in given.items():
+    own, loaded = dict(_shapes(state_of(model))), dict(_shapes(state))
+    for name, shape in loaded.items():
         is_metric = name not in own and name.startswith(_METRICS)
         if own.get(name) != shape and not is_metric:
             raise ArgumentValueError(
-                "the model has no such variable, or of another shape",
+                "the model lacks the variable, or has it with another shape",
                 object_name=name,
                 expected=describe(own.get(name), 40),
                 found=describe(shape, 40),
             )
-    missing = sorted(name for name in own.keys() - given if not name.startswith(_METRICS))
+    missing = sorted(name for name in own.keys() - loaded if not name.startswith(_METRICS))
     if missing:
         raise ArgumentValueError(
             "the state lacks variables of the model", found=", ".join(map(describe, missing[:5]))
@@ -93,13 +93,13 @@ def save_state(
         model: a `keras.Model` that was built.
         filename: the file.
         metadata: as for `ztensor.save_tree`.
-        compression: likewise.
+        compression: as for `ztensor.save_tree`.
         options: see `ztensor.typing.SaveOptions`.
 
     Raises:
-        ArgumentTypeError: it is no model of Keras.
+        ArgumentTypeError: it is not a model of Keras.
         MissingDependencyError: Keras is not installed.
-        SourceError: the file could not be written. What was there before still is.
+        SourceError: the file could not be written. An old file is unchanged.
     """
     require_options("save_state", options, SaveOptions)
     save_tree(state_of(model), filename, metadata, compression=compression, **options)
@@ -114,14 +114,14 @@ def load_state(model: Any, filename: Openable, **options: Unpack[TreeOptions]) -
         options: see `ztensor.typing.TreeOptions`; `copy` is always True.
 
     Raises:
-        ArgumentTypeError: it is no model of Keras, or the file no state.
-        ArgumentValueError: names or shapes are not those of the model. It was not changed.
+        ArgumentTypeError: it is not a model of Keras, or the file does not hold a state.
+        ArgumentValueError: names or shapes differ from the model. It was not changed.
         MissingDependencyError: Keras is not installed.
-        ZTensorError: what `ztensor.load_tree` raises.
+        ZTensorError: errors of `ztensor.load_tree`.
     """
     require_options("load_state", options, TreeOptions)
     require_of(model, "keras", "Model")
-    options["copy"] = True  # Keras copies it into the model's own memory: so it is checked
+    options["copy"] = True  # it is copied into the model's memory, and therefore checked
     set_state(model, load_tree(filename, **options))
 
 

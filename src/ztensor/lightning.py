@@ -58,8 +58,8 @@ class TreeCheckpoints:
 
     Args:
         compression: as for `ztensor.save_tree`.
-        durable: True has a checkpoint on disk before `ModelCheckpoint` removes an older one; "auto"
-            only where one is replaced; False leaves it to the system.
+        durable: True flushes a checkpoint to disk before `ModelCheckpoint` removes an older one;
+            "auto" only if one is replaced; False leaves it to the system.
         storage: see `ztensor.typing.OpenOptions`.
         options: see `ztensor.typing.WriteOptions`.
     """
@@ -84,12 +84,12 @@ class TreeCheckpoints:
         Args:
             checkpoint: the state.
             path: a path or URL; folders are made.
-            storage_options: takes the place of `storage`.
+            storage_options: overrides `storage`.
 
         Raises:
-            NotRepresentableError: a value cannot be kept, such as a module among the hyper
-                parameters; the message has its place. Nothing is written.
-            SourceError: the file could not be written. What was there before still is.
+            NotRepresentableError: a value cannot be stored, such as a module among the hyper
+                parameters; the message has its path. Nothing is written.
+            SourceError: the file could not be written. An old file is unchanged.
         """
         place = self._place(path, storage_options)
         encoded = encode(checkpoint)
@@ -104,12 +104,12 @@ class TreeCheckpoints:
 
         Args:
             path: a path or URL.
-            map_location: a device, where tensors go that were not on the CPU when they were saved;
-                a function leaves all on the CPU, as Lightning's own does.
-            weights_only: of no matter: nothing is pickled.
+            map_location: a device for tensors that were not on the CPU when they were saved; a
+                function leaves all on the CPU, as Lightning's own does.
+            weights_only: ignored: nothing is pickled.
 
         Raises:
-            UsageError: the file is no tree, such as one that Lightning saved by itself; or
+            UsageError: the file is not a tree, such as a checkpoint of Lightning itself; or
                 `map_location` is a dict.
             FormatError: it is damaged.
             SourceError: it cannot be read; also a `FileNotFoundError`.
@@ -117,18 +117,17 @@ class TreeCheckpoints:
         del weights_only
         if isinstance(map_location, dict):
             raise UsageError(
-                "a tree keeps the kind of device of a tensor and no number: pass one device",
+                "a tree keeps the kind of a tensor's device, without a number: pass one device",
                 found=describe(map_location, 60),
             )
         device = None if callable(map_location) else map_location
-        found: dict[str, Any] = load_tree(self._place(path, None), device=device)
-        return found
+        checkpoint: dict[str, Any] = load_tree(self._place(path, None), device=device)
+        return checkpoint
 
     def remove_checkpoint(self, path: Path) -> None:
-        """Remove a checkpoint, if it is there; called by Lightning.
+        """Remove a checkpoint, if it exists; called by Lightning.
 
-        A file that is no tree of ours, such as one that Lightning saved by itself, stays: this is
-        logged.
+        A file that is not a tree, such as a checkpoint of Lightning itself, stays; this is logged.
 
         Raises:
             SourceError: it could not be removed.
@@ -138,23 +137,23 @@ class TreeCheckpoints:
         if not remove(target, _is_tree) and (
             not isinstance(target, str) or os.path.lexists(target)
         ):
-            _LOG.warning("%s is not removed: it is no tree of ours", describe(path, 200))
+            _LOG.warning("%s is not removed: it is not a tree of zTensor", describe(path, 200))
 
     def teardown(self) -> None:
-        """Do nothing: every save ends before it returns."""
+        """Do nothing: each save is synchronous."""
 
     def _place(self, path: Path, storage: Storage | None) -> Any:
         storage = self._storage if storage is None else storage
         return path if storage is None else Remote(path, storage)
 
 
-def _is_tree(given: BinaryIO | Remote) -> bool:
+def _is_tree(source: BinaryIO | Remote) -> bool:
     """Return whether a file is a tree, or may be a damaged one."""
     try:
-        with contextlib.closing(open_file(given, mmap=False)) as file:
+        with contextlib.closing(open_file(source, mmap=False)) as file:
             return split_tree(file.attributes)[1] is not None
     except FormatError:
-        return FileObjects.may_be_ours(given)
+        return FileObjects.may_be_ours(source)
     except SourceNotFoundError:
         return True  # there is nothing to remove
     except ZTensorError:
@@ -162,10 +161,10 @@ def _is_tree(given: BinaryIO | Remote) -> bool:
 
 
 def _bases() -> list[type]:
-    """Return the classes of the Lightnings that are imported, or else of those installed.
+    """Return the base classes of the imported distributions of Lightning, else of the installed.
 
     Raises:
-        MissingDependencyError: there is none.
+        MissingDependencyError: none is installed.
     """
     bases: list[type] = []
     for name in [name for name in _BASES if name in sys.modules] or _BASES:
@@ -188,22 +187,22 @@ def load_from_checkpoint(
     storage: Storage | None = None,
     **arguments: object,
 ) -> Module:
-    """Return what `module.load_from_checkpoint` returns, of a checkpoint of `CheckpointIO`.
+    """Load a module by `module.load_from_checkpoint` from a checkpoint of `CheckpointIO`.
 
-    Lightning's own method opens its file by `torch.load`. It is handed the state in memory, so
-    hyper parameters, hooks and migrations are as always.
+    Lightning's method reads its file by `torch.load`. It gets the state in memory, so hyper
+    parameters, hooks and migrations work as usual.
 
     Args:
         module: a class, a `LightningModule` or a `LightningDataModule`.
         path: a path or URL.
-        device: where tensors go that were not on the CPU when they were saved.
+        device: a device for tensors that were not on the CPU when they were saved.
         storage: see `ztensor.typing.OpenOptions`.
-        arguments: others of `load_from_checkpoint`, such as `strict`, and those of the class.
+        arguments: further arguments of `load_from_checkpoint`, such as `strict`, and of the class.
 
     Raises:
-        ArgumentTypeError: `module` is no such class.
-        ZTensorError: what `ztensor.torch.load_tree` raises.
-        Exception: what Lightning raises.
+        ArgumentTypeError: `module` is not such a class.
+        ZTensorError: errors of `ztensor.torch.load_tree`.
+        Exception: errors of Lightning.
     """
     import torch
 
@@ -222,5 +221,5 @@ def load_from_checkpoint(
     if "weights_only" in inspect.signature(load).parameters:
         # The pickle was made here a moment ago; values of NumPy are not among torch's own.
         arguments.setdefault("weights_only", False)
-    found: Module = load(memory, **arguments)
-    return found
+    loaded: Module = load(memory, **arguments)
+    return loaded

@@ -23,15 +23,15 @@ def describe(value: object, limit: int = 80) -> str:
         return ascii(value)
     if isinstance(value, int) and value.bit_length() > 256:  # str() of a huge int is quadratic
         return f"an integer of {value.bit_length()} bits"
-    if isinstance(value, (list, tuple, dict)):  # its whole text may take ten times what it takes
+    if isinstance(value, (list, tuple, dict)):  # its text may be ten times as long
         value = _first_of(value, limit)
     text = ascii(value)
     text = text if len(text) <= limit else text[:limit] + "..."
-    return printable(text)  # the repr of a stranger's class may have more than one line
+    return printable(text)  # the repr of an unknown class may have several lines
 
 
 def _first_of(value: Any, count: int, depth: int = 6) -> Any:
-    """Return a list, tuple or dict cut to what its text begins with, and all in it."""
+    """Return a list, tuple or dict cut to its first values, recursively."""
     if isinstance(value, str):
         return value if len(value) <= count else value[:count]
     if isinstance(value, (bytes, bytearray)):
@@ -41,11 +41,12 @@ def _first_of(value: Any, count: int, depth: int = 6) -> Any:
     if type(value) is dict:
         if not depth:
             return {}
-        some = list(islice(value.items(), count))
-        return {_first_of(k, count): _first_of(v, count, depth - 1) for k, v in some}
+        items = islice(value.items(), count)
+        return {_first_of(k, count): _first_of(v, count, depth - 1) for k, v in items}
     if type(value) in (list, tuple):
-        some = [_first_of(one, count, depth - 1) for one in value[:count]] if depth else []
-        return type(value)(some)
+        return type(value)(
+            [_first_of(item, count, depth - 1) for item in value[:count]] if depth else []
+        )
     return value
 
 
@@ -58,21 +59,21 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+://)([^/?#]*@)?([^?]*)(\?.*)?", re.D
 
 
 def without_secrets(name: str) -> str:
-    """Return a file's name, of a URL without its user, its password and what signs it."""
+    """Return a file's name; of a URL without user, password and signature."""
     for secret in secrets_of(name):
         name = name.replace(secret, "", 1)
     return name
 
 
 def secrets_of(name: str) -> list[str]:
-    """Return what is never shown of a URL: `user:password@`, and a query, which may sign it."""
+    """Return the secrets in a URL: `user:password@`, and a query, which may be a signature."""
     parts = _URL.fullmatch(name) if "://" in name else None
     if parts is None:
         return []
     scheme, user, _, query = parts.groups()
     is_http = scheme.lower().startswith("http")
     found = []
-    if user and (is_http or ":" in user):  # that of abfs://container@account is none
+    if user and (is_http or ":" in user):  # in abfs://container@account it is not a user
         found.append(user)
     if query and (is_http or "=" in query):  # a key may have a question mark
         found.append(query)
@@ -80,26 +81,26 @@ def secrets_of(name: str) -> list[str]:
 
 
 def near_names(name: str, names: Iterable[str]) -> tuple[list[str], int]:
-    """Return the names most like one that is not there, and how many names there are."""
+    """Return the names most similar to a missing one, and the count of all names."""
     import difflib  # seldom needed
 
     # The comparison is quadratic in lengths: a stranger's file may have very long names.
-    every = list(names)
-    short = [key for key in every if len(key) <= 256][:2000]
+    all_names = list(names)
+    short = [key for key in all_names if len(key) <= 256][:2000]
     near = difflib.get_close_matches(name[:256], short, n=3)
     if not near:  # the last part alone, or in other case
         folded = name.casefold()
         near = [key for key in short if folded and folded in key.casefold()][:3]
-    return near, len(every)
+    return near, len(all_names)
 
 
 def counted(count: int, noun: str, names: Iterable[object] = (), *, cut: int = 40) -> str:
-    """Return how many there are, and the first names: `5 objects ('a', 'b', 'c', ...)`.
+    """Return a count with the first names: `5 objects ('a', 'b', 'c', ...)`.
 
     Args:
-        count: how many.
-        noun: what one is called.
-        names: the names of all, or none.
+        count: the count.
+        noun: the noun in the singular.
+        names: the names of all, or an empty iterable.
         cut: most characters of a name.
     """
     text = f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -35,23 +35,23 @@ _STATE = "trainer_state"
 _PARTS = ("model", "optimizer", "scheduler", "random", _STATE)
 _PICKLES = {"optimizer": "optimizer.pt", "scheduler": "scheduler.pt", "random": "rng_state.pth"}
 _SETTINGS = ("config", "generation_config")
-# The file that marks a folder as one that `unpack` made, and what it says.
+# The file that marks a folder of `unpack`, and its text.
 _MARK = "unpacked.txt"
 _SAYS = "ztensor.trainer.unpack made this folder of a step, and writes it anew for another.\n"
 
 
 class SavesSteps:
-    """What `CheckpointCallback` does; the class itself is derived from that of transformers.
+    """The methods of `CheckpointCallback`, which is also derived from transformers' callback class.
 
-    Whenever the trainer saves, the step goes to the manager as well: weights, optimizer, scheduler,
-    random numbers, and the trainer's own state. Metrics for `keep_best` are the numbers that the
-    trainer logged last, such as `"loss"` and `"eval_loss"`. Only the main process saves.
+    Whenever the trainer saves, the manager saves the step as well: weights, optimizer, scheduler,
+    random states, and the trainer's own state. Metrics for `keep_best` are the last numbers that
+    the trainer logged, such as `"loss"` and `"eval_loss"`. Only the main process saves.
 
-    The trainer writes its own folder first; `save_total_limit=1` keeps but one of these. The
-    scaler of fp16 is not handed to callbacks and is not in the step; bf16 has none.
+    The trainer writes its own folder first; `save_total_limit=1` keeps only one of these. The
+    scaler of fp16 is not passed to callbacks and is not in the step; bf16 has no scaler.
 
     Args:
-        manager: where steps go; the last one is there when training ends.
+        manager: the manager of the steps; the last step is on disk when training ends.
     """
 
     def __init__(self, manager: CheckpointManager) -> None:
@@ -62,16 +62,16 @@ class SavesSteps:
         super().__init__()
         self.manager = manager
 
-    def on_save(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-        """Save a step; called by the trainer behind its own save.
+    def on_save(self, args: Any, state: Any, control: Any, **arguments: Any) -> None:
+        """Save a step; called by the trainer after its own save.
 
         Raises:
-            ArgumentTypeError: what is passed is not what the trainer passes.
-            ZTensorError: what `CheckpointManager.save` raises.
+            ArgumentTypeError: the arguments are not a trainer's.
+            ZTensorError: errors of `CheckpointManager.save`.
         """
         del args, control
-        is_one = dataclasses.is_dataclass(state) and not isinstance(state, type)
-        if not is_one or not hasattr(state, "global_step"):
+        is_instance = dataclasses.is_dataclass(state) and not isinstance(state, type)
+        if not is_instance or not hasattr(state, "global_step"):
             raise ArgumentTypeError(
                 "not the state of a trainer",
                 expected="transformers.TrainerState",
@@ -79,14 +79,14 @@ class SavesSteps:
             )
         if not getattr(state, "is_world_process_zero", True):
             return
-        model: Any = given.get("model")
-        scheduler = given.get("lr_scheduler")
+        model: Any = arguments.get("model")
+        scheduler = arguments.get("lr_scheduler")
         while hasattr(model, "module") and not hasattr(model, "config"):
             model = model.module  # wrapped by torch for several devices
         own: dict[str, Any] = dataclasses.asdict(state)
         tree = {
             "model": method_of(model, "state_dict", "model")(),
-            "optimizer": method_of(given.get("optimizer"), "state_dict", "optimizer")(),
+            "optimizer": method_of(arguments.get("optimizer"), "state_dict", "optimizer")(),
             "scheduler": None
             if scheduler is None
             else method_of(scheduler, "state_dict", "lr_scheduler")(),
@@ -96,29 +96,29 @@ class SavesSteps:
         }
         self.manager.save(own["global_step"], tree, _metrics(own), force=True)
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **arguments: Any) -> None:
         """Wait until the last step is on disk; called by the trainer."""
-        del args, state, control, given
+        del args, state, control, arguments
         self.manager.wait()
 
 
 def _settings(model: Any, name: str) -> str | None:
-    """Return a configuration of a model as its file has it."""
+    """Return the text of a config's file; None if the model has no such config."""
     settings = getattr(model, name, None)
     to_text = getattr(settings, "to_json_string", None)
     return None if to_text is None else str(to_text())
 
 
 def _metrics(state: dict[str, Any]) -> dict[str, float]:
-    """Return the numbers that were logged last, by name."""
-    found: dict[str, float] = {}
+    """Return the last logged number of each name."""
+    metrics: dict[str, float] = {}
     for line in state.get("log_history") or []:
-        found.update(
+        metrics.update(
             (name, float(value))
             for name, value in line.items()
             if isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
         )
-    return found
+    return metrics
 
 
 if TYPE_CHECKING:
@@ -135,27 +135,26 @@ else:
 def unpack(
     source: CheckpointManager | Path, folder: Path, *, step: int | None = None
 ) -> str | None:
-    """Write the folder that `Trainer` resumes from, of a step that `CheckpointCallback` saved.
+    """Write a folder for `Trainer` to resume from, of a step that `CheckpointCallback` saved.
 
         trainer.train(resume_from_checkpoint=ztensor.trainer.unpack(manager, "resumed"))
 
     Args:
-        source: the manager, of which the newest step is taken whose every byte is right; or the
-            file of a step.
-        folder: where to; it is made. If it is there, it must be empty, or made by `unpack` before:
-            its files are then replaced.
+        source: a manager, for its newest undamaged step; or the file of a step.
+        folder: the folder to make. An existing folder must be empty, or made by `unpack`: its files
+            are then replaced.
         step: another step of the manager.
 
     Returns:
         The folder: `model.safetensors`, `optimizer.pt`, `scheduler.pt`, `rng_state.pth`,
-        `trainer_state.json`, and configurations. The pickles are written here, of plain values.
-        None where the manager has no step at all, as in a new run: the trainer then begins anew.
+        `trainer_state.json`, and configs. The pickles are made here, of built-in values. None if
+        the manager has no step, as in a new run: the trainer then starts from the beginning.
 
     Raises:
-        ObjectNotFoundError: there is no such step.
-        UsageError: the folder is not empty, or the step is none of a `CheckpointCallback`.
-        FormatError: the step is damaged, or all are.
-        SourceError: something cannot be read or written.
+        ObjectNotFoundError: the step does not exist.
+        UsageError: the folder is not empty, or a `CheckpointCallback` did not save the step.
+        FormatError: the step is damaged, or all steps are.
+        SourceError: a file cannot be read or written.
     """
     import torch
 
@@ -167,13 +166,13 @@ def unpack(
     else:
         tree = load_tree(source)
     if not isinstance(tree, dict) or any(part not in tree for part in _PARTS):
-        raise UsageError("the step is none of ztensor.trainer.CheckpointCallback")
+        raise UsageError("ztensor.trainer.CheckpointCallback did not save the step")
     place = path_text(folder)
     with system_call("cannot write the folder", place):
         os.makedirs(place, exist_ok=True)
         _require_own(place, has_scheduler=tree["scheduler"] is not None)
         _write(place, _MARK, _SAYS)
-        # What makes it a folder that `Trainer` takes is written last.
+        # The files by which `Trainer` recognises the folder are written last.
         for part, name in _PICKLES.items():
             if tree[part] is not None:
                 torch.save(tree[part], os.path.join(place, name))
@@ -183,7 +182,7 @@ def unpack(
             if tree.get(name) is not None:
                 _write(place, f"{name}.json", tree[name] + "\n")
     weights = {name: value for name, value in tree["model"].items() if torch.is_tensor(value)}
-    seen: set[int] = set()  # safetensors has no tied tensors: one name of each is enough
+    seen: set[int] = set()  # safetensors has no tied tensors: one name of a group is enough
     for name in list(weights):
         start = weights[name].data_ptr()
         if start in seen and weights[name].numel():
@@ -194,7 +193,7 @@ def unpack(
 
 
 def _require_own(place: str, *, has_scheduler: bool) -> None:
-    """Refuse a folder that is not empty, unless `unpack` made it, of a step of such a run."""
+    """Refuse a folder that is not empty, unless `unpack` made it for the same kind of run."""
     names = os.listdir(place)
     if not names:
         return
@@ -204,7 +203,7 @@ def _require_own(place: str, *, has_scheduler: bool) -> None:
             is_own = file.read(len(_SAYS) + 1) == _SAYS
         if is_own and (has_scheduler or "scheduler.pt" not in names):
             return
-    raise UsageError("the folder is not empty, and of something else", file=place)
+    raise UsageError("the folder is not empty, and was not made by unpack", file=place)
 
 
 def _write(folder: str, name: str, text: str) -> None:
@@ -213,5 +212,5 @@ def _write(folder: str, name: str, text: str) -> None:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a number of NumPy or a tensor as Python's; metrics may be such."""
+    """Return a metric of NumPy or torch as a Python number."""
     return value.item() if hasattr(value, "item") else str(value)

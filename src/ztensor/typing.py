@@ -110,4 +110,4 @@ def __dir__() -> list[str]:
 
 
 Readable: TypeAlias = "Openable | ObjectReader"
-"""What is opened, or an open reader."""
+"""A source of `ztensor.open`, or an open reader."""

@@ -1,13 +1,13 @@
 """Save and load dicts of JAX arrays, under the names safetensors gave these functions.
 
 Dense objects are `jax.Array`s, sparse ones `BCOO` and `BCSR` of `jax.experimental.sparse`.
-Quantized objects, and those of unknown layouts, stay `ztensor.Tensor`s.
+Objects of quantized or unknown layouts stay `ztensor.Tensor`s.
 
-JAX narrows 64-bit elements to 32 bits unless `jax_enable_x64` is set. Nothing here does so:
-such objects are refused, with what to do instead.
+JAX narrows 64-bit elements to 32 bits unless `jax_enable_x64` is set. These functions refuse such
+objects instead, and the message says how to load them.
 
-`values.py` turns one value into what is stored and back; `adapter.py` is what the table of
-frameworks asks, and `trees.py` has nested states.
+`values.py` converts one value to its stored form and back; `adapter.py` is the adapter of the table
+of frameworks, and `trees.py` has nested states.
 """
 
 from __future__ import annotations
@@ -114,25 +114,25 @@ def save_file(
 ) -> dict[str, str]:
     """Save a dict of JAX arrays as one file; an old file is replaced atomically.
 
-    Arrays in the CPU's memory are written from where they are; others, and those sharded over
-    devices of this process, are first brought to it.
+    Arrays in the CPU's memory are written without a copy; arrays of other devices, or sharded over
+    devices of this process, are copied to it first.
 
     Args:
         tensors: names to `jax.Array`s; also NumPy arrays, `ztensor.Tensor`s, `BCOO` and `BCSR`.
             The dict is flat: flatten a tree of dicts first.
         filename: the file; also a file object open for writing bytes.
-        metadata: key-value pairs of the file, its attributes; the page Reference says which values
-            are allowed.
+        metadata: key-value pairs of the file, its attributes; the page Reference lists allowed
+            values.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:
-        Names that were stored without bytes of their own, and whose bytes they have.
+        Aliases: names that share stored bytes with another name, and that name.
 
     Raises:
         NotRepresentableError: an array cannot be stored: a PRNG key, 4-bit integers, a batched
-            sparse matrix, one that is spread over other processes. No file appears.
-        ArgumentTypeError: `tensors` is no mapping, or holds trees, traced or deleted arrays.
+            sparse matrix, or an array distributed over other processes. No file appears.
+        ArgumentTypeError: `tensors` is not a mapping, or holds trees, traced or deleted arrays.
         SourceError: the file could not be written. The old file is still there.
     """
     require_options("save_file", options, SaveOptions)
@@ -161,32 +161,31 @@ def load_file(
     copy: bool = False,
     **options: Unpack[LoadOptions],
 ) -> dict[str, jax.Array | Any]:
-    """Load all objects of a file, or of a model that is kept in several.
+    """Load all objects of a file, or of a model in several files.
 
     Args:
         filename: the file; or an index, a folder or a list of paths, as `ztensor.open` takes them.
         device: a `jax.Device` or a name such as `"cpu"` or `"cuda:1"`; JAX's default by default.
         sharding: a `Sharding` for every object, a mapping from names to them, or a function of
             a dense object's name and its `jax.ShapeDtypeStruct`. Each device then reads only its
-            part. Where a mapping has no entry or a function gives None, JAX's default device is
-            used; a function is not asked about what is not dense.
+            shard. Without an entry of a mapping, or for None of a function, JAX's default device
+            is used; a function is called for dense objects only.
         copy: False lets large arrays on the CPU be views of the mapped file, unchecked: nothing is
             read until it is used, and the file must not be changed in place meanwhile. True gives
             each array its own memory.
-        options: see `ztensor.typing.LoadOptions`. By default `verify` checks whole objects that are
-            copied, to a device, too; no view and no part of an object.
+        options: see `ztensor.typing.LoadOptions`. By default `verify` checks objects that are
+            copied completely, also to a device; it does not check views and shards.
 
     Returns:
         Names to `jax.Array`s, and to `BCOO`, `BCSR` or `ztensor.Tensor`; `save_file` takes the
         same dict.
 
     Raises:
-        NotRepresentableError: JAX cannot hold an object as it is: 64-bit elements while
-            `jax_enable_x64` is not set, an unknown element type, a sparse object to be sharded.
-        ArgumentValueError: no such device, or a sharding does not fit an object's shape.
-        ObjectNotFoundError: `sharding` names an object that is not in the file, or no name matches
-            `only`.
-        FormatError: the file is damaged or no zTensor file.
+        NotRepresentableError: JAX cannot hold an object unchanged: 64-bit elements while
+            `jax_enable_x64` is not set, an unknown element type, a sharding of a sparse object.
+        ArgumentValueError: the device does not exist, or a sharding does not fit a shape.
+        ObjectNotFoundError: `sharding` names a missing object, or no name matches `only`.
+        FormatError: the file is damaged or not a zTensor file.
         UnsupportedError: a type or encoding is unknown here.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
@@ -210,10 +209,10 @@ def load(
 
     Args:
         data: a bytes-like object.
-        device: where to.
-        sharding: how to spread objects over devices.
+        device: as in `load_file`.
+        sharding: as in `load_file`.
         copy: False lets arrays share the memory of `data`, which then must not change.
-        verify: None checks digests of whole objects that are copied.
+        verify: None checks digests of objects that are copied completely.
         threads: how many copy or decompress.
     """
     require_bytes(data)
@@ -224,22 +223,22 @@ def load(
 def load_abstract(
     filename: Openable, *, sharding: JaxSharding | None = None, **options: Unpack[OpenOptions]
 ) -> dict[str, jax.ShapeDtypeStruct | TensorMetadata]:
-    """Return what `load_file` would, without data: shapes, element types and shardings.
+    """Return shapes, element types and shardings of the result of `load_file`, without data.
 
-    Only the manifest is read. The result goes where JAX takes abstract values, such as
+    Only the manifest is read. The result is for functions of abstract values, such as
     `jax.eval_shape` and `jax.jit(f).lower`.
 
     Args:
-        filename: the file; also what `ztensor.open` takes.
-        sharding: as in `load_file`; what is chosen is in each `ShapeDtypeStruct`.
+        filename: the file, or another source of `ztensor.open`.
+        sharding: as in `load_file`; each `ShapeDtypeStruct` has its own.
         options: see `ztensor.typing.OpenOptions`.
 
     Returns:
-        Names to `jax.ShapeDtypeStruct`s; to `ztensor.TensorMetadata` for what is not dense.
+        Names to `jax.ShapeDtypeStruct`s; to `ztensor.TensorMetadata` if the object is not dense.
 
     Raises:
-        ObjectNotFoundError: `sharding` names an object that is not in the file.
-        FormatError: the file is damaged or no zTensor file.
+        ObjectNotFoundError: `sharding` names a missing object.
+        FormatError: the file is damaged or not a zTensor file.
         UnsupportedError: a type is unknown here.
         SourceError: it cannot be read.
     """
@@ -259,7 +258,7 @@ def load_abstract(
 
 def _stored(tensors: Any) -> Any:
     if not hasattr(tensors, "items"):
-        return tensors  # what saves a dict says what is wrong with it
+        return tensors  # the function that saves a dict reports the mistake
     return {name: _stored_value(name, value) for name, value in tensors.items()}
 
 
@@ -273,7 +272,7 @@ def _stored_value(name: Any, value: Any) -> Any:
         return value
     if not jax.tree_util.all_leaves([value]):
         raise ArgumentTypeError(
-            "tensors are a flat dict, and this is a tree; name its leaves with "
+            "tensors must be a flat dict, and this value is a tree; name its leaves with "
             "jax.tree_util.tree_flatten_with_path and keystr, or flax.traverse_util.flatten_dict",
             object_name=str(name),
             expected="an array",
@@ -286,11 +285,11 @@ def read(reader: ObjectReader, name: Any, *, device: Any = None, sharding: Any =
     """Return objects of an open reader as JAX values; see `ztensor.Reader.read_jax`."""
     names = [name] if isinstance(name, str) else list(name)
     choose = None if sharding is None else _chooser(reader, sharding, device)
-    found = _read(reader, names, choose, named_device(device), copy=False)
-    for one, value in found.items():
+    values = _read(reader, names, choose, named_device(device), copy=False)
+    for each, value in values.items():
         if isinstance(value, Tensor):
-            raise no_jax_value(value).locate(file=reader.name, object_name=one)
-    return found[name] if isinstance(name, str) else found
+            raise no_jax_value(value).locate(file=reader.name, object_name=each)
+    return values[name] if isinstance(name, str) else values
 
 
 def _load(
@@ -314,12 +313,12 @@ def _load(
 
 
 def _is_on_cpu(target: Any) -> bool:
-    """Return whether values go to the CPU; what is sent elsewhere is read, not mapped."""
+    """Return whether the device is the CPU; for other devices files are read, not mapped."""
     return bool((jax.default_backend() if target is None else target.platform) == "cpu")
 
 
 def _require_copied(reader: ObjectReader, values: Mapping[str, Any]) -> None:
-    """Check the digests of those views that JAX is going to copy."""
+    """Check the digests of views that JAX is going to copy."""
     for name, value in values.items():
         if is_copied(value):
             reader.objects.part(name).require_copied(name)
@@ -334,7 +333,7 @@ def _read(
     copy: bool,
     threads: int | None = None,
 ) -> dict[str, Any]:
-    """Read objects one by one, those that have a sharding only where it says."""
+    """Read objects one by one; of objects with a sharding only the local shards."""
     copy = copy or not _is_on_cpu(target)
     result: dict[str, Any] = {}
     whole: dict[str, Any] = {}
@@ -363,14 +362,14 @@ def _abstract(reader: ObjectReader, name: str) -> Any:
 
 
 def _chooser(reader: ObjectReader, sharding: Any, device: Any = None) -> Callable[[str, Any], Any]:
-    """Return what gives an object's sharding, or None, from any of its three forms."""
+    """Return a function from a name and a struct to a sharding or None, for all three forms."""
     if device is not None and sharding is not None:
-        raise ArgumentValueError("device and sharding both say where to; pass one of them")
+        raise ArgumentValueError("device and sharding exclude each other; pass one of them")
     if sharding is None or isinstance(sharding, jax.sharding.Sharding):
         return lambda _name, _struct: sharding
     if isinstance(sharding, Mapping):
         for name in sharding:
-            reader.metadata(name)  # raises for a name that is not there
+            reader.metadata(name)  # raises for a missing name
         return lambda name, _struct: _as_sharding(sharding.get(name), name)
     if callable(sharding):
         is_dense = jax.ShapeDtypeStruct
@@ -378,17 +377,17 @@ def _chooser(reader: ObjectReader, sharding: Any, device: Any = None) -> Callabl
             _as_sharding(sharding(name, struct), name) if isinstance(struct, is_dense) else None
         )
     raise ArgumentTypeError(
-        "sharding is a jax.sharding.Sharding, a mapping from names to them, or a function",
+        "sharding must be a jax.sharding.Sharding, a mapping from names to them, or a function",
         found=describe(sharding, 60),
     )
 
 
 def _as_sharding(chosen: Any, name: str) -> Any:
-    """Return what a caller chose for an object, if it is one."""
+    """Return the sharding that a caller chose for an object, after a check of its type."""
     if chosen is None or isinstance(chosen, jax.sharding.Sharding):
         return chosen
     raise ArgumentValueError(
-        "the sharding does not fit: it is no jax.sharding.Sharding",
+        "the sharding does not fit: it is not a jax.sharding.Sharding",
         object_name=name,
         found=describe(chosen, 60),
     )
@@ -408,7 +407,7 @@ def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], A
 
 
 def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Array] | None:
-    """Return what reads a box of an object that lies in boxes, whole rows or not; else None."""
+    """Return a function that reads a box of a distributed object; None for other objects."""
     from ztensor.distributed.opened import DividedObjects
 
     file = reader.objects.part(name)
@@ -418,7 +417,7 @@ def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Arra
     def read(index: tuple[slice, ...]) -> Array:
         places = [each.indices(length) for each, length in zip(index, struct.shape, strict=True)]
         sizes = [max(stop - start, 0) for start, stop, _ in places]
-        # Where JAX on the CPU takes it without another copy.
+        # Aligned memory, which JAX on the CPU takes without another copy.
         box = empty_array(tuple(sizes), struct.dtype)
         file.read_box(name, [start for start, _, _ in places], sizes, box)
         return box
@@ -449,7 +448,7 @@ def _sharded(
 
     def part(index: tuple[slice, ...]) -> Array:
         key = tuple((each.start, each.stop) for each in index)
-        if key not in parts:  # devices that hold the same part read it once
+        if key not in parts:  # devices with the same shard read it once
             parts[key] = read(index)
         return parts[key]
 

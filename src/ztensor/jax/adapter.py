@@ -1,4 +1,4 @@
-"""What the table of frameworks asks of JAX; see `ztensor.io.frameworks`."""
+"""The adapter of JAX for the table of frameworks; see `ztensor.io.frameworks`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["device_of", "is_value", "read", "stored", "value_of"]
 
 
 def device_of(device: Any) -> Any:
-    """Return a device by its name; None, which "cpu" stands for here, leaves it to JAX.
+    """Return a device by its name; None, JAX's default, for "cpu".
 
     Raises:
-        ArgumentTypeError: it is no device and no name.
-        ArgumentValueError: there is none of that name.
+        ArgumentTypeError: it is neither a device nor a name.
+        ArgumentValueError: no device has this name.
     """
     return None if isinstance(device, str) and device == "cpu" else named_device(device)

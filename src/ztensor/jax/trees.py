@@ -1,4 +1,4 @@
-"""Nested states with the types of JAX; which they are, `training/jax_tree.py` says."""
+"""Nested states with the types of JAX, which are listed in `training/jax_tree.py`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     """Load a nested state that `save_tree` saved, with JAX's arrays and keys as they were.
 
     Arrays are on JAX's default device; `jax.device_put(tree, sharding)` places them. States of
-    Optax and Flax need `into=`, a live state of the same kind: a file names no class that is
+    Optax and Flax need `into=`, a live state of the same kind: classes named in a file are never
     imported.
 
     Args:
-        filename: the file; also what else `ztensor.open` takes.
+        filename: the file, or another source of `ztensor.open`.
         options: see `ztensor.typing.TreeOptions`.
 
     Returns:
-        The state: arrays that were NumPy's or torch's are NumPy's.
+        The state. Arrays of NumPy and of torch are NumPy's.
 
     Raises:
-        ZTensorError: what `ztensor.load_tree` raises.
-        NotRepresentableError: JAX would narrow the elements; the message says what to do.
-        ArgumentValueError: the file has another tree than `into`.
+        ZTensorError: errors of `ztensor.load_tree`.
+        NotRepresentableError: JAX would narrow the elements; the message has an alternative.
+        ArgumentValueError: the file's tree differs from `into`.
     """
     require_options("load_tree", options, TreeOptions)
     return loaded_tree(filename, "jax", **options)

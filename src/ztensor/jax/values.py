@@ -1,4 +1,4 @@
-"""One JAX value to what is stored and back, and onto a device."""
+"""One JAX value to its stored form and back, and onto a device."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX", install="jax") from error
 
 
-# Arrays up to this size are copied into JAX, which is faster by half than what may share memory.
+# Arrays up to this size are copied into JAX: half the time of calls that may share memory.
 _SMALL_BYTES = 64 << 10
-_ALIGNMENT = 64  # of memory that JAX shares
+_ALIGNMENT = 64  # of memory that JAX can share
 
 
 # --- From JAX -------------------------------------------------------------------------------
@@ -35,18 +35,18 @@ _ALIGNMENT = 64  # of memory that JAX shares
 
 def is_value(value: object) -> bool:
     """Return whether a value is an array of JAX, dense or sparse."""
-    sparse = sys.modules.get("jax.experimental.sparse")  # a sparse value brings it along
+    sparse = sys.modules.get("jax.experimental.sparse")  # a sparse value's module is imported
     return isinstance(value, jax.Array) or (
         sparse is not None and isinstance(value, sparse.JAXSparse)
     )
 
 
 def stored(value: Any) -> Array | Tensor:
-    """Return what is stored of an array of JAX: an array, or a `Tensor` for a sparse one.
+    """Return the stored form of a JAX array: an array, or a `Tensor` if it is sparse.
 
     Raises:
         ArgumentTypeError: it is traced or deleted.
-        NotRepresentableError: it cannot be stored; the message says what would work.
+        NotRepresentableError: it cannot be stored; the message has an alternative.
     """
     if isinstance(value, jax.Array):
         require_readable(value)
@@ -56,11 +56,11 @@ def stored(value: Any) -> Array | Tensor:
 
 
 def require_readable(array: Any) -> None:
-    """Raise where the elements of a JAX array cannot be had, not even by the processes they are in.
+    """Raise if the elements of a JAX array cannot be read in any process.
 
     Raises:
         ArgumentTypeError: it is traced or deleted.
-        NotRepresentableError: it is a key of random numbers.
+        NotRepresentableError: it is a PRNG key.
     """
     if isinstance(array, jax.core.Tracer):
         raise ArgumentTypeError(
@@ -68,21 +68,21 @@ def require_readable(array: Any) -> None:
         )
     if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
         raise NotRepresentableError(
-            "a PRNG key is no plain array; save jax.random.key_data(key), and make the key again "
+            "a PRNG key is not an array; save jax.random.key_data(key), and make the key again "
             "with jax.random.wrap_key_data",
             found=describe(str(array.dtype)),
         )
     if array.is_deleted():
         raise ArgumentTypeError(
-            "the array was deleted, as a donated argument is; save before the call it is given to",
+            "the array was deleted, as a donated argument is; save it before that call",
         )
 
 
 def _require_here(array: Any) -> None:
-    """Raise where other processes have some of the elements."""
+    """Raise if other processes hold some of the elements."""
     if not (array.is_fully_addressable or array.is_fully_replicated):
         raise NotRepresentableError(
-            "parts of the array are with other processes; save_sharded saves them from there",
+            "other processes hold shards of the array; save_sharded saves them from there",
             found=describe(str(array.sharding), 200),
         )
 
@@ -101,10 +101,10 @@ def _stored_sparse(matrix: Any) -> Tensor:
     values, indices = np.asarray(matrix.data), np.asarray(matrix.indices)
     if isinstance(matrix, sparse.BCSR):
         pointers = np.asarray(matrix.indptr)
-        count = int(pointers[-1])  # what lies behind is padding
+        count = int(pointers[-1])  # followed by padding
         return Tensor.csr(values[:count], indices[:count], pointers, matrix.shape)
     inside = (indices < np.array(matrix.shape, indices.dtype)).all(1)
-    if not inside.all():  # padding lies outside
+    if not inside.all():  # padding has indices outside the shape
         values, indices = values[inside], indices[inside]
     return Tensor.coo(values, indices.T, matrix.shape)
 
@@ -115,22 +115,22 @@ def _stored_sparse(matrix: Any) -> Tensor:
 def value_of(tensor: Tensor, *, device: JaxDevice | None = None) -> jax.Array | Any:
     """Return a tensor as a JAX value; see `ztensor.Tensor.jax`."""
     value = tensor.numpy() if tensor.format == "dense" else tensor
-    found = placed({"": value}, named_device(device))[""]
-    if isinstance(found, Tensor):
+    value = placed({"": value}, named_device(device))[""]
+    if isinstance(value, Tensor):
         raise no_jax_value(tensor)
-    return found
+    return value
 
 
 def placed(values: dict[str, Any], target: Any, file: str | None = None) -> dict[str, Any]:
-    """Return arrays and tensors as JAX has them; those it has not stay as they are."""
-    first_of: dict[np.dtype[Any], str] = {}
+    """Return arrays and tensors as JAX values; other layouts are unchanged."""
+    dtypes: dict[np.dtype[Any], str] = {}  # with the first name of each
     large = []
     for name, value in values.items():
         if isinstance(value, np.ndarray):
-            first_of.setdefault(value.dtype, name)
+            dtypes.setdefault(value.dtype, name)
             if target is not None or value.nbytes > _SMALL_BYTES:
                 large.append(name)
-    for dtype, name in first_of.items():
+    for dtype, name in dtypes.items():
         require_held(dtype, name, file)
     moved = dict(zip(large, jax.device_put([values[name] for name in large], target), strict=True))
     return {
@@ -144,10 +144,10 @@ def placed(values: dict[str, Any], target: Any, file: str | None = None) -> dict
 
 
 def is_copied(value: Any) -> bool:
-    """Return whether JAX copies what is put on the CPU, or may: it takes over aligned arrays only.
+    """Return whether JAX may copy a value on the CPU: it shares aligned arrays only.
 
     Args:
-        value: an array; or a `Tensor`, whose indices are made anew.
+        value: an array, or a `Tensor`, which is always copied.
     """
     if not isinstance(value, np.ndarray) or value.nbytes <= _SMALL_BYTES:
         return True
@@ -156,7 +156,7 @@ def is_copied(value: Any) -> bool:
 
 
 def require_held(dtype: np.dtype[Any], name: str, file: str | None) -> None:
-    """Raise where JAX would change elements of this type, or has none."""
+    """Raise if JAX would change elements of this type, or lacks the type."""
     try:
         held = jax.device_put(np.zeros(0, dtype)).dtype
     except (TypeError, ValueError, RuntimeError) as error:
@@ -177,14 +177,14 @@ def require_held(dtype: np.dtype[Any], name: str, file: str | None) -> None:
 
 
 def _sparse(name: str, tensor: Tensor, target: Any, file: str | None) -> Any:
-    """Return a sparse tensor as BCOO or BCSR, every other one as it is."""
+    """Return a sparse tensor as BCOO or BCSR, and any other tensor unchanged."""
     if tensor.format not in ("sparse_csr", "sparse_coo"):
         return tensor
     from jax.experimental import sparse
 
-    tensor.require_valid()  # JAX leaves out what lies outside
+    tensor.require_valid()  # JAX drops entries outside the shape
     values = tensor.components["values"].reshape(-1)
-    shape = tuple(tensor.shape)  # a plain one: JAX compares it
+    shape = tuple(tensor.shape)  # a built-in tuple: JAX compares it
     largest = max(*shape, values.size, 0)
     index = np.dtype(np.int32 if largest <= np.iinfo(np.int32).max else np.int64)
     for dtype in (values.dtype, index):
@@ -202,7 +202,7 @@ def _sparse(name: str, tensor: Tensor, target: Any, file: str | None) -> Any:
 
 
 def _order(coords: Array) -> tuple[bool, bool]:
-    """Return whether coordinates are in order, and also known to differ."""
+    """Return whether coordinates are sorted, and whether they are also unique."""
     before = np.zeros(max(coords.shape[1] - 1, 0), np.bool_)
     same = ~before
     for axis in coords:
@@ -222,17 +222,17 @@ def no_jax_value(tensor: Tensor) -> UsageError:
 
 
 def named_device(device: Any) -> Any:
-    """Return a device, which may be named; None stays None.
+    """Return a device for a device, its name, or None, which stays None.
 
     Raises:
-        ArgumentTypeError: it is no device and no name.
-        ArgumentValueError: there is none of that name.
+        ArgumentTypeError: it is neither a device nor a name.
+        ArgumentValueError: no device has this name.
     """
     if device is None or isinstance(device, jax.Device):
         return device
     if not isinstance(device, str):
         raise ArgumentTypeError(
-            "device is a jax.Device or its name; shardings are passed as sharding",
+            "device must be a jax.Device or its name; pass shardings as sharding",
             found=describe(device, 60),
         )
     platform, _, index = device.partition(":")
@@ -240,7 +240,7 @@ def named_device(device: Any) -> Any:
         return jax.local_devices(backend=platform)[int(index or 0)]
     except (RuntimeError, ValueError, IndexError) as error:
         raise ArgumentValueError(
-            "no such device",
-            expected=f"one of {', '.join(f'{one.platform}:{one.id}' for one in jax.devices())}",
+            "unknown device",
+            expected=f"one of {', '.join(f'{each.platform}:{each.id}' for each in jax.devices())}",
             found=describe(device),
         ) from error

@@ -24,7 +24,7 @@ def load_tree(
     `optimizer.load_state_dict` keeps the tensors it is given, so train with `copy=True`.
 
     Args:
-        filename: the file; also what else `ztensor.open` takes.
+        filename: the file, or another source of `ztensor.open`.
         device: where tensors go that were not on the CPU when they were saved. Tensors of the CPU
             stay there: states of random numbers and, mostly, steps of optimizers. None loads all
             onto the CPU.
@@ -34,7 +34,7 @@ def load_tree(
         The state. Arrays of NumPy and of JAX are NumPy's.
 
     Raises:
-        ZTensorError: what `ztensor.load_tree` raises.
+        ZTensorError: errors of `ztensor.load_tree`.
         ArgumentValueError: torch knows no device of that name; or the file's tree differs from
             `into`.
         UnsupportedError: the device does not exist, or torch lacks the element type.
