@@ -8,7 +8,7 @@ from collections.abc import Callable
 import ztensor
 from tests.tracing import traced
 from ztensor.errors import ZTensorError
-from ztensor.io.formats import FORMATS
+from ztensor.ext import FORMATS
 from ztensor.limits import MIB
 
 for _format in FORMATS.values():  # their code is no part of what is measured

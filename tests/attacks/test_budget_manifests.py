@@ -24,8 +24,8 @@ from tests.attacks.shapes.containers_2 import SHAPES as SHAPES_2
 from tests.extent import amount
 from tests.tracing import traced
 from ztensor.errors import MOST_PROBLEMS, LimitError, Reason
+from ztensor.ext import cbor
 from ztensor.limits import Budget, Limits
-from ztensor.spec.wire import cbor
 from ztensor.testing.builder import Raw, item
 
 # So small that files of some 10 kB meet it.

@@ -17,9 +17,8 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
+from ztensor.ext import ALGORITHMS, ENCODINGS
 from ztensor.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
-from ztensor.spec.digest import ALGORITHMS
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.testing.builder import draft, stored
 
 WRONG = "crc32c:0x00000000"

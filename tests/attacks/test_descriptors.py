@@ -30,10 +30,10 @@ import pytest
 import ztensor
 from tests.extent import IS_FULL
 from ztensor.errors import ClosedError, SourceError, ZTensorError
+from ztensor.ext import FileSink
 from ztensor.insight.analysis.statistics import stats
 from ztensor.io.reading.loading import load_all
 from ztensor.io.source.local import FileSource
-from ztensor.io.source.sink import FileSink
 from ztensor.numpy import save, save_file
 
 W = np.random.default_rng(0).normal(size=(300, 256)).astype(np.float32)

@@ -16,7 +16,7 @@ from tests.unit.distributed.saving import save
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.columns import columns_of
 from ztensor.distributed.root import encode_values, read_root, write_root
-from ztensor.io.source.sink import FileSink
+from ztensor.ext import FileSink
 
 W = np.arange(40, dtype="f4").reshape(8, 5)
 

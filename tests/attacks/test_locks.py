@@ -22,7 +22,7 @@ from tests.attacks.users import (
     meanwhile,
 )
 from tests.refusals import refused
-from ztensor.io.source import locking
+from ztensor.ext import locking
 from ztensor.numpy import save_file
 
 __all__ = ["common"]

@@ -16,9 +16,9 @@ import ztensor
 from tests.links import link
 from ztensor import edit
 from ztensor.errors import ArgumentValueError
+from ztensor.ext import Beneath
 from ztensor.io.edit import repairing
 from ztensor.io.source import beneath
-from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.local import Descriptor
 from ztensor.numpy import load_file, save, save_file
 

@@ -15,8 +15,7 @@ import pytest
 
 import ztensor
 from tests.attacks.users import ALICE, MALLORY, ON_POSIX, TWO_USERS, act_as, common
-from ztensor.io.source import locking
-from ztensor.io.source.sink import FileSink, Place
+from ztensor.ext import FileSink, Place, locking
 from ztensor.numpy import save_file
 
 __all__ = ["common"]

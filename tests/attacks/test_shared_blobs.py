@@ -11,7 +11,7 @@ import pytest
 
 import ztensor
 from tests.extent import amount
-from ztensor.spec.digest import ALGORITHMS
+from ztensor.ext import ALGORITHMS
 from ztensor.testing.builder import item, sealed
 
 _DATA = np.random.default_rng(0).integers(0, 256, 240_000, np.uint8)

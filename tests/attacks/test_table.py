@@ -7,8 +7,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 NAMED = re.findall(r"`([a-z0-9_/]+\.py)(?:::(\w+))?`", (HERE / "README.md").read_text("utf-8"))
-# What is about no single attack: the budget's own calibration, and this.
-OTHERS = {"test_table.py", "test_budget_table.py", "test_gguf.py"}
+# Files of no single attack: the measurement of the budget, and this one.
+OTHERS = {"test_table.py", "test_budget_table.py"}
 
 
 def test_what_is_named_is_there() -> None:

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from tests.extent import examples
 from ztensor.errors import LimitError, ManifestError, Reason
-from ztensor.spec.wire import cbor
-from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Simple, Tag
+from ztensor.ext import cbor
 
 UINT64_MAX = (1 << 64) - 1
 REASONS = {
@@ -41,8 +40,8 @@ simplest = (
     | st.floats(width=16)
     | st.binary(max_size=30)
     | texts
-    | st.just(UNDEFINED)
-    | st.builds(Simple, st.integers(0, 19) | st.integers(32, 255))
+    | st.just(cbor.UNDEFINED)
+    | st.builds(cbor.Simple, st.integers(0, 19) | st.integers(32, 255))
 )
 
 
@@ -57,7 +56,7 @@ def as_map(pairs: list[tuple[object, object]]) -> object:
     different = list({cbor.encode(key): (key, item) for key, item in reversed(pairs)}.values())
     if all(isinstance(key, str) for key, _ in different):
         return dict(different)
-    return Pairs(different)
+    return cbor.Pairs(different)
 
 
 # Of every kind, with keys of every kind.
@@ -67,7 +66,7 @@ any_values: st.SearchStrategy[Any] = st.deferred(
         | st.lists(any_values, max_size=4)
         | st.dictionaries(texts, any_values, max_size=4)
         | st.lists(st.tuples(any_values, any_values), max_size=3).map(as_map)
-        | st.builds(Tag, tags | st.integers(0, UINT64_MAX), any_values)
+        | st.builds(cbor.Tag, tags | st.integers(0, UINT64_MAX), any_values)
     )
 )
 # A dict of cbor2 holds no two keys that Python calls equal, and no list as a key.
@@ -79,19 +78,19 @@ cbor2_values: st.SearchStrategy[Any] = st.deferred(
         | st.dictionaries(texts | integers | st.binary(max_size=5), cbor2_values, max_size=4).map(
             lambda fields: as_map(list(fields.items()))
         )
-        | st.builds(Tag, tags, cbor2_values)
+        | st.builds(cbor.Tag, tags, cbor2_values)
     )
 )
 
 
 def for_cbor2(value: object) -> Any:
-    if value == UNDEFINED:
+    if value == cbor.UNDEFINED:
         return cbor2.undefined
-    if isinstance(value, Simple):
+    if isinstance(value, cbor.Simple):
         return cbor2.CBORSimpleValue(value.value)
-    if isinstance(value, Tag):
+    if isinstance(value, cbor.Tag):
         return cbor2.CBORTag(value.number, for_cbor2(value.value))
-    if isinstance(value, Pairs):
+    if isinstance(value, cbor.Pairs):
         return {key: for_cbor2(item) for key, item in value}
     if isinstance(value, dict):
         return {key: for_cbor2(item) for key, item in value.items()}
@@ -102,15 +101,15 @@ def for_cbor2(value: object) -> Any:
 
 def typed(value: Any) -> object:
     """Return something equal only where type and value are, for our values and for cbor2's."""
-    if value == UNDEFINED or value is cbor2.undefined:
+    if value == cbor.UNDEFINED or value is cbor2.undefined:
         return ("undefined",)
-    if isinstance(value, (Simple, cbor2.CBORSimpleValue)):
+    if isinstance(value, (cbor.Simple, cbor2.CBORSimpleValue)):
         return "simple", value.value
-    if isinstance(value, Tag):
+    if isinstance(value, cbor.Tag):
         return "tag", value.number, typed(value.value)
     if isinstance(value, cbor2.CBORTag):
         return "tag", value.tag, typed(value.value)
-    if isinstance(value, (Mapping, Pairs)):
+    if isinstance(value, (Mapping, cbor.Pairs)):
         pairs = value.items() if isinstance(value, Mapping) else value
         return "map", sorted(((typed(key), typed(item)) for key, item in pairs), key=repr)
     if isinstance(value, (list, tuple)):
@@ -136,19 +135,19 @@ class Speller:
         return bytes([major << 5 | info]) + (argument.to_bytes(width, "big") if width else b"")
 
     def spell(self, value: object) -> bytes:
-        if isinstance(value, bool) or value is None or isinstance(value, Simple):
+        if isinstance(value, bool) or value is None or isinstance(value, cbor.Simple):
             return cbor.encode(value)
         if isinstance(value, int):
             return self.head(0, value) if value >= 0 else self.head(1, -1 - value)
         if isinstance(value, float):
             return self.number(value)
-        if isinstance(value, Tag):
+        if isinstance(value, cbor.Tag):
             return self.head(6, value.number) + self.spell(value.value)
         if isinstance(value, (str, bytes)):
             return self.string(value)
         if isinstance(value, list):
             return self.container(4, [self.spell(item) for item in value])
-        if isinstance(value, (dict, Pairs)):
+        if isinstance(value, (dict, cbor.Pairs)):
             pairs = list(value.items() if isinstance(value, dict) else value)
             return self.container(5, [self.spell(key) + self.spell(item) for key, item in pairs])
         return cbor.encode(value)
@@ -222,7 +221,7 @@ def test_what_cbor2_writes_we_read(value: object, is_canonical: bool) -> None:
 def test_big_integers_of_cbor2_stay_tags(value: int) -> None:
     magnitude = value if value >= 0 else -1 - value
     raw = magnitude.to_bytes((magnitude.bit_length() + 7) // 8, "big")
-    assert cbor.decode(cbor2.dumps(value)) == Tag(2 if value >= 0 else 3, raw)
+    assert cbor.decode(cbor2.dumps(value)) == cbor.Tag(2 if value >= 0 else 3, raw)
 
 
 @settings(max_examples=examples(500), deadline=None)
@@ -306,9 +305,9 @@ def is_beyond_cbor2(value: object) -> bool:
     pending = [value]
     while pending:
         item = pending.pop()
-        if isinstance(item, Tag) and item.number not in PLAIN_TAGS:
+        if isinstance(item, cbor.Tag) and item.number not in PLAIN_TAGS:
             return True
-        if isinstance(item, Pairs) and any(
+        if isinstance(item, cbor.Pairs) and any(
             a == b for (a, _), (b, _) in itertools.combinations(item, 2)
         ):
             return True

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ztensor
+from ztensor.ext import EMITTERS, cbor
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.numpy import load, load_file, save, save_file
-from ztensor.spec.container import EMITTERS, SCHEMAS
+from ztensor.spec.container import SCHEMAS
 from ztensor.spec.container.framing import Container, Frame
 from ztensor.spec.encoding.zstd.codec import Zstd
-from ztensor.spec.wire import cbor
 from ztensor.testing import strategies
 
 VERSIONS = ("0.1.0", "1.1.0", "1.2.0")

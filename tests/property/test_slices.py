@@ -19,10 +19,10 @@ from hypothesis.extra import numpy as npst
 import ztensor
 from ztensor import Tensor
 from ztensor.errors import ArgumentValueError, FormatError, LimitError, UnsupportedError, UsageError
+from ztensor.ext import Blocks, spell
 from ztensor.io.reading import selection
 from ztensor.numpy import save
 from ztensor.spec.layout.base import Array
-from ztensor.spec.layout.elements import spell, stored_form
 from ztensor.testing import strategies
 from ztensor.testing.builder import Draft, draft, zstd_frame
 from ztensor.testing.damage import Damage, damaged
@@ -40,7 +40,7 @@ def framed(tensor: Tensor, size: int) -> bytes:
     parts: dict[str, Any] = {}
     for role, array in tensor.components.items():
         dtype, type_ = spell(array.dtype)
-        data = stored_form(array).tobytes()
+        data = Blocks.whole(array).tobytes()
         frames = [zstd_frame(data[i : i + size]) for i in range(0, len(data), size)]
         fields = {"dtype": dtype, "encoding": "zstd", "uncompressed_length": len(data)}
         fields.update({} if type_ is None else {"type": type_})

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import ztensor
 from ztensor.errors import NotRepresentableError
+from ztensor.ext import EMITTERS
 from ztensor.numpy import save_file
-from ztensor.spec.container import EMITTERS
 from ztensor.testing import strategies
 
 if TYPE_CHECKING:

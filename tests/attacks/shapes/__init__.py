@@ -1,17 +1,16 @@
 """The worst known files of every format, by format: each a function from a length to a file.
 
-    @shape("npz")
-    def members_with_short_names(length: int) -> bytes: ...
+    add("npz", {"members with short names": lambda length: ...})
 
-A shape gives a file of about the length asked for; a dict of names to bytes where it needs several,
-of which the first is opened. `budget.py` measures all of them.
+A shape returns a file of about that length; or a dict of names to bytes for several files, the
+first of which is opened. `budget.py` measures all of them.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 Made: TypeAlias = "bytes | dict[str, bytes]"
@@ -68,6 +67,11 @@ def shape(kind: str, name: str = "") -> Callable[[Callable[[int], Made]], Callab
         return make
 
     return add
+
+
+def add(kind: str, shapes: Mapping[str, Callable[[int], Made]]) -> None:
+    """Add the shapes of a table, by their names, to those of a format."""
+    SHAPES[kind].update(shapes)
 
 
 def around(make: Callable[[int], bytes], wrap: Callable[[bytes], Made]) -> Callable[[int], Made]:

@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from itertools import count
 
-from tests.attacks.shapes import WIDE, around, shape, widening
+from tests.attacks.shapes import WIDE, add, around, shape, widening
 
 
 def npy(header: bytes, data: bytes = b"") -> bytes:
@@ -33,30 +33,15 @@ EMPTY = npy(dtype_header("'|u1'", "(0,)"))
 
 
 @shape("npy")
-def _a_long_shape(length: int) -> bytes:
-    return npy(dtype_header("'|u1'", "(%s)" % ("0," * (length // 2))))
-
-
-@shape("npy")
 def _many_fields(length: int) -> bytes:
     fields = ",".join(f"('{i:x}','<u1')" for i in range(max(length // 16, 1)))
     return npy(dtype_header(f"[{fields}]"))
 
 
 @shape("npy")
-def _deep_parentheses(length: int) -> bytes:
-    return npy(dtype_header("(" * length))
-
-
-@shape("npy")
 def _deep_fields(length: int) -> bytes:
     depth = max(length // 12, 1)
     return npy(dtype_header("[('a'," * depth + "'|u1'" + ")]" * depth))
-
-
-@shape("npy")
-def _a_long_number(length: int) -> bytes:
-    return npy(dtype_header("'|u1'", "(%s,)" % ("9" * length)))
 
 
 @shape("npz")
@@ -156,21 +141,10 @@ for name, make in PICKLES.items():
 
 
 @shape("pt zip")
-def _deflated_pickle(length: int) -> bytes:
-    # A thousand of these bytes are deflated to one; more of them take the maker too long.
-    return in_a_zip(PROTO + b"](" + b"]" * min(length * 900, 1 << 28) + b"e.", deflated=True)
-
-
-@shape("pt zip")
 def _many_members(length: int) -> bytes:
     most = max(1, min(length // 110, 65_000))
     files = {"a/data.pkl": PROTO + b"}.", "a/version": b"3\n"}
     return archive({**files, **{f"a/data/{i}": b"" for i in range(most)}})
-
-
-@shape("pt zip")
-def _deep_lists(length: int) -> bytes:
-    return in_a_zip(PROTO + b"]" * length + b"a" * (length - 1) + b".")
 
 
 @shape("pt zip")
@@ -202,26 +176,6 @@ def onnx(graph: bytes) -> bytes:
 
 
 @shape("onnx")
-def _empty_initializers(length: int) -> bytes:
-    return onnx(b"\x2a\x00" * (length // 2))
-
-
-@shape("onnx")
-def _empty_nodes(length: int) -> bytes:
-    return onnx(b"\x0a\x00" * (length // 2))
-
-
-@shape("onnx")
-def _packed_dimensions(length: int) -> bytes:
-    return onnx(protobuf(5, protobuf(1, b"\1" * length) + b"\x10\x03" + protobuf(8, b"a")))
-
-
-@shape("onnx")
-def _unpacked_dimensions(length: int) -> bytes:
-    return onnx(protobuf(5, b"\x08\x01" * (length // 2) + b"\x10\x03" + protobuf(8, b"a")))
-
-
-@shape("onnx")
 def _packed_numbers(length: int) -> bytes:
     n = length
     tensor = protobuf(1, varint(n)) + b"\x10\x07" + protobuf(8, b"a") + protobuf(7, b"\1" * n)
@@ -239,21 +193,6 @@ def _texts_of_nothing(length: int) -> bytes:
 def _short_initializers(length: int) -> bytes:
     made = (protobuf(5, b"\x08\x00\x10\x03" + protobuf(8, b"%x" % i)) for i in range(length // 12))
     return onnx(b"".join(made))
-
-
-@shape("onnx")
-def _outputs_of_a_node(length: int) -> bytes:
-    return onnx(protobuf(1, protobuf(4, b"Constant") + repeated(length, protobuf(2, b"ab"))))
-
-
-@shape("onnx")
-def _metadata_of_nothing(length: int) -> bytes:
-    return onnx(b"") + protobuf(14, b"") * (length // 2)
-
-
-@shape("onnx")
-def _a_long_text_that_widens(length: int) -> bytes:
-    return onnx(b"") + protobuf(14, protobuf(1, b"a") + protobuf(2, widening(length).encode()))
 
 
 @shape("onnx")
@@ -306,19 +245,9 @@ def _array_of_empty_arrays(length: int) -> bytes:
 
 
 @shape("gguf")
-def _array_of_bytes(length: int) -> bytes:
-    return gguf(gguf_array(0, length, bytes(length)), 1)
-
-
-@shape("gguf")
 def _array_of_wide_numbers(length: int) -> bytes:
     n = length // 2
     return gguf(gguf_array(2, n, b"\xff\x7f" * n), 1)
-
-
-@shape("gguf")
-def _array_of_truths(length: int) -> bytes:
-    return gguf(gguf_array(7, length, b"\1" * length), 1)
 
 
 @shape("gguf")
@@ -342,19 +271,9 @@ def _array_of_wide_texts(length: int) -> bytes:
 
 
 @shape("gguf")
-def _array_of_a_text_that_widens(length: int) -> bytes:
-    return gguf(gguf_array(8, 1, gguf_text(widening(length).encode())), 1)
-
-
-@shape("gguf")
 def _a_text_that_widens(length: int) -> bytes:
     text = gguf_text(widening(length).encode())
     return gguf(gguf_text(b"a") + struct.pack("<I", 8) + text, 1)
-
-
-@shape("gguf")
-def _a_key_that_widens(length: int) -> bytes:
-    return gguf(gguf_text(widening(length).encode()) + b"\0\0\0\0\1", 1)
 
 
 @shape("gguf")
@@ -367,3 +286,61 @@ def _a_name_that_widens(length: int) -> bytes:
 def _one_name(length: int) -> bytes:
     n = max(length // 25, 1)
     return gguf(b"", 0, (gguf_text(b"a") + struct.pack("<IIQ", 0, 0, 0)) * n, n)
+
+
+add(
+    "npy",
+    {
+        "a long shape": lambda length: npy(dtype_header("'|u1'", "(%s)" % ("0," * (length // 2)))),
+        "deep parentheses": lambda length: npy(dtype_header("(" * length)),
+        "a long number": lambda length: npy(dtype_header("'|u1'", "(%s,)" % ("9" * length))),
+    },
+)
+
+
+add(
+    "pt zip",
+    {
+        "deflated pickle": lambda length: in_a_zip(
+            PROTO + b"](" + b"]" * min(length * 900, 1 << 28) + b"e.", deflated=True
+        ),
+        "deep lists": lambda length: in_a_zip(PROTO + b"]" * length + b"a" * (length - 1) + b"."),
+    },
+)
+
+
+add(
+    "onnx",
+    {
+        "empty initializers": lambda length: onnx(b"\x2a\x00" * (length // 2)),
+        "empty nodes": lambda length: onnx(b"\x0a\x00" * (length // 2)),
+        "packed dimensions": lambda length: onnx(
+            protobuf(5, protobuf(1, b"\1" * length) + b"\x10\x03" + protobuf(8, b"a"))
+        ),
+        "unpacked dimensions": lambda length: onnx(
+            protobuf(5, b"\x08\x01" * (length // 2) + b"\x10\x03" + protobuf(8, b"a"))
+        ),
+        "outputs of a node": lambda length: onnx(
+            protobuf(1, protobuf(4, b"Constant") + repeated(length, protobuf(2, b"ab")))
+        ),
+        "metadata of nothing": lambda length: onnx(b"") + protobuf(14, b"") * (length // 2),
+        "a long text that widens": lambda length: (
+            onnx(b"") + protobuf(14, protobuf(1, b"a") + protobuf(2, widening(length).encode()))
+        ),
+    },
+)
+
+
+add(
+    "gguf",
+    {
+        "array of bytes": lambda length: gguf(gguf_array(0, length, bytes(length)), 1),
+        "array of truths": lambda length: gguf(gguf_array(7, length, b"\1" * length), 1),
+        "array of a text that widens": lambda length: gguf(
+            gguf_array(8, 1, gguf_text(widening(length).encode())), 1
+        ),
+        "a key that widens": lambda length: gguf(
+            gguf_text(widening(length).encode()) + b"\0\0\0\0\1", 1
+        ),
+    },
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import ztensor.numpy
-from tests.attacks.shapes import WIDE, Made, shape, widening
+from tests.attacks.shapes import WIDE, Made, add, shape, widening
 
 _MODULE = b"torch.distributed.checkpoint.metadata"
 _FILES = b"torch.distributed.checkpoint.filesystem"
@@ -106,16 +106,6 @@ def _of_one_list(length: int, prefix: bytes) -> bytes:
 
 
 @shape("dcp")
-def _tensors_of_one_list(length: int) -> bytes:
-    return _of_one_list(length, b"")
-
-
-@shape("dcp")
-def _tensors_with_wide_names(length: int) -> bytes:
-    return _of_one_list(length, (WIDE + "a" * 200).encode())
-
-
-@shape("dcp")
 def _rows_that_almost_match(length: int) -> bytes:
     row = _INDEX + b")\x81\x94}\x94(" + (_FQN + b"\x8c\xff" + b"a" * 255 + b"\x94") * 2 + b"u0"
     return _metadata(b"", row * _rows(length, row))
@@ -126,11 +116,6 @@ def _columns_with_one_that_is_got_again(length: int) -> bytes:
     """A record of a long run is got from the memo at the end: all is read once more."""
     places = b"".join(map(_place, range(_rows(length, _place(0)))))
     return _metadata(b"", places + b"u0" + _memo(18) + b"}(")
-
-
-@shape("dcp")
-def _a_name_that_widens(length: int) -> bytes:
-    return _metadata(_text(widening(length).encode()) + _TENSOR + b"](" + _chunk(0) + b"eub")
 
 
 @shape("dcp")
@@ -169,21 +154,28 @@ def _root(length: int, *, names: int, compression: bool, prefix: bytes = b"") ->
 
 
 @shape("divided")
-def _many_chunks(length: int) -> Made:
-    return _root(length, names=1, compression=False)
-
-
-@shape("divided")
-def _packed_chunks(length: int) -> Made:
-    return _root(length, names=1, compression=True)
-
-
-@shape("divided")
-def _many_names(length: int) -> Made:
-    return _root(length // 8, names=length // 24, compression=False)
-
-
-@shape("divided")
 def _many_wide_names(length: int) -> Made:
     prefix = (WIDE + "a" * 200).encode()
     return _root(length // 16, names=length, compression=False, prefix=prefix)
+
+
+add(
+    "dcp",
+    {
+        "tensors of one list": lambda length: _of_one_list(length, b""),
+        "tensors with wide names": lambda length: _of_one_list(length, (WIDE + "a" * 200).encode()),
+        "a name that widens": lambda length: _metadata(
+            _text(widening(length).encode()) + _TENSOR + b"](" + _chunk(0) + b"eub"
+        ),
+    },
+)
+
+
+add(
+    "divided",
+    {
+        "many chunks": lambda length: _root(length, names=1, compression=False),
+        "packed chunks": lambda length: _root(length, names=1, compression=True),
+        "many names": lambda length: _root(length // 8, names=length // 24, compression=False),
+    },
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import count, islice, product
 
-from tests.attacks.shapes import WIDE, around, shape, widening
+from tests.attacks.shapes import WIDE, add, around, shape, widening
 from ztensor.testing.builder import Raw, head, item, sealed
 
 MAGIC_0_1, MAGIC_1 = b"ZTEN0001", b"ZTEN1000"
@@ -125,21 +125,6 @@ for name in ("array of empty arrays", "map of short keys", "map of numbers"):
 
 
 @shape("zt 1.2")
-def _root_is_an_array(length: int) -> bytes:
-    return v1(many(length, b"\x80"))
-
-
-@shape("zt 1.2")
-def _bad_objects(length: int) -> bytes:
-    return v1(root(mapped(length, b"\x00")))
-
-
-@shape("zt 1.2")
-def _empty_objects(length: int) -> bytes:
-    return v1(root(mapped(length, b"\xa0")))
-
-
-@shape("zt 1.2")
 def _bad_components(length: int) -> bytes:
     parts = Raw(mapped(length, b"\x00"))
     return v1(root(item({"o": {"shape": [0], "format": "dense", "components": parts}})))
@@ -167,21 +152,6 @@ def _roles_no_layout_has(length: int) -> bytes:
 
 
 @shape("zt 1.2")
-def _objects_of_no_component(length: int) -> bytes:
-    return v1(root(mapped(length, item({"shape": [], "format": "x", "components": {}}))))
-
-
-@shape("zt 1.2")
-def _objects_of_wrong_sizes(length: int) -> bytes:
-    return v1(root(mapped(length, plain(component(length=64)))), MAGIC_1 + bytes(120))
-
-
-@shape("zt 1.2")
-def _objects_with_fields_of_their_own(length: int) -> bytes:
-    return v1(root(mapped(length, plain(component(), x=[[]]))), MAGIC_1 + bytes(56))
-
-
-@shape("zt 1.2")
 def _long_shapes(length: int) -> bytes:
     dims = Raw(many(length // 4, b"\x00"))
     one = item({"shape": dims, "format": "x", "components": {}})
@@ -189,19 +159,9 @@ def _long_shapes(length: int) -> bytes:
 
 
 @shape("zt 1.2")
-def _no_version_at_the_end(length: int) -> bytes:
-    return v1(item({"objects": Raw(mapped(length, plain(component(), attributes={})))}))
-
-
-@shape("zt 1.2")
 def _version_after_the_objects(length: int) -> bytes:
     objects = Raw(mapped(length, plain(component(), attributes={})))
     return v1(item({"objects": objects, "version": "1.1.0"}), MAGIC_1 + bytes(56))
-
-
-@shape("zt columns")
-def _plain_objects(length: int) -> bytes:
-    return v1(root(mapped(length, plain(component()))), MAGIC_1 + bytes(56))
 
 
 @shape("zt columns")
@@ -224,11 +184,6 @@ def _broken_at_the_end(length: int) -> bytes:
 
 
 @shape("zt columns")
-def _a_name_twice(length: int) -> bytes:
-    return v1(root(mapped(length, plain(component()), lambda i: item(f"{i // 2:x}"))))
-
-
-@shape("zt columns")
 def _an_object_out_of_bounds(length: int) -> bytes:
     good, bad = plain(component()), plain(component(offset=1 << 40))
     objects = mapped(length, good)
@@ -242,16 +197,6 @@ def _eight_dimensions(length: int) -> bytes:
 
 
 @shape("zt 0.1")
-def _entries_that_are_no_maps(length: int) -> bytes:
-    return v0_1(many(length, b"\x00"))
-
-
-@shape("zt 0.1")
-def _empty_entries(length: int) -> bytes:
-    return v0_1(many(length, b"\xa0"))
-
-
-@shape("zt 0.1")
 def _one_name(length: int) -> bytes:
     entry = {"name": "a", "offset": 64, "size": 0, "dtype": "uint8", "shape": [0]}
     return v0_1(many(length, item({**entry, "encoding": "raw"})))
@@ -262,11 +207,6 @@ def _short_names(length: int) -> bytes:
     entry = {"offset": 64, "size": 0, "dtype": "uint8", "shape": [0], "encoding": "raw"}
     one = [item({"name": f"{i:x}", **entry}) for i in range(max(length // 58, 1))]
     return sealed(MAGIC_0_1 + bytes(56), head(ARRAY, len(one)) + b"".join(one))
-
-
-@shape("zt 1.0")
-def _bad_tensors(length: int) -> bytes:
-    return v1_0(item({"version": "1.0", "tensors": Raw(mapped(length, b"\x00"))}))
 
 
 @shape("zt 1.0")
@@ -292,11 +232,6 @@ def _footers(length: int, step: int, filler: bytes) -> bytes:
 
 
 @shape("torn")
-def _footers_in_one_another(length: int) -> bytes:
-    return _footers(length, 16, b"")
-
-
-@shape("torn")
 def _footers_over_bad_components(length: int) -> bytes:
     parts = Raw(mapped(length // 2, b"\xa0"))
     bad = root(item({"o": {"shape": [0], "format": "dense", "components": parts}}))
@@ -307,19 +242,9 @@ def _footers_over_bad_components(length: int) -> bytes:
 
 
 @shape("torn")
-def _footers_over_empty_arrays(length: int) -> bytes:
-    return _footers(length, 16, many(length // 2, b"\x80"))
-
-
-@shape("torn")
 def _footers_over_objects(length: int) -> bytes:
     objects = root(mapped(length // 2, plain(component(), attributes={})))
     return _footers(length, 16, objects)
-
-
-@shape("torn")
-def _magics_alone(length: int) -> bytes:
-    return MAGIC_1 * (length // 8) + b"torn"
 
 
 @shape("torn")
@@ -327,3 +252,69 @@ def _small_states(length: int) -> bytes:
     one = root(attributes={"a": []})
     state = one + len(one).to_bytes(8, "little") + MAGIC_1
     return MAGIC_1 + bytes(56) + state * (length // len(state)) + b"torn"
+
+
+add(
+    "zt 1.2",
+    {
+        "root is an array": lambda length: v1(many(length, b"\x80")),
+        "bad objects": lambda length: v1(root(mapped(length, b"\x00"))),
+        "empty objects": lambda length: v1(root(mapped(length, b"\xa0"))),
+        "objects of no component": lambda length: v1(
+            root(mapped(length, item({"shape": [], "format": "x", "components": {}})))
+        ),
+        "objects of wrong sizes": lambda length: v1(
+            root(mapped(length, plain(component(length=64)))), MAGIC_1 + bytes(120)
+        ),
+        "objects with fields of their own": lambda length: v1(
+            root(mapped(length, plain(component(), x=[[]]))), MAGIC_1 + bytes(56)
+        ),
+        "no version at the end": lambda length: v1(
+            item({"objects": Raw(mapped(length, plain(component(), attributes={})))})
+        ),
+    },
+)
+
+
+add(
+    "zt columns",
+    {
+        "plain objects": lambda length: v1(
+            root(mapped(length, plain(component()))), MAGIC_1 + bytes(56)
+        ),
+        "a name twice": lambda length: v1(
+            root(mapped(length, plain(component()), lambda i: item(f"{i // 2:x}")))
+        ),
+    },
+)
+
+
+add(
+    "zt 0.1",
+    {
+        "entries that are no maps": lambda length: v0_1(many(length, b"\x00")),
+        "empty entries": lambda length: v0_1(many(length, b"\xa0")),
+    },
+)
+
+
+add(
+    "zt 1.0",
+    {
+        "bad tensors": lambda length: v1_0(
+            item({"version": "1.0", "tensors": Raw(mapped(length, b"\x00"))})
+        ),
+    },
+)
+
+
+add(
+    "torn",
+    {
+        "footers in one another": lambda length: _footers(length, 16, b""),
+        "footers over empty arrays": lambda length: _footers(
+            length, 16, many(length // 2, b"\x80")
+        ),
+        "magics alone": lambda length: MAGIC_1 * (length // 8) + b"torn",
+    },
+)

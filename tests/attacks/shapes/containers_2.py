@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from tests.attacks.shapes import around, shape
 from tests.attacks.shapes.containers import ITEMS
+from ztensor.ext import cbor
 from ztensor.spec.digest import xxh3
-from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import MAGIC, PAGE, File2, dense, footer, seekable
 
 BLOBS = MAGIC + bytes(PAGE - len(MAGIC))

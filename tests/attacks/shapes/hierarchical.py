@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from tests.attacks.shapes import WIDE, shape, widening
+from tests.attacks.shapes import WIDE, add, shape, widening
 from tests.attacks.shapes.archives import archive
 
 
@@ -67,51 +67,6 @@ def noted(text: str, count: int) -> bytes:
     return data[:at] + data[at : at + 16] * count + data[at + 16 * count :]
 
 
-@shape("hdf5")
-def _groups(length: int) -> bytes:
-    return hdf5(length, "groups")
-
-
-@shape("hdf5")
-def _groups_of_the_latest_version(length: int) -> bytes:
-    return hdf5(length, "groups", latest=True)
-
-
-@shape("hdf5")
-def _scalars(length: int) -> bytes:
-    return hdf5(length, "scalars")
-
-
-@shape("hdf5")
-def _attributes(length: int) -> bytes:
-    return hdf5(length, "attributes")
-
-
-@shape("hdf5")
-def _empty_texts(length: int) -> bytes:
-    return texts(length)
-
-
-@shape("hdf5")
-def _chunks_of_a_byte(length: int) -> bytes:
-    return chunks(min(length, 1 << 20))
-
-
-@shape("keras")
-def _weights_of_groups(length: int) -> bytes:
-    return archive({"model.weights.h5": hdf5(length, "groups"), "config.json": b"{}"})
-
-
-@shape("hdf5")
-def _an_attribute_that_widens(length: int) -> bytes:
-    return noted(widening(length), 1)
-
-
-@shape("hdf5")
-def _one_wide_attribute_many_times(length: int) -> bytes:
-    return noted(WIDE + "a" * length, 7)
-
-
 @shape("keras")
 def _a_configuration_that_widens(length: int) -> bytes:
     config = widening(length).encode()
@@ -122,3 +77,28 @@ def _a_configuration_that_widens(length: int) -> bytes:
 def _a_long_configuration(length: int) -> bytes:
     config = b"[" + b"[]," * (length // 3) + b"0]"
     return archive({"config.json": config, "model.weights.h5": hdf5(1, "scalars")})
+
+
+add(
+    "hdf5",
+    {
+        "groups": lambda length: hdf5(length, "groups"),
+        "groups of the latest version": lambda length: hdf5(length, "groups", latest=True),
+        "scalars": lambda length: hdf5(length, "scalars"),
+        "attributes": lambda length: hdf5(length, "attributes"),
+        "empty texts": texts,
+        "chunks of a byte": lambda length: chunks(min(length, 1 << 20)),
+        "an attribute that widens": lambda length: noted(widening(length), 1),
+        "one wide attribute many times": lambda length: noted(WIDE + "a" * length, 7),
+    },
+)
+
+
+add(
+    "keras",
+    {
+        "weights of groups": lambda length: archive(
+            {"model.weights.h5": hdf5(length, "groups"), "config.json": b"{}"}
+        ),
+    },
+)
