@@ -25,7 +25,7 @@ from ztensor.testing.damage import EDGES, damaged, random_damage
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "corpus" / "foreign"
 SUFFIXES = (".gguf", ".h5", ".keras", ".npy", ".npz", ".onnx", ".pt", ".safetensors")
 SMALL = 8000
-# What the structure of a hostile file may raise here; it is then damaged blindly.
+# Errors of a hostile file's structure here; the file is then damaged blindly.
 UNREADABLE = (
     ValueError, OverflowError, OSError, RuntimeError, EOFError, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
@@ -170,7 +170,7 @@ def fields_of(data: bytes, depth: int = 0) -> list[Field]:
     """Return a message's fields.
 
     Raises:
-        ValueError: it is no message.
+        ValueError: the bytes are not a message.
     """
     fields: list[Field] = []
     at = 0

@@ -28,15 +28,15 @@ from ztensor.testing import promise
 with contextlib.suppress(ImportError):  # not on every system
     import resource
 
-# The budget of the limits in force, for what is listed or refused: memory, and time at the pace
+# The budget of the limits in force, for listing or refusing a file: memory, and time at the pace
 # of a slow day.
 FLOOR_BYTES, FACTOR = LIMITS.cost_floor, LIMITS.cost_factor
 FLOOR_SECONDS, SECONDS_PER_BYTE = 0.5, 4e-6
 # All that users do with a file takes its results beside, some of them twice.
 WHOLE_BYTES, WHOLE_SECONDS = 64 * MIB, 1.5
-# What a case may take before it is measured exactly.
+# The cost of a case above which it is measured exactly.
 QUIET_BYTES, QUIET_SECONDS = 1 * MIB, 0.1
-DRIFT_BYTES = 64 * MIB  # address space for what the process itself comes to need
+DRIFT_BYTES = 64 * MIB  # address space for growth of the process itself
 WHOLE_SPACE = 512 * MIB
 MEASURED_SPACE = 2048 * MIB  # a file that claims more must not reach the system's own limits
 MEASURED = 2039  # every so many cases are measured whatever they did
@@ -45,7 +45,7 @@ HANG_SECONDS = 60.0  # of CPU time, for a block of cases
 
 
 class Escape(Exception):
-    """A case did what it may not."""
+    """A case broke a promise."""
 
 
 class OverBudget(Escape):
@@ -77,7 +77,7 @@ class Judge:
         with contextlib.suppress(OSError):
             self._refs = open("/proc/self/clear_refs", "wb", buffering=0)  # noqa: SIM115
         gc.collect()
-        gc.freeze()  # what is here stays: collecting need not look at it
+        gc.freeze()  # permanent objects need not be collected
         self._space = _address_space()
         self._quiet = self._forget_peak() + QUIET_BYTES
 
@@ -115,7 +115,7 @@ class Judge:
         seconds = time.process_time() - start
         self.slowest = max(self.slowest, seconds)
         if self._failures:
-            raise Escape("an exception where nobody can catch it") from self._failures.pop()
+            raise Escape("an exception that no caller can catch") from self._failures.pop()
         if (
             memory_error is not None
             or seconds > QUIET_SECONDS
@@ -168,7 +168,7 @@ class Judge:
             raise OverBudget(f"more memory than {MEASURED_SPACE} bytes") from error
         most = (WHOLE_BYTES if whole else FLOOR_BYTES) + FACTOR * len(data) + target.room
         if results is not None:
-            # NumPy tells tracemalloc also of what it asked for and did not get.
+            # NumPy reports to tracemalloc also memory that it asked for and did not get.
             most += sys.maxsize if results.is_unknown else results.largest
         else:
             self.largest = max(self.largest, peak)
@@ -177,7 +177,7 @@ class Judge:
         return outcome
 
     def _allow(self, space: int) -> None:
-        """Bound the address space to what the process had before the block, and so much more."""
+        """Bound the address space to its size before the block, and so much more."""
         if self._space is not None:
             most = self._space + DRIFT_BYTES + space
             resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))

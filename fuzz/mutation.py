@@ -59,7 +59,7 @@ class Base:
 
     Attributes:
         data: its bytes.
-        container: which framing it has; None where it has none.
+        container: the framing; None if the file has no framing of ours.
         blobs: its bytes up to the manifest.
         root: its decoded manifest.
     """
@@ -190,7 +190,7 @@ def pick(rng: random.Random, seed: int, index: int) -> Base:
 
 
 def copied(value: Any) -> Any:
-    """Return a manifest whose maps and arrays may be changed."""
+    """Return a manifest with mutable maps and arrays."""
     if type(value) is dict:
         return {key: copied(element) for key, element in value.items()}
     if type(value) is list:

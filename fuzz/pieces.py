@@ -2,8 +2,8 @@
 
 Pieces are what a format's parser takes at a time: the heads of CBOR, the opcodes of a pickle, the
 tokens of JSON. They are found once and serve for many variations, which puts most of a case's time
-into the reader and little into making it. What a format keeps around the pieces, such as a length
-before them, is put in order again.
+into the reader and little into making it. Fields around the pieces, such as a length before
+them, are corrected afterwards.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def rearranged(rng: Random, pieces: Pieces) -> list[bytes]:
     return parts
 
 
-# --- What a format's pieces are -------------------------------------------------------------------
+# --- Pieces of each format ----------------------------------------------------------------------
 
 
 def tokens(text: bytes) -> list[bytes]:

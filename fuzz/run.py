@@ -65,13 +65,13 @@ def work(
         reports: where counts go.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    logging.getLogger("ztensor").disabled = True  # it tells of each torn file
+    logging.getLogger("ztensor").disabled = True  # it reports each torn file
     first, step, begin = plan
     parent = os.getppid()
     for name in names:
         for data, whole in warm_up(name):
             with contextlib.suppress(Exception):
-                TARGETS[name].run(data, whole=whole)  # what is imported late is now imported
+                TARGETS[name].run(data, whole=whole)  # imports the lazy modules is now imported
     judge = Judge()
     counts: Counts = collections.Counter()
     kinds: collections.Counter[str] = collections.Counter()
@@ -80,7 +80,7 @@ def work(
         if number < begin:
             continue
         if time.monotonic() > until[0] or number >= until[1] or os.getppid() != parent:
-            break  # where the parent was killed, nobody else ends this process
+            break  # the parent was killed: this process ends itself
         target = TARGETS[name]
         judge.begin_block()
         for at, (data, whole) in enumerate(target.cases(seed, block)):
@@ -129,7 +129,7 @@ def warm_up(name: str) -> Any:
 
 
 def where(error: BaseException) -> str:
-    """Return kind and place of an exception, which tell one finding from another."""
+    """Return kind and place of an exception, which identify a finding."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "ztensor" in frame.filename] or frames
     last = ours[-1]
@@ -148,7 +148,7 @@ def save(seed: int, name: str, index: int, data: bytes, error: BaseException | s
 
 
 class Run:
-    """The processes of a run, and what they found."""
+    """The processes of a run, and their findings."""
 
     def __init__(self, options: argparse.Namespace, names: list[str]) -> None:
         self._seed, self._names, self._jobs = options.seed, names, options.jobs
@@ -228,7 +228,7 @@ class Run:
             raise SystemExit(f"a worker cannot work: {why}")
         _, name, block = next(one for one in blocks(self._names, 0, 1) if one[0] == number)
         data = b""
-        with contextlib.suppress(Exception):  # making the case may be what is wrong
+        with contextlib.suppress(Exception):  # making the case may fail itself
             cases = enumerate(TARGETS[name].cases(self._seed, block))
             data = next(data for number, (data, _) in cases if number == at)
         save(self._seed, name, block * BLOCK + at, data, f"the process {why}")
@@ -255,7 +255,7 @@ class Run:
         )
 
     def table(self) -> str:
-        """Return what was found, by format."""
+        """Return the findings, by format."""
         columns = ("cases", "opened", "refused", "escapes", "over budget", "slowest", "peak")
         rows = [("format", *columns)]
         totals = [0] * 5
@@ -310,7 +310,7 @@ def main() -> int:
     parser.add_argument("--formats", help=f"some of: {','.join(TARGETS)}")
     parser.add_argument("--seed", type=int, default=int(time.time()) & 0xFFFFFF)
     parser.add_argument("--case", help="run this one case of the seed again, FORMAT:NUMBER")
-    parser.add_argument("--reasons", action="store_true", help="count what was refused by reason")
+    parser.add_argument("--reasons", action="store_true", help="count the refusals by reason")
     options = parser.parse_args()
     if options.case is not None:
         return repeat(options.seed, options.case)

@@ -58,7 +58,7 @@ def _many() -> bytes:
 
 
 def frame_of(data: bytes) -> Frame | None:
-    """Return where the manifest of a file lies; None where there is none."""
+    """Return the extent of a file's manifest; None if it has no manifest."""
     try:
         frame = locate(data[:8], data[-LOOK_BYTES:], len(data))
     except ztensor.ZTensorError:
@@ -149,7 +149,7 @@ def both_ways(parse: Any, limits: ztensor.Limits, data: bytes) -> bool:
 
 @functools.cache
 def torn() -> tuple[bytes, ...]:
-    """Return files behind whose last state something lies, or that lost their end."""
+    """Return files with bytes behind their last state, or without their end."""
     found = []
     for data in seeds()[::7]:
         found += [data + b"torn", data + data[PAGE:-3], data[:-1], data + bytes(900) + data[-40:]]
@@ -175,7 +175,7 @@ def _placed(one: TensorObject) -> TensorObject:
 
 
 def changed(limits: ztensor.Limits, folder: Path, data: bytes) -> bool:
-    """Change a file that opens: what was not changed stays, and what is refused changes nothing.
+    """Change a file that opens: other objects stay, and a refused change changes nothing.
 
     Args:
         limits: with which it has to open, before and behind.
@@ -207,5 +207,5 @@ def changed(limits: ztensor.Limits, folder: Path, data: bytes) -> bool:
     after = dict(FileObjects.manifest_in(MemorySource(new), ztensor.Limits())[1].objects)
     kept = [one for one in before if one not in (first, "renamed", name)]
     if any(repr(_placed(after[one])) != repr(_placed(before[one])) for one in kept):
-        raise PromiseBroken("what was not changed is another")
+        raise PromiseBroken("an unchanged object is another")
     return True

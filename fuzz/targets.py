@@ -1,4 +1,4 @@
-"""What is fuzzed: one target for each format, and for each parser that is worth many cases.
+"""The targets of fuzzing: one for each format, and for each parser that is worth many cases.
 
 A target has files to start from, a way to list one (fast, most cases) and a way to do with one all
 that users do (slow, some of them). Both let whatever goes wrong escape, and both tell whether the
@@ -62,7 +62,7 @@ BLOCK = 128  # cases that vary one file
 WHOLE = 43  # every so many of them get all that users do, as the file itself does
 GROWN = 32  # every so many blocks a file is grown
 GROWN_BYTES = range(4 << 10, 64 << 10)  # how long it is then
-# What the worst known files of a target are called where `make suite SUITE=budget` has them.
+# The formats of `make suite SUITE=budget` that have the worst known files of a target.
 SHAPES = {
     "zt-0.1": ["zt 0.1"],
     "zt-1.0": ["zt 1.0"],
@@ -80,13 +80,13 @@ class Target:
     """One thing to fuzz.
 
     Attributes:
-        name: what the command line and the table call it.
+        name: its name on the command line and in the table.
         share: how many of a round's blocks are its own.
         seeds: files to start from.
         listed: lists a file; returns whether it was taken.
         whole: does with a file all that users do; returns whether it was taken.
         change: changes a file in its structure; may raise what `foreign.UNREADABLE` has.
-        cut: cuts a file into pieces, or returns None where it has none.
+        cut: cuts a file into pieces; returns None if it has no pieces.
         room: bytes that looking at the result takes, beside the budget.
     """
 
@@ -127,7 +127,7 @@ class Target:
         return data
 
     def pieces(self, data: bytes) -> Pieces | None:
-        """Return a file cut into pieces, or None where it has none."""
+        """Return a file cut into pieces; None if it has no pieces."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return None if self.cut is None else self.cut(data)
@@ -142,13 +142,13 @@ class Target:
         return pieces.grown(rng, data, cut, length)
 
     def run(self, data: bytes, *, whole: bool) -> bool:
-        """Do with bytes what a case does, and return whether they were taken."""
+        """Run a case on bytes, and return whether they were accepted."""
         return (self.whole if whole and self.whole is not None else self.listed)(data)
 
 
 @functools.cache
 def seeds_of(target: Target) -> tuple[Sequence[bytes], Sequence[bytes]]:
-    """Return the seeds that are taken, whose variations go deepest, and all of them."""
+    """Return the accepted seeds, whose variations go deepest, and all seeds."""
     every = target.seeds()
     good = []
     for data in every:
@@ -160,7 +160,7 @@ def seeds_of(target: Target) -> tuple[Sequence[bytes], Sequence[bytes]]:
 
 @functools.cache
 def shapes(name: str) -> Sequence[Callable[[int], Any]]:
-    """Return what makes the worst known files of a target, of any length."""
+    """Return the functions that make the worst known files of a target, of any length."""
     from tests.attacks.shapes import load
 
     every = load()
@@ -450,7 +450,7 @@ def opened_set(data: bytes) -> bool:
                 reader.read(name)
             reader.verify()
     except SourceNotFoundError:
-        return False  # the index names what is not there
+        return False  # the index names missing files
     return True
 
 
@@ -485,7 +485,7 @@ def checkpoint_folder() -> Path:
 
 
 def opened_checkpoint(data: bytes) -> bool:
-    """Do with a folder whose `.metadata` has these bytes all that users do."""
+    """Use a folder with these bytes as its `.metadata` in every way that users do."""
     folder = checkpoint_folder()
     (folder / ".metadata").write_bytes(data)
     return exercise(folder, limits=LIMITS).opened

@@ -40,26 +40,26 @@ from tests.extent import sample
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 LENGTHS = (1 * KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
 FLOOR, FACTOR = 64 * MIB, 4
-# The short form opens small files under a low floor, so that what is not charged shows in them too.
+# The short form opens small files under a low floor, so that uncharged memory shows in them, too.
 # Some MiB are of no file: buffers, and memory that Python keeps.
 QUICK_LENGTHS = (128 * KIB,)
 QUICK_FLOOR, NOT_CHARGED = 256 * KIB, 4 * MIB
-# Four times as long may take so many times as long, the rest is noise; what is quicker than this,
+# A file four times as long may take so many times as long, the rest is noise. A shorter time,
 # in seconds, proves nothing.
 MOST_GROWTH = 6
 NO_NOISE = 1.0
 MOST_SECONDS = 60  # for one file
-MOST_MEMORY = 3 * GIB  # likewise: what the process may take before it is stopped
+MOST_MEMORY = 3 * GIB  # of a process, before it is stopped
 
 
 class Cost(NamedTuple):
-    """What one file took.
+    """The cost of one file.
 
     Attributes:
         length: bytes of the file, or files.
-        peak: most bytes of memory at a time, beside what was there before.
+        peak: most bytes of memory at a time, beyond those before.
         seconds: of the processor.
-        outcome: what came of it: a number of objects, or the reason for the refusal.
+        outcome: the number of objects, or the reason of the refusal.
         is_ours: whether it was that, and no other error.
         allowed: bytes of memory it may take.
     """
@@ -111,7 +111,7 @@ def write(made: Made, folder: str, name: str) -> tuple[str, int]:
 
 
 def use(path: str, *, floor: int, recover: bool) -> str:
-    """Open a file and list its objects; return what came of it."""
+    """Open a file and list its objects; return the outcome as text."""
     outcome = ""
     for again in (False, True) if recover else (False,):
         try:
@@ -126,13 +126,13 @@ def use(path: str, *, floor: int, recover: bool) -> str:
 
 @functools.cache
 def many_objects() -> bytes:
-    """Return a right file whose manifest is long enough to be read by columns."""
+    """Return a valid file with enough objects for bulk parsing."""
     zeros = np.zeros((2, 3), np.float32)
     return ztensor.numpy.save({f"layer.{number}.weight": zeros for number in range(400)})
 
 
 def _in_a_child(work: Callable[[], object]) -> tuple[object, int]:
-    """Return what `work` gives in a process of its own, None where that died, and its status."""
+    """Return the result of `work` in a child process (None if that died), and its status."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -161,7 +161,7 @@ def _most_memory() -> int:
 def _open_measured(
     small: str, many: str, path: str, floor: int, *, recover: bool
 ) -> tuple[int, float, str, bool]:
-    # What is loaded once is not the file's, nor are pages of NumPy's code that columns use first.
+    # Not costs of the file: lazy imports, and pages of NumPy's code that columns use first.
     for one in (small, many):
         with contextlib.suppress(Exception):
             use(one, floor=floor, recover=recover)
@@ -179,7 +179,7 @@ def _open_measured(
 
 
 def measure(kind: str, make: Callable[[int], Made], length: int, floor: int = FLOOR) -> Cost:
-    """Return what a shape costs at a length; everything happens in other processes."""
+    """Return the cost of a shape at a length, measured in other processes."""
     name, recover = FORMATS[kind]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "small").mkdir()

@@ -1,4 +1,4 @@
-"""What opening and listing bytes takes, for tests that measure it beside what it may."""
+"""Peak memory of opening and listing bytes, for tests that compare it with the budget."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ztensor.errors import ZTensorError
 from ztensor.ext import FORMATS
 from ztensor.limits import MIB
 
-for _format in FORMATS.values():  # their code is no part of what is measured
+for _format in FORMATS.values():  # their code is not measured
     importlib.import_module(_format.module)
 
 
@@ -26,7 +26,7 @@ def peak_of(action: Callable[[], object]) -> tuple[int, object]:
 
 
 def require_listed_in_budget(data: bytes, *, describe: bool = False) -> object:
-    """Return what listing a file gives; fail where it takes more than 64 MiB and 4 x its length.
+    """Return the result of listing a file; fail above 64 MiB and 4 x its length.
 
     Args:
         data: the file.

@@ -1,4 +1,4 @@
-"""Files of other formats whose fields become far more than their bytes, within the budget."""
+"""Files of other formats with fields that expand far beyond their bytes, within the budget."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from ztensor.testing.builder import Raw, item
 
 # So small that files of some 10 kB meet it.
 TIGHT = Limits(cost_floor=64 << 10, cost_factor=4)
-# What is held once and not for each item: a decoder's table of words.
+# Held once, not per item: a decoder's table of words.
 ONCE = 64 << 10
 
 
@@ -57,7 +57,7 @@ def test_what_is_charged_is_what_is_taken(name: str) -> None:
     try:
         value = cbor.decode(data, budget=budget)
     except ztensor.errors.ManifestError:
-        return  # broken on purpose; what it takes until then is measured by the table
+        return  # broken on purpose; `budget.py` measures the memory until then
     finally:
         held = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
@@ -75,7 +75,7 @@ def test_no_item_takes_more_than_the_budget(name: str) -> None:
         with contextlib.suppress(ztensor.ZTensorError):
             ztensor.open(data, limits=limits).close()
 
-    opened()  # what is loaded once is not the file's
+    opened()  # lazy imports are not the file's cost
     assert peak_of(opened) <= limits.cost_floor + limits.cost_factor * len(data) + 3 * ONCE
 
 
@@ -124,7 +124,7 @@ def test_problems_have_an_end(kind: str, entry: bytes) -> None:
 
 
 def test_a_thousand_roles_do_not_fill_the_message() -> None:
-    """Attack: an object whose roles no layout has; the message named all of them."""
+    """Attack: an object of thousands of unknown roles; the message named all of them."""
     parts = Raw(mapped(100_000, component()))
     data = v1(root(item({"o": {"shape": [0], "format": "dense", "components": parts}})),
               b"ZTEN1000" + bytes(56))  # fmt: skip
@@ -205,7 +205,7 @@ def test_a_root_of_more_fields_than_there_are_bytes_is_truncated() -> None:
 def test_more_plain_objects_than_the_budget_has_are_refused_unread(name: str) -> None:
     """Attack: too many for columns were read one by one to the budget's end: 16 MB took 2.4 s."""
     data = SHAPES_2[name](40_000)
-    refused(data)  # what is loaded once is not the file's
+    refused(data)  # lazy imports are not the file's cost
     calls = 0
 
     def count(*_: object) -> None:

@@ -30,7 +30,7 @@ WAYS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture(params=["few", "columns"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A small file, and one whose objects are columns."""
+    """A small file, and one that is parsed in bulk."""
     count = 2 if request.param == "few" else 1000
     tensors = {f"plain {i}": np.zeros((1, 2), np.float32) for i in range(count)}
     save_file({**tensors, "deep": np.zeros((1,) * 5, np.float32)}, tmp_path / "a.zt")

@@ -58,7 +58,7 @@ def test_quotes_without_an_end_are_looked_through_once(text: str) -> None:
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
 def test_fields_that_are_thrown_away_cost_too(value: str) -> None:
-    """Attack: 8 MB of a header's fields that nobody reads took 300 MiB."""
+    """Attack: 8 MB of unknown fields of a header took 300 MiB."""
     data = header('{"a":{%s,"x":[%s]}}' % (ENTRY, repeated(100_000, value)))
     with refused(LimitError, Reason.LIMIT_COST):
         ztensor.open(data, limits=TIGHT)
@@ -112,7 +112,7 @@ def test_an_index_is_read_lean(tmp_path: Path) -> None:
 
 
 def test_what_a_message_shows_is_not_spelled_out_first() -> None:
-    """Attack: a shape of a million dimensions, whose text took six times its memory."""
+    """Attack: the text of a shape of a million dimensions took six times its memory."""
     value = [[0] * 200_000] * 3
     assert describe(value).startswith("[[0, 0, 0")
     with traced() as memory:

@@ -12,7 +12,7 @@ from tests.attacks.shapes import FORMATS, load
 from ztensor.limits import Limits
 
 LENGTH = 128 << 10
-# What is held once: buffers of files that are read in pages, tables of words, steps of columns.
+# Held once: buffers of files that are read in pages, tables of words, steps of columns.
 ONCE = 144 << 10
 WIDE = [
     (kind, name)
@@ -38,7 +38,7 @@ def test_a_wide_text_stays_in_the_budget(kind: str, name: str, tmp_path: Path) -
             for one in reader:
                 reader.metadata(one)
 
-    peak_of(lambda: listed(Limits()))  # what is loaded once is not the file's
+    peak_of(lambda: listed(Limits()))  # lazy imports are not the file's cost
     # The budget ends at each of the steps in which such a text is read.
     for quarters in range(0, 48, 3):
         limits = Limits(cost_floor=quarters * length // 4)

@@ -1,4 +1,4 @@
-"""What a refused file was read into is gone when the error is: nothing waits for the collector."""
+"""The memory of a refused file is freed with the error: nothing waits for the collector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def only_what_is_new() -> Iterator[None]:
-    """Let a collection go through what a test makes alone: with frameworks the rest is large.
+    """Let a collection look at the objects of the test only: frameworks have a million others.
 
     Nothing is thawed behind it, since `conftest.py` froze what lives as long as the process.
     """
@@ -31,7 +31,7 @@ def only_what_is_new() -> Iterator[None]:
 
 
 def circles_of(path: Path, *, recover: bool) -> list[object]:
-    """Return what of ours a refused file leaves to the collector; nothing of one that opens."""
+    """Return the objects of ours that a refused file leaves to the collector."""
     gc.collect()
     gc.freeze()  # what made the file is not asked about
     gc.set_debug(gc.DEBUG_SAVEALL)

@@ -1,4 +1,4 @@
-"""Files whose stored bytes are right or nearly so, and that make reading them wrong or dear."""
+"""Files with valid or nearly valid bytes that make reading wrong or expensive."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_indexing_where_there_is_nothing(
 
 
 def test_what_does_not_fit_names_its_size() -> None:
-    """A file of 600 bytes whose sparse object is 2^40 elements long: a bare MemoryError."""
+    """A file of 600 bytes with a sparse object of 2^40 elements: a bare MemoryError."""
     objects: dict[str, Any] = {
         "coo": (
             [1 << 60],
@@ -285,7 +285,7 @@ def test_what_does_not_fit_names_its_size() -> None:
 
 @pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "read"])
 def test_a_result_that_does_not_fit(tmp_path: Path, mapped: bool) -> None:
-    """An index of two long lists, whose result has 4 TiB: a bare MemoryError."""
+    """An index of two long lists with a result of 4 TiB: a bare MemoryError."""
     path = tmp_path / "m.zt"
     ztensor.numpy.save_file({"x": np.zeros((4, 4), np.uint8)}, path)
     places = np.zeros((1 << 21, 1), np.int64)
@@ -330,7 +330,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before >> 10)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss in KiB")
 @pytest.mark.parametrize("verb", ["verify", "stats", "convert"])
 def test_windows_of_all_threads_together(tmp_path: Path, verb: str) -> None:
-    """A file of 17 kB whose frames keep 128 MiB each: four threads took 507 MiB."""
+    """A file of 17 kB with frames that keep 128 MiB each: four threads took 507 MiB."""
     path = tmp_path / "m.zt"
     path.write_bytes(windows(4, 1040))
     run = subprocess.run(
@@ -340,7 +340,7 @@ def test_windows_of_all_threads_together(tmp_path: Path, verb: str) -> None:
         check=True,
         timeout=300,
     )
-    assert int(run.stdout) < 240  # one window, and what is decoded at a time
+    assert int(run.stdout) < 240  # one window, and one chunk per thread
 
 
 @pytest.mark.slow
@@ -462,7 +462,7 @@ def test_objects_over_parts_of_one_another(decoded: list[int]) -> None:
 
 
 def test_shared_bytes_of_other_words_cost_the_budget(decoded: list[int]) -> None:
-    """Objects over one blob that differ in a word nobody knows: hashed for each."""
+    """Objects over one blob that differ in an unknown word: hashed for each."""
     data = overlapping(60, 8, shapes=True)
     limits = ztensor.Limits(cost_floor=1 << 20, cost_factor=4)
     with ztensor.open(data, limits=limits) as reader:

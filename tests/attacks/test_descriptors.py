@@ -1,8 +1,8 @@
 """Files that are closed, or cut, while they are read: right bytes or our errors, and no signal.
 
 Two classes. A number of an open file that is given back while a read uses it belongs to another
-file, whose bytes are then returned, or written over. A map that another process cuts kills who
-touches it: only views a caller holds may be maps.
+file, whose bytes are then returned, or written over. A map that another process cuts
+kills the process that touches it: only views that a caller holds may be maps.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 class Pause:
-    """Holds the first of a kind of system calls on one open file until told to go on."""
+    """Blocks the first system call of a kind on one open file until `go_on` is set."""
 
     def __init__(self, real: Callable[..., Any]) -> None:
         self._real = real
@@ -114,7 +114,7 @@ def is_open(path: Path) -> bool:
 def test_close_in_the_midst_of_a_call(
     saved: Path, tmp_path: Path, operation: str, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """close() beside a read, whose number goes to another file: its bytes were returned."""
+    """close() during a read: the descriptor's number went to another file, which was read."""
     if call == "preadv" and not hasattr(os, "preadv"):
         pytest.skip("this system has no preadv")
     run = OPERATIONS[operation]
@@ -243,7 +243,7 @@ def test_what_was_handed_out_outlives_close(saved: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where another test loaded it
 def test_close_behind_a_fork(saved: Path) -> None:
-    """A child of a process whose threads are reading closes and reads: no lock is left held."""
+    """A child of a process with reading threads closes and reads: no lock is left held."""
     reader = ztensor.open(saved)
     stop = threading.Event()
 
@@ -336,7 +336,7 @@ def test_shards_are_closed_beside_reads(tmp_path: Path) -> None:
 def test_abort_in_the_midst_of_a_write(
     tmp_path: Path, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """abort() beside a write, whose number goes to another file: that one was written over."""
+    """abort() during a write: the descriptor's number went to another file: overwritten."""
     if not hasattr(os, call):
         pytest.skip(f"this system has no {call}")
     other = tmp_path / "other"
@@ -399,7 +399,7 @@ from ztensor.io.source import local
 
 folder, is_full = sys.argv[1], sys.argv[2] == "True"
 statuses = []
-for original in sys.argv[3:]:  # what is imported is imported once: each file has a child
+for original in sys.argv[3:]:  # imports happen once: each file has a child
     child = os.fork()
     if not child:
         break

@@ -20,15 +20,15 @@ from ztensor.ext import FileSink
 
 W = np.arange(40, dtype="f4").reshape(8, 5)
 
-Told = dict[str, Any]
+Root = dict[str, Any]
 Columns = dict[str, Any]
 
 
-def _changed(folder: Path, change: Callable[[Told, Columns], None]) -> None:
+def _changed(folder: Path, change: Callable[[Root, Columns], None]) -> None:
     """Write the root of a folder anew, with its attributes and columns changed."""
     table = read_root(folder).table
     columns = columns_of(table)
-    told: Told = {
+    root: Root = {
         "version": 1,
         "writer": "",
         "kinds": [[kind.dtype, kind.type or "", kind.format] for kind in table.kinds],
@@ -40,15 +40,15 @@ def _changed(folder: Path, change: Callable[[Told, Columns], None]) -> None:
             "digests": [file.digest for file in table.files],
         },
     }
-    change(told, columns)
+    change(root, columns)
     path = folder / "checkpoint.zt"
-    with ztensor.Writer(path, compression=True, attributes={"divided": told}) as writer:
+    with ztensor.Writer(path, compression=True, attributes={"divided": root}) as writer:
         for name, column in columns.items():
             writer.write(name, column)
 
 
 def _set(name: str, row: int, value: int, dtype: Any = np.int64) -> Callable[..., None]:
-    def change(told: Told, columns: Columns) -> None:
+    def change(root: Root, columns: Columns) -> None:
         columns[name] = columns[name].astype(dtype)
         columns[name][row] = value
 
@@ -56,22 +56,22 @@ def _set(name: str, row: int, value: int, dtype: Any = np.int64) -> Callable[...
 
 
 def _column(name: str, make: Callable[[Any], Any]) -> Callable[..., None]:
-    def change(told: Told, columns: Columns) -> None:
+    def change(root: Root, columns: Columns) -> None:
         columns[name] = make(columns[name])
 
     return change
 
 
-def _told(key: str, value: Any) -> Callable[..., None]:
-    return lambda told, columns: told.__setitem__(key, value)
+def _field(key: str, value: Any) -> Callable[..., None]:
+    return lambda root, columns: root.__setitem__(key, value)
 
 
 def _file(key: str, value: Any) -> Callable[..., None]:
-    return lambda told, columns: told["files"][key].__setitem__(0, value)
+    return lambda root, columns: root["files"][key].__setitem__(0, value)
 
 
-def _nested(told: Told, columns: Columns) -> None:
-    # A tree of 20,000 lists in each other, as the columns of a shape tell it.
+def _nested(root: Root, columns: Columns) -> None:
+    # A tree of 20,000 nested lists, as columns.
     deep: Any = []
     for _ in range(20_000):
         deep = [deep]
@@ -99,12 +99,12 @@ ROOTS: dict[str, Callable[..., None]] = {
     "long": _column("chunks/sizes", lambda c: np.concatenate((c, c))),
     "no digests": _column("chunks/digest", lambda c: c[:-3]),
     "bad names": _column("tensors/names", lambda c: np.full_like(c, 255)),
-    "equal names": lambda told, columns: columns.update(
+    "equal names": lambda root, columns: columns.update(
         {"tensors/names": np.frombuffer(b"aa", np.uint8),
          "tensors/name_lengths": np.array([1, 1])}
     ),
     "long names": _set("tensors/name_lengths", 0, 1 << 61),
-    "values are noise": lambda told, columns: columns.update(values=np.arange(200, dtype="u1")),
+    "values are noise": lambda root, columns: columns.update(values=np.arange(200, dtype="u1")),
     **{
         f"named {name!r:.20}": _file("names", name)
         for name in (
@@ -113,20 +113,20 @@ ROOTS: dict[str, Callable[..., None]] = {
             *(7, None),
         )
     },
-    "named twice": lambda told, columns: told["files"].update(
-        names=[told["files"]["names"][0]] * len(told["files"]["names"])
+    "named twice": lambda root, columns: root["files"].update(
+        names=[root["files"]["names"][0]] * len(root["files"]["names"])
     ),
     "file without size": _file("sizes", "5"),
     "huge file": _file("sizes", 1 << 61),
     "negative file": _file("sizes", -1),
     "digest of a file": _file("digests", 3),
-    "no files": _told("files", []),
-    "no kinds": _told("kinds", {"a": 1}),
-    "kinds": _told("kinds", [["f32"]]),
-    "no version": _told("version", "1"),
-    "newer": _told("version", 2),
-    "algorithm": _told("algorithm", "md5"),
-    "encodings": _told("encodings", []),
+    "no files": _field("files", []),
+    "no kinds": _field("kinds", {"a": 1}),
+    "kinds": _field("kinds", [["f32"]]),
+    "no version": _field("version", "1"),
+    "newer": _field("version", 2),
+    "algorithm": _field("algorithm", "md5"),
+    "encodings": _field("encodings", []),
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """HDF5 files made to do harm: no bytes reach libhdf5, memory and time stay in proportion.
 
 Files are written by h5py, and then some bytes of them are changed, with the checksums above them
-put in order: what is tried is the parser, not the checksum.
+corrected: the parser is tested, not the checksum.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def header_of(data: bytes, place: int) -> tuple[int, int]:
 
 def peak_of(call: Callable[[], object]) -> int:
     """Return the most memory that a call took at a time."""
-    call()  # what is imported or kept once is no cost of this file
+    call()  # imports and caches are not costs of this file
     with traced() as memory:
         call()
         return memory()[1]

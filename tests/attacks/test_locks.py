@@ -152,7 +152,7 @@ def test_readers_notice_a_change_in_place_whoever_locks_the_file(hold: str, path
 
 
 def test_a_lock_file_of_an_earlier_version_does_no_harm(path: Path) -> None:
-    """Earlier ones locked a file beside the file; what a killed one left says nothing."""
+    """Earlier versions locked a second file; one that a killed process left means nothing."""
     left = path.with_name(".m.zt.lock")
     left.write_bytes(b"")
     os.chown(left, ALICE, ALICE)

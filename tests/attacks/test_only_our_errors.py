@@ -1,7 +1,7 @@
-"""All that users do with files, and every verb, with hostile files and where nothing is left.
+"""All that users do with files, and every verb, on hostile files and without memory or disk.
 
-Whatever comes out is a result or an error of the family. `Reason.UNFORESEEN` is none: it says that
-no rule names what is wrong with the file.
+The outcome is a result or an error of the family. `Reason.UNFORESEEN` is not allowed: it means that
+no rule names the defect of the file.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "a.keras": made_keras,
     "a.onnx": made_onnx,
 }
-# The suffix of another format, whose own checks then meet the bytes.
+# The suffix of another format: its parser then gets the bytes.
 WRONG = {
     ".zt": ".npz", ".safetensors": ".pt", ".npy": ".gguf", ".npz": ".keras", ".gguf": ".zt",
     ".pt": ".npz", ".h5": ".safetensors", ".keras": ".h5", ".onnx": ".npy",
@@ -180,7 +180,7 @@ class Files:
 
     @functools.cached_property
     def shards(self) -> Path:
-        """A folder with a set of shards; nobody changes it."""
+        """A folder with a set of shards, which no test changes."""
         folder = self.new_folder()
         ztensor.split(self.zt(), folder, max_shard_size=128)
         return folder
@@ -220,7 +220,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def escape_of(call: Callable[[], Any], *, is_right: bool = False) -> str | None:
-    """Return what is wrong with how a call ends, or None; a right call is not refused."""
+    """Return a forbidden outcome of a call as text, else None; a right call must not be refused."""
     try:
         used(call())
     except ZTensorError as error:
@@ -235,7 +235,7 @@ def escape_of(call: Callable[[], Any], *, is_right: bool = False) -> str | None:
 
 
 def used(result: Any) -> None:
-    """Take what a call gave, as far as taking it is a call, too."""
+    """Use the result of a call: iterate, print and close it."""
     if isinstance(result, Iterator):
         collections.deque(itertools.islice(result, 100), maxlen=0)
     repr(result)
@@ -272,7 +272,7 @@ def damaged(name: str, data: bytes) -> Iterator[bytes]:
     draw = random.Random(name)
     for count in (1, 1, 1, 4, 16, 64):
         changed = bytearray(data)
-        # Heads and tails are where formats keep what they are made of.
+        # Formats keep their structure in heads and tails.
         near = draw.choice((range(len(data)), range(min(64, len(data))), range(len(data))[-64:]))
         for _ in range(count):
             changed[draw.choice(near)] = draw.choice((0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)))
@@ -312,7 +312,7 @@ def appended(path: Path) -> None:
         editor.write("new", F32)
 
 
-# What may be done with a file by its path; `Files` gives a place for what is written.
+# Every use of a file by its path; `Files` gives paths for outputs.
 OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "open": with_everything(seen),
     "recover": lambda _, path: ztensor.open(path, recover=True).close(),
@@ -375,7 +375,7 @@ def test_hostile_files(files: Files, operation: str, sample: str) -> None:
 
 
 def test_every_operation_on_a_right_file(files: Files) -> None:
-    """What the cases above do is done, where nothing is wrong."""
+    """The operations above succeed on a valid file."""
     for operation, do in OPERATIONS.items():
         if operation == "tree":
             sample = tree(files)
@@ -419,7 +419,7 @@ VERBS: dict[str, list[str]] = {
 
 
 def ended(arguments: list[str]) -> str | None:
-    """Run the command in this process; return what is wrong with how it ended, or None."""
+    """Run the command in this process; return a forbidden outcome as text, else None."""
     from ztensor.cli.exits import ExitCode
     from ztensor.cli.main import main
 
@@ -433,9 +433,9 @@ def ended(arguments: list[str]) -> str | None:
     except BaseException as error:  # noqa: BLE001  # the search is for any
         return f"{type(error).__name__}: {error}"
     err.flush()
-    told = err.buffer.getvalue().decode("utf-8", "replace")
-    if code not in set(ExitCode) or "Traceback" in told or "bug in ztensor" in told:
-        return f"code {code!r}: {told[-600:]}"
+    output = err.buffer.getvalue().decode("utf-8", "replace")
+    if code not in set(ExitCode) or "Traceback" in output or "bug in ztensor" in output:
+        return f"code {code!r}: {output[-600:]}"
     return None
 
 
@@ -445,7 +445,7 @@ def call_of(files: Files, verb: str, file: Path) -> list[str]:
 
 
 def test_every_verb_has_a_case() -> None:
-    """A verb that nobody attacked."""
+    """No verb is left out."""
     from ztensor.cli.main import VERBS as OF_COMMAND
 
     assert {verb for group in OF_COMMAND.values() for verb in group} == set(VERBS)
@@ -639,7 +639,7 @@ for name, do in writers.items():
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_FSIZE is not everywhere")
 def test_a_disk_that_runs_out(files: Files) -> None:
-    """Every writer in a process whose files may have no more than 2 KiB."""
+    """Every writer in a process with at most 2 KiB per file."""
     folder = files.new_folder()
     program = [sys.executable, "-c", FULL, str(folder), str(files.zt("plain.zt"))]
     ran = subprocess.run(program, capture_output=True, text=True, check=False, timeout=100)

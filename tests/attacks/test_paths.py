@@ -124,7 +124,7 @@ def test_a_folder_is_no_way_out(how: str, model: Path) -> None:
             swap(model, 2)
     with pytest.raises(ztensor.UnsupportedError, match="symbolic link"):
         ztensor.open(opened)
-    if how == "single":  # who names the link himself means it
+    if how == "single":  # a link that the caller names is followed
         assert set(ztensor.open(model / "whole.zt")) == set(ztensor.open([model / "whole.zt"]))
 
 
@@ -182,7 +182,7 @@ def test_a_link_to_a_hidden_file_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_hidden_folder_may_hold_a_model(model: Path) -> None:
-    """The rule is about what a file names, not about where the caller keeps it."""
+    """The rule is for names in a file, not for the path that the caller gives."""
     hidden = model.rename(model.with_name(".cache"))
     assert set(load_file(hidden)) == set(TENSORS)
 
@@ -231,7 +231,7 @@ def opened(path: Any) -> object:
         return list(reader)
 
 
-# Every public function that takes a path, to read or to change what is there.
+# Every public function that takes a path, to read or to change the file.
 TAKING: dict[str, Callable[[Any], object]] = {
     "open": opened,
     "Reader": ztensor.Reader,
@@ -299,7 +299,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "good.zt"
     save_file(TENSORS, path)
     link(tmp_path / "loop.zt", "loop.zt")
-    link(tmp_path / "dangling.zt", "nobody/m.zt")
+    link(tmp_path / "dangling.zt", "nowhere/m.zt")
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     return path

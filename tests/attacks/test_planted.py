@@ -88,13 +88,13 @@ def test_what_waits_under_a_temporarys_name_is_left_alone(planted: str, tmp_path
 @pytest.mark.slow
 @TWO_USERS
 def test_only_ones_own_temporaries_are_swept(common: Path) -> None:
-    """A stranger lays a file under a temporary's name and waits for root to take it away."""
+    """Another user creates a file under a temporary's name and waits for root to delete it."""
     common.chmod(0o777)
     place = common / TEMPORARY
-    act_as(MALLORY, lambda: place.write_bytes(b"his"))
+    act_as(MALLORY, lambda: place.write_bytes(b"theirs"))
     act_as(ALICE, lambda: save_file({"a": np.ones(3)}, common / "model.zt"))
     save_file({"a": np.ones(3)}, common / "model.zt")
-    assert place.read_bytes() == b"his"
+    assert place.read_bytes() == b"theirs"
 
 
 @pytest.mark.parametrize("planted", PLANTED)
@@ -192,7 +192,7 @@ def test_no_link_is_followed_that_the_caller_did_not_name(derived: str, tmp_path
 @pytest.mark.slow
 @TWO_USERS
 def test_a_link_of_another_user_in_a_folder_of_all_is_refused(common: Path) -> None:
-    """A link to a user's file waits in a folder like `/tmp` under the name he saves to."""
+    """A link to a user's file is in a folder like `/tmp`, under the name that the user saves to."""
     common.chmod(0o1777)
     home = common / "home"
     home.mkdir()
@@ -210,7 +210,7 @@ def test_a_link_of_another_user_in_a_folder_of_all_is_refused(common: Path) -> N
         assert isinstance(caught.value, PermissionError)
     assert (home / "precious").read_bytes() == b"precious"
     link.unlink()
-    act_as(ALICE, lambda: link.symlink_to(home / "precious"))  # his own is followed
+    act_as(ALICE, lambda: link.symlink_to(home / "precious"))  # the user's own link is followed
     act_as(ALICE, save)
     assert link.is_symlink()
     assert set(ztensor.open(home / "precious")) == {"a"}

@@ -45,7 +45,7 @@ def save(path: Path) -> None:
 
 
 def torn(path: Path) -> Path:
-    """Return a file beside `path` whose end is missing."""
+    """Return a file beside `path` without its end."""
     source = path.with_name("torn.zt")
     save(source)
     with ztensor.Editor(source) as editor:
@@ -139,7 +139,7 @@ def test_root_leaves_a_file_to_its_owner_without_set_id_bits(verb: str, common: 
 
 @TWO_USERS
 def test_an_owner_that_cannot_be_kept_gains_nobody_anything(common: Path) -> None:
-    """A stranger's set-id file in a shared folder is replaced by a user who is not root."""
+    """A stranger's set-id file in a shared folder is replaced by a user other than root."""
     common.chmod(0o777)
     target = common / "m.zt"
     save(target)
@@ -172,7 +172,7 @@ def test_the_group_of_a_project_is_kept_by_its_members(mode: int, common: Path) 
     ("mode", "kept"), [(0o660, 0o600), (0o664, 0o644), (0o604, 0o600), (0o646, 0o644)]
 )
 def test_a_group_that_cannot_be_kept_loses_its_rights(mode: int, kept: int, common: Path) -> None:
-    """A saver outside the project's group hands its rights to his own group."""
+    """A saver outside the project's group gave the group's rights to another group."""
     common.chmod(0o777)
     target = common / "m.zt"
     save(target)
@@ -229,7 +229,7 @@ def test_without_its_list_a_file_is_the_owners_alone(
 
 @TWO_USERS
 def test_a_folders_list_is_not_laid_over_an_old_file(common: Path) -> None:
-    """A folder gives new files a list; a save lets those in whom the old file kept out."""
+    """A folder's default list lets users in that the old file kept out."""
     target = common / "m.zt"
     save(target)
     target.chmod(0o660)
@@ -391,7 +391,7 @@ def test_a_tail_belongs_to_the_files_owner(common: Path) -> None:
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize(("mode", "kept"), [(0o640, 0o600), (0o644, 0o644), (0o664, 0o644)])
 def test_another_group_gets_what_all_had(mode: int, kept: int, common: Path) -> None:
-    """A file of a project's group is converted by root, whose group is another."""
+    """A file of a project's group is converted by root, of another group."""
     path, out = common / "m.zt", common / "out.zt"
     save(path)
     os.chown(path, ALICE, PROJECT)
@@ -406,7 +406,7 @@ def test_another_group_gets_what_all_had(mode: int, kept: int, common: Path) -> 
 @TWO_USERS
 @pytest.mark.parametrize("alike", [True, False])
 def test_a_list_of_the_folder_stays_where_the_source_has_it_too(alike: bool, common: Path) -> None:
-    """A list shuts users out, and what is made of the file lets them in."""
+    """A list keeps users out, and the converted file lets them in."""
     entries = {OWNER: 7, (USER, BOB): 7, GROUP: 0, MASK: 7, OTHER: 0}
     set_list(common, access_list(entries), kind="default")
     path, out = common / "m.zt", common / "out.zt"

@@ -1,4 +1,4 @@
-"""Objects whose blobs overlap: what is written anew is no longer than what was read."""
+"""Objects with overlapping blobs: a rewritten file is not longer than its source."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_overlapping_blobs_are_copied_once(shape: str, verb: str, tmp_path: Path
 
 
 def test_without_digests_and_with_what_is_left_out(tmp_path: Path) -> None:
-    """Only what the chosen objects cover is copied: dead bytes, and those of others, are not."""
+    """Only bytes of the chosen objects are copied: no dead bytes, no bytes of other objects."""
     path = tmp_path / "in.zt"
     path.write_bytes(file_of([(0, 1000), (64, 1000), (128_000, 500)], digest=False))
     saved = ztensor.compact(path)

@@ -23,7 +23,7 @@ TWO_USERS = pytest.mark.skipif(
 )
 ON_POSIX = pytest.mark.skipif(os.name != "posix", reason="modes are POSIX's")
 
-# Nobody has to be listed under these ids.
+# The ids need no entry in the system's tables.
 ALICE, BOB, MALLORY = 4201, 4202, 4203
 PROJECT, OTHERS = 4301, 4302
 
@@ -41,9 +41,9 @@ def _become(uid: int, gid: int, groups: Sequence[int]) -> None:
 
 
 def act_as(uid: int, work: Callable[[], Any], *, groups: Sequence[int] = ()) -> Any:
-    """Return what `work` returns to another user, or raise what it raises.
+    """Run `work` as another user: return its result, or raise its exception.
 
-    The user's group has his own number; `groups` are the others he is in.
+    The user's main group has the same number; `groups` are the additional ones.
     """
     reading, writing = os.pipe()
     child = _fork()
@@ -59,9 +59,9 @@ def act_as(uid: int, work: Callable[[], Any], *, groups: Sequence[int] = ()) -> 
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
-        told = pipe.read()
+        answer_bytes = pipe.read()
     os.waitpid(child, 0)
-    result, raised = pickle.loads(told)
+    result, raised = pickle.loads(answer_bytes)
     if raised is not None:
         raise raised
     return result
@@ -126,8 +126,8 @@ def access_list(entries: Mapping[Any, int]) -> bytes:
     """Return an access control list as Linux stores it; keys are kinds, or kinds and ids."""
     packed = b""
     for key, rights in entries.items():
-        kind, who = key if isinstance(key, tuple) else (key, _NOBODY)
-        packed += struct.pack("<HHI", kind, rights, who)
+        kind, user = key if isinstance(key, tuple) else (key, _NOBODY)
+        packed += struct.pack("<HHI", kind, rights, user)
     return struct.pack("<I", 2) + packed
 
 
@@ -144,7 +144,7 @@ def set_list(path: Path, acl: bytes, *, kind: str = "access") -> None:
 
 
 def list_of(path: Path) -> bytes | None:
-    """Return the access control list of a file; None where it has none."""
+    """Return the access control list of a file; None if it has no list."""
     try:
         return os.getxattr(path, "system.posix_acl_access")
     except OSError:

@@ -1,8 +1,8 @@
 """A file as lines of text: each run of its bytes, and each field of its manifest.
 
 Nothing of the library is used, so that a fault of its reader hides no change of its bytes. A line
-has where a run begins, its length, what it is, and its bytes in hexadecimal: all of them where they
-are few, else the first ones and a digest. What a compressor decides is left out.
+has a run's offset, length, meaning and bytes in hexadecimal: all bytes of a short run, otherwise
+the first ones and a digest. Bytes that depend on a compressor's version are left out.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Blob(NamedTuple):
 
 
 def describe(name: str, data: bytes) -> list[str]:
-    """Return a file's lines; they differ where its bytes do, except in what a compressor decides.
+    """Return a file's lines; they differ if its bytes do, except for those of a compressor.
 
     Args:
         name: its path, by whose suffix some formats are known.
@@ -83,7 +83,7 @@ def _run(offset: int | str, data: bytes, name: str) -> str:
 
 
 class Manifest(NamedTuple):
-    """Where a manifest is, what it says, and how many bytes the file's tail has."""
+    """The extent of a manifest, its content, and the bytes of the file's tail."""
 
     offset: int
     length: int
@@ -135,7 +135,7 @@ def _compressed(data: bytes) -> Iterator[str]:
 
 
 def _blobs(value: Any, name: str) -> Iterator[Blob]:
-    """Yield what a manifest of any version names: a place and a length in one map."""
+    """Yield the extents that a manifest of any version names: offset and length in one map."""
     if isinstance(value, dict):
         place = None
         if isinstance(value.get("blob"), list) and "shard" not in value:
@@ -269,7 +269,7 @@ def _zip(data: bytes) -> Iterator[str]:
 
 
 def _hdf5(data: bytes) -> Iterator[str]:
-    """Yield what the file says; h5py's bytes are those of its version."""
+    """Yield the content of the file: the bytes depend on the version of h5py."""
     import h5py
 
     lines: list[str] = []

@@ -27,7 +27,7 @@ ENCODINGS = {"raw": False, "zstd": True}
 
 
 def contents(version: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return tensors that use what a version has, and the file's own attributes."""
+    """Return tensors that use every feature of a version, and the file's own attributes."""
     tensors: dict[str, Any] = {
         "layer.weight": np.arange(6, dtype=np.float32).reshape(2, 3) / 4,
         "layer.bias": np.array([1, -1], ml_dtypes.bfloat16),

@@ -1,4 +1,4 @@
-"""The table of golden cases: names, functions that fill a folder, and what they write.
+"""The table of golden cases: names, and functions that fill a folder with files.
 
 A case takes nothing from a clock, from chance or from the machine. Names that the library draws at
 random come from `counted_randomness`, so that parts of checkpoints have the same names each time.
@@ -101,7 +101,7 @@ def of_version(version: str, **options: Any) -> dict[str, Any]:
     return {"version": version, **({"alignment": 4096} if version == "2.1" else {}), **options}
 
 
-# --- What is written ----------------------------------------------------------------------------
+# --- Contents -------------------------------------------------------------------------------
 
 ELEMENTS = {
     "0.1.0": ("f8", "f4", "f2", "bfloat16", "i8", "i4", "i2", "i1", "u8", "u4", "u2", "u1", "?"),
@@ -143,7 +143,7 @@ def sparse() -> dict[str, Tensor]:
 
 
 def quantized() -> dict[str, Tensor]:
-    """Return what each recipe makes, and each named scheme from the arrays of other programs."""
+    """Return the tensors of each recipe, and of each named scheme from other programs' arrays."""
     weight = floats(32, 64)
     made = {name: Tensor.quantize(weight, name) for name in ("int8", "nf4", "mxfp4", "nvfp4")}
     for name in ("gptq", "awq"):

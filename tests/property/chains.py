@@ -19,11 +19,11 @@ NAMES = tuple(f"name {number}" for number in range(9))
 
 
 class GivenUpError(Exception):
-    """What a caller's own code may raise in the middle of a change."""
+    """An exception of a caller's own code in the middle of a change."""
 
 
 class Chain:
-    """A file and what it should hold.
+    """A file and its expected content.
 
     Args:
         path: where the file is written.
@@ -65,7 +65,7 @@ class Chain:
         ).astype(kind)  # fmt: skip
 
     def commit(self) -> str:
-        """Change the file, in one commit, and the dict; return what was done."""
+        """Change the file, in one commit, and the dict; return the name of the change."""
         dice, done = self._dice, []
         kind = dice.random()
         if kind < 0.08:

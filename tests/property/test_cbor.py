@@ -1,4 +1,4 @@
-"""Our CBOR against cbor2: what one writes the other reads, whatever the spelling or the damage."""
+"""Our CBOR against cbor2: each reads the other's output, in any spelling and with any damage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ simplest = (
 
 
 # Mapped, since one_of would else weigh each kind of atom like a kind of container; twice,
-# since with fewer the values grow beyond what is drawn in time.
+# since with fewer the values grow too large to be drawn in time.
 atoms = st.one_of(*(simplest.map(lambda atom: atom) for _ in range(2)))
 tags = st.sampled_from(PLAIN_TAGS)
 
@@ -322,7 +322,7 @@ def is_beyond_cbor2(value: object) -> bool:
 @settings(max_examples=examples(1500), deadline=None)
 @given(st.binary(max_size=40) | fragments | damaged())
 def test_any_bytes(data: bytes) -> None:
-    """What we read, cbor2 reads the same; what it reads and we refuse is refused on purpose."""
+    """cbor2 reads accepted bytes the same; bytes that only it accepts are refused on purpose."""
     reason = refusal(data)
     if reason is None:
         value = cbor.decode(data)

@@ -1,6 +1,6 @@
 """Damaged files: the original values, or an error of our family; never anything else, never slowly.
 
-The files have digests everywhere their version has a place for them. So what is checked is strong:
+The files have digests everywhere their version has a place for them. So the checks are strong:
 with a manifest's digest (1.1 and 1.2 as we write them) a file that still verifies holds exactly
 what was written. 0.1 has no digest of its manifest: there, damage to the manifest may change any
 object, and only the promise holds.
@@ -228,7 +228,7 @@ LIMITED = """
 import json, resource, sys
 from ztensor.testing.promise import exercise
 
-exercise(bytes.fromhex(sys.stdin.readline()))  # what is imported late
+exercise(bytes.fromhex(sys.stdin.readline()))  # imports the lazy modules
 pages = int(open("/proc/self/statm").read().split()[0])
 most = pages * resource.getpagesize() + (64 << 20)
 resource.setrlimit(resource.RLIMIT_AS, (most, most))

@@ -34,5 +34,5 @@ def test_a_chain_of_edits_equals_a_dict(
             assert path.read_bytes().startswith(before), done
         if version == "2.1" and done.endswith("given up"):
             assert path.read_bytes() == before
-        with ztensor.open(before) as reader:  # what was there then
+        with ztensor.open(before) as reader:  # the state before the commit
             assert reader.verify().ok

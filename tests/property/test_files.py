@@ -1,4 +1,4 @@
-"""What was written is read: every version, type, encoding and layout, from every kind of source."""
+"""Written tensors are read: every version, type, encoding and layout, every kind of source."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def require_file(path: Path, tensors: dict[str, Any], version: str) -> None:
 
 
 def require_same_dense(read: ztensor.Tensor, written: ztensor.Tensor) -> None:
-    """Compare what the tensors stand for, where they stand for anything."""
+    """Compare the dense values, or the reasons why there are none."""
     values: list[Any] = []
     for tensor in (read, written):
         try:
@@ -211,7 +211,7 @@ def test_every_combination(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Zstd, "must_shrink", False)  # also what it makes no smaller is encoded
+    monkeypatch.setattr(Zstd, "must_shrink", False)  # encode incompressible data, too
     path = tmp_path / "file.zt"
     tensors = MAKERS[layout](dtype)
     if holds(version, dtype, layout):
@@ -284,7 +284,7 @@ def test_any_dict(
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
 def test_load_gives_what_save_takes(version: str, data: st.DataObject) -> None:
-    """Saved again, what was loaded makes the same file: nothing was lost or changed."""
+    """Saving a loaded file gives the same bytes: nothing was lost or changed."""
     tensors = data.draw(strategies.dicts(version))
     compression = data.draw(st.booleans())
     first = save(tensors, version=version, compression=compression)

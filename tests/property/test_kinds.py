@@ -143,7 +143,7 @@ def regular_root(rng: Random, count: int = 12) -> dict[str, Any]:
     root["objects"] = objects
     if rng.random() < 0.3:
         root["commit"] = {"prev": 0, "end": 1234, "digest": "crc32c:0x00000000"}
-        root["generator"] = "x"  # behind it: nobody's digest of the manifest
+        root["generator"] = "x"  # behind it: then the record is not checked
     return root
 
 

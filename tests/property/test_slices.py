@@ -1,6 +1,6 @@
-"""Lazy slices against NumPy: any index, any element type, any way the bytes can lie.
+"""Lazy slices against NumPy: any index, any element type, any storage of the bytes.
 
-The sizes that decide what is read together are drawn too, so that little data takes every path.
+The sizes that decide which reads are merged are drawn too, so that small data takes every path.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def framed(tensor: Tensor, size: int) -> bytes:
 
 
 def big_endian(array: Array) -> bytes:
-    """Return a file of 0.1, whose elements are big-endian."""
+    """Return a file of 0.1 with big-endian elements."""
     made = blank("0.1.0")
     swapped = array.astype(array.dtype.newbyteorder(">")).tobytes()
     part = {"data": ({"dtype": "f32"}, swapped)}
@@ -66,7 +66,7 @@ def unmapped(data: bytes) -> ztensor.Reader:
 
 
 def readers(tensor: Tensor, size: int) -> Iterator[ztensor.Reader]:
-    """Yield readers of one object `w`, for each way it can lie."""
+    """Yield readers of one object `w`, for each way to store it."""
     raw, packed = save({"w": tensor}), save({"w": tensor}, compression=1)
     for data in (raw, packed, framed(tensor, size)):
         yield ztensor.open(data)
@@ -143,7 +143,7 @@ def test_any_index_gives_what_numpy_gives(
     with sizes(*chosen):
         for reader in readers(Tensor(array), frame):
             part = reader.get_slice("w")
-            for _ in range(2):  # and again, from what was kept
+            for _ in range(2):  # the second time from the cache
                 if expected is None:
                     with pytest.raises(UsageError):
                         part[key]
@@ -239,6 +239,6 @@ def test_damage_gives_our_errors_only(
         reader = ztensor.open(damaged(good, damages), verify=False, limits=limits)
         for name in reader:
             for key in (0, slice(1, None), slice(None, None, -2), [0], ...):
-                # A length or a scheme may be what is damaged: then the index does not fit.
+                # If the damage is in a length or a scheme, the index does not fit.
                 with contextlib.suppress(FormatError, UnsupportedError, LimitError, UsageError):
                     reader.get_slice(name)[key]

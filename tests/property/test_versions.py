@@ -24,7 +24,7 @@ VERSIONS = tuple(EMITTERS)
 
 
 def saved(tensors: dict[str, Any], path: Path, version: str, **options: Any) -> list[str]:
-    """Save what a version can say, and return the names of what it refuses, one by one."""
+    """Save the tensors that a version can hold; return the names of the others."""
     refused = []
     for name, tensor in tensors.items():
         try:
@@ -59,7 +59,7 @@ def test_any_object_goes_round(
             report = ztensor.convert(
                 path, target, version=version, check=True, compression=compression
             )
-        except NotRepresentableError:  # it can hold none of them
+        except NotRepresentableError:  # the version can hold no tensor of the file
             return
         for lost in report.lost:
             assert lost.object_name in names

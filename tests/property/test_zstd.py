@@ -46,7 +46,7 @@ class Memory:
 
 @dataclasses.dataclass
 class Sizes:
-    """What the module's sizes are set to, so that little data takes every path."""
+    """Sizes of the module, made small so that small data takes every path."""
 
     held: int
     look: int
@@ -157,7 +157,7 @@ def test_any_frames_decode_to_their_contents(
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[bytes, int]:
-    """Draw stored bytes that are not what was written, and the length that was."""
+    """Draw damaged stored bytes, and the decoded length of the undamaged ones."""
     data, content = draw(bodies)
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(data)))
@@ -179,7 +179,7 @@ def damaged(draw: st.DrawFn) -> tuple[bytes, int]:
 
 
 def oracle(data: bytes, length: int) -> bytes | None:
-    """Return what zstandard makes of `data`, or None where it refuses; at most `length` + 1."""
+    """Return at most `length` + 1 bytes that zstandard decodes; None if it refuses."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << LIMITS.window_log)
     reader = decompressor.stream_reader(data, read_across_frames=True)
     destination = bytearray(length + 1)

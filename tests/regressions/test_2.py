@@ -18,7 +18,7 @@ from ztensor.testing.builder import build, draft, zstd_frame
     ids=["storage", "compound"],
 )
 def test_decoded_bytes_that_end_inside_an_element(fields: dict[str, str], content: bytes) -> None:
-    """Where no layout tells the size, NumPy's own ValueError came through."""
+    """For an unknown layout, whose size is open, NumPy's own ValueError came through."""
     new = draft("1.2.0")
     part = ({**fields, "encoding": "zstd"}, zstd_frame(content))
     new.add("later", [3], {"part": part}, format="of_tomorrow")

@@ -70,12 +70,12 @@ def shape(kind: str, name: str = "") -> Callable[[Callable[[int], Made]], Callab
 
 
 def add(kind: str, shapes: Mapping[str, Callable[[int], Made]]) -> None:
-    """Add the shapes of a table, by their names, to those of a format."""
+    """Add a table of shapes, by name, to a format."""
     SHAPES[kind].update(shapes)
 
 
 def around(make: Callable[[int], bytes], wrap: Callable[[bytes], Made]) -> Callable[[int], Made]:
-    """Return the shape of what one function makes, put into a file by another."""
+    """Return a shape: the result of `make`, put into a file by `wrap`."""
     return lambda length: wrap(make(length))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of many processes: the pickle of torch's, and roots of our own whose table lies."""
+"""Checkpoints of many processes: torch's pickle, and roots of ours with a false table."""
 
 from __future__ import annotations
 
@@ -126,9 +126,9 @@ def _places_with_wide_names(length: int) -> bytes:
 
 
 def _root(length: int, *, names: int, compression: bool, prefix: bytes = b"") -> bytes:
-    """Return a root whose table has about so many bytes as they lie in the file."""
+    """Return a root with a table of about so many stored bytes."""
     count = max(1, length // (3 if compression else 16))
-    told = {
+    record = {
         "version": 1, "writer": "", "kinds": [["f32", "", "dense"]], "encodings": ["raw"],
         "algorithm": "",
         "files": {"names": ["00000-00000000.zt"], "sizes": [1 << 40], "digests": [""]},
@@ -150,7 +150,7 @@ def _root(length: int, *, names: int, compression: bool, prefix: bytes = b"") ->
         "chunks/at": np.zeros(count, np.uint8),
         "chunks/length": np.full(count, 4, np.uint8),
     }
-    return ztensor.numpy.save(columns, compression=compression, metadata={"divided": told})
+    return ztensor.numpy.save(columns, compression=compression, metadata={"divided": record})
 
 
 @shape("divided")

@@ -61,7 +61,7 @@ def plain(component: bytes, **fields: object) -> bytes:
     return item(parts)
 
 
-# Items alone, as the root or as what a file's attributes hold.
+# Single items, as the root or as a file's attribute.
 ITEMS: dict[str, Callable[[int], bytes]] = {
     "array of empty arrays": lambda n: many(n, b"\x80"),
     "array of empty maps": lambda n: many(n, b"\xa0"),

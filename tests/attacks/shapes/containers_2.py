@@ -53,7 +53,7 @@ def _needed(length: int) -> bytes:
 
 
 def _frames(length: int) -> bytes:
-    """Return one object whose table lists many frames of nothing."""
+    """Return one object with a table of many empty frames."""
     file = File2()
     count = max(length // 8, 1)
     part = file.packed(b"", seekable([b""] * count, [0] * count))

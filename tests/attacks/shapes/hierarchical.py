@@ -53,7 +53,7 @@ def chunks(length: int) -> bytes:
 
 
 def noted(text: str, count: int) -> bytes:
-    """Return a file with an attribute whose values all are one text of the heap."""
+    """Return a file with an attribute of many values that are one text of the heap."""
     import h5py
     import numpy as np
 

@@ -46,7 +46,7 @@ def _in_metadata(value: str) -> Callable[[int], bytes]:
 
 
 for name, value in VALUES.items():
-    shape("safetensors", f"{name} in a field nobody knows")(_unknown(value))
+    shape("safetensors", f"{name} in an unknown field")(_unknown(value))
     shape("index", f"{name} in the metadata")(_in_metadata(value))
 
 

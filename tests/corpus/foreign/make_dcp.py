@@ -20,7 +20,7 @@ PROCESSES = 2
 
 
 def tensors(mesh: Any) -> dict[str, Any]:
-    """Return what both processes save: in uneven rows, in columns, as a whole, empty, of one."""
+    """Return the tensors that both processes save: uneven rows, columns, whole, empty, of one."""
     import torch
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
@@ -62,7 +62,7 @@ def save(process: int, folder: str, port: int) -> None:
 
 
 def main() -> None:
-    """Make the folders, and say what is in them."""
+    """Make the folders, and return their expected content."""
     import torch
     import torch.distributed.checkpoint as dcp
     import torch.multiprocessing

@@ -1,6 +1,6 @@
 """Make the GGUF files of this corpus: `python -m tests.corpus.foreign.make_gguf`.
 
-Every byte is fixed. What is expected of the accepted files, and of blocks of every type, is what
+Every byte is fixed. The expected content of accepted files, and of blocks of every type, is what
 the package `gguf` (0.19) gives, so that has to be installed; the tests do without.
 """
 
@@ -76,7 +76,7 @@ def gguf(
     tensors: int | None = None,
     keys: int | None = None,
 ) -> bytes:
-    """Return a file; the counts are those of what is given, unless others are."""
+    """Return a file; by default its counts are the numbers of entries and tensors."""
     tensors = len(infos) if tensors is None else tensors
     keys = len(pairs) if keys is None else keys
     head = b"GGUF" + struct.pack(order + "IQQ", version, tensors, keys)
@@ -132,7 +132,7 @@ def blocks_of(name: str, count: int = 1) -> np.ndarray[Any, np.dtype[np.uint8]]:
     if name == "q8_k":
         blocks[:, :4] = np.linspace(0.5, 2, count, dtype="<f4").reshape(-1, 1).view(np.uint8)
     elif name == "iq1_m":
-        blocks[:, 55] &= 0xBF  # a half whose exponent is not the highest
+        blocks[:, 55] &= 0xBF  # a half-precision number other than infinity and NaN
     elif name != "mxfp4":
         for at in halves.get(name, (0,)):
             values = rng.uniform(-2, 2, (count, 1)).astype("<f2")
@@ -264,7 +264,7 @@ def _base64(data: bytes) -> str:
 
 
 def _expected(path: Path) -> dict[str, Any]:
-    """Return what the package `gguf` reads in a file."""
+    """Return the content of a file as the package `gguf` reads it."""
     import gguf as package
 
     reader = package.GGUFReader(path)

@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 
 def npy(text: str | bytes, data: bytes = b"", version: int = 1, length: int | None = None) -> bytes:
-    """Return a .npy file; `length` is what it claims its header has."""
+    """Return a .npy file; `length` is the claimed length of its header."""
     raw = text if isinstance(text, bytes) else text.encode("latin-1")
     size = len(raw) if length is None else length
     code = "<H" if version == 1 else "<I"
@@ -21,12 +21,12 @@ def npy(text: str | bytes, data: bytes = b"", version: int = 1, length: int | No
 
 
 def header(descr: str = "'|u1'", order: str = "False", shape: str = "(4,)") -> str:
-    """Return a header as NumPy writes it, but for what is given."""
+    """Return a header as NumPy writes it, with the given fields changed."""
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}, }}\n"
 
 
 class Member(NamedTuple):
-    """A member of an archive; what is None is as it should be."""
+    """A member of an archive; a field of None gets its right value."""
 
     name: bytes
     data: bytes
@@ -54,7 +54,7 @@ def archive(
     """Return a zip archive, wrong wherever an argument says so.
 
     Args:
-        members: what is in it.
+        members: the members of the archive.
         count: how many members the end record claims.
         before: bytes before the first member, which offsets do not count.
         gap: bytes between directory and end record.

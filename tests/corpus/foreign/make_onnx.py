@@ -1,6 +1,6 @@
 """Make the ONNX files of this corpus: `python -m tests.corpus.foreign.make_onnx`.
 
-Every byte is fixed; no library is needed. The names are those of `onnx.proto`.
+Every byte is fixed; no library is needed. The names are from `onnx.proto`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ SPARSE = (
 
 VALUE = block(1, "value") + block(5, tensor("", FLOAT, [2, 3], raw(F32))) + number(20, 4)
 
-# Name, bytes, and what the object holds.
+# Name, bytes, and content of the object.
 ACCEPT: dict[str, tuple[bytes, dict[str, Any]]] = {
     "typed.onnx": (
         model(

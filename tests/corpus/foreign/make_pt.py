@@ -152,7 +152,7 @@ def many_times(value: bytes, again: bytes, times: int) -> bytes:
 
 
 def overlapping() -> bytes:
-    """Return an archive one of whose storages lies within another."""
+    """Return an archive in which one storage is inside another."""
     body = mapping(a=tensor(), b=tensor(of=storage("1")))
     plain = archive(body, {"0": SIX, "1": SIX})
     begin, end = plain.index(b"archive/data/1") - 30, plain.index(b"PK\1\2")
@@ -409,7 +409,7 @@ def described(array: Any) -> dict[str, Any]:
 
 
 def expected_of(data: bytes) -> dict[str, Any]:
-    """Return what torch reads, as JSON can hold it; tensors by their dotted names."""
+    """Return the content as torch reads it, for JSON; tensors by their dotted names."""
     import torch
 
     found: dict[str, Any] = {}
@@ -438,7 +438,7 @@ def main() -> None:
     for name, data in accepted().items():
         (ACCEPT / name).write_bytes(data)
         expected[name] = expected_of(data)
-        if name == "big_endian.pt":  # torch leaves elements of its newer types as they lie there
+        if name == "big_endian.pt":  # torch does not swap elements of its newer types
             expected[name]["typed"]["hex"] = np.array([1, 513], "<u2").tobytes().hex()
     (ACCEPT / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
     reasons = {}

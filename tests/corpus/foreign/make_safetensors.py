@@ -10,13 +10,13 @@ HERE = Path(__file__).parent
 
 
 def file(header: str | bytes, data: bytes = b"", length: int | None = None) -> bytes:
-    """Return a file of a header and data; `length` is what the file claims the header has."""
+    """Return a file of a header and data; `length` is the claimed length of the header."""
     raw = header if isinstance(header, bytes) else header.encode()
     return struct.pack("<Q", len(raw) if length is None else length) + raw + data
 
 
 def entry(dtype: str, shape: object, start: int, stop: int) -> str:
-    """Return what a header says of a tensor."""
+    """Return a header's entry of a tensor."""
     fields = {"dtype": dtype, "shape": shape, "data_offsets": [start, stop]}
     return json.dumps(fields, separators=(",", ":"))
 

@@ -269,7 +269,7 @@ def test_the_objects_are_a_mapping() -> None:
     assert objects != {**as_dict, "a": as_dict["b"]}
     assert list(objects.items()) == list(as_dict.items())
     assert list(objects.values()) == list(as_dict.values())
-    assert list(objects.others) == ["other"]  # whose layouts are still to be checked
+    assert list(objects.others) == ["other"]  # their layouts are checked later
     for name in as_dict:
         assert name in objects
         assert objects.get(name) == objects[name]

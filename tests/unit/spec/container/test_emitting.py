@@ -143,7 +143,7 @@ def test_objects_are_written_in_the_order_of_their_names(version: str) -> None:
 
 
 def without_odd_keys(value: Any) -> Any:
-    """Return a manifest of 2.x without the unknown fields whose key is not text, which go."""
+    """Return a manifest of 2.x without unknown fields whose key is not text: they are dropped."""
     if isinstance(value, cbor.Pairs):
         value = {key: item for key, item in value if isinstance(key, str)}
     if isinstance(value, dict):
@@ -411,7 +411,7 @@ def test_an_object_that_a_version_cannot_represent_is_refused(case: str) -> None
     ("version", "good", "wrong"),
     [
         ("0.1.0", {}, {"license": "x"}),
-        # Release 1.1.1 opens no tensor of a file whose attributes are not text.
+        # Release 1.1.1 opens no tensor of a file with other attributes than text.
         *(("1.1.0", {"k": "v"}, {"k": value}) for value in (1, None, ["a"], b"a", {"a": "b"})),
         ("1.2.0", {"a": nested(62)}, {"a": nested(63)}),
         ("2.1", {"a": 1}, {"": 1}),

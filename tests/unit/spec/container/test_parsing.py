@@ -177,7 +177,7 @@ def test_the_tag_that_marks_cbor_is_skipped() -> None:
     "text", ["1.2.0", "1.1.0", "1.0", "1", "1.999.3-rc", "01.2", "one", "", "v2"]
 )
 def test_any_minor_version_is_read(text: str) -> None:
-    """A minor version adds optional fields only; a text without a number is no version."""
+    """A minor version adds optional fields only; a text without a number names no version."""
     assert parse("1", root(version=text)).version == text
 
 

@@ -12,7 +12,7 @@ from ztensor.ext import Component
 from ztensor.spec.container.v2 import words
 
 SIZES = {"elems_per_block": 32, "block_bytes": 18}
-# The layout and attributes of the model, and those of 2.x.
+# Layout and attributes of the model, and the same in 2.x.
 BOTH: list[tuple[str, Mapping[str, object] | None, str, Mapping[str, object] | None]] = [
     ("dense", {"a": 1}, "dense", {"a": 1}),
     ("sparse_csr", {"a": 1}, "zt.sparse_csr/1", {"a": 1}),

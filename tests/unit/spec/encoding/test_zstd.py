@@ -65,7 +65,7 @@ def frame(
         blocks: the last one gets the flag that says so.
         size: declared content size, or None.
         size_bytes: width of its field: 1 (single-segment only), 2, 4 or 8.
-        window: the window descriptor's byte (0 is 1 KiB), or None for a single-segment frame.
+        window: the window descriptor's byte (0 is 1 KiB); None makes a single-segment frame.
         dictionary: the dictionary id's field: 0, 1, 2 or 4 bytes.
         checksum: four bytes, or none.
         flags: further bits of the frame header descriptor.
@@ -121,7 +121,7 @@ class Mapped:
 
 
 class Copied(Mapped):
-    """Stored bytes that copy what is asked for, as reading from a file does."""
+    """Stored bytes that are copied by each read, as from a file."""
 
     def read(self, offset: int, length: int) -> memoryview:
         return memoryview(bytes(super().read(offset, length)))
@@ -224,7 +224,7 @@ WALKED = {
     "rle": (frame(rle(b"a", 900), raw(Z)), (None, 1024, 907)),
 }
 
-# Headers only: what the blocks hold is not looked at.
+# From headers only: the blocks are not decoded.
 BOUNDS = {
     "compressed-by-window": (frame((COMPRESSED, 4, bytes(4)), window=0), 1024),
     "compressed-by-block": (frame((COMPRESSED, 4, bytes(4)), window=17 << 3), 128 << 10),

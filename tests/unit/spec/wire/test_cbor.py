@@ -202,7 +202,7 @@ def test_a_map_keeps_the_order_of_the_file() -> None:
     assert list(cbor.decode(b"\xa3\x61c\x00\x61a\x00\x61b\x00")) == ["c", "a", "b"]  # type: ignore[call-overload]
 
 
-# RFC 8949 appendix F (what is not well-formed), and more: hexadecimal, reason, offset.
+# Not well-formed (RFC 8949 appendix F, and more): hexadecimal, offset.
 MALFORMED = [
     # Reserved additional information.
     *((f"{major << 5 | info:02x}", 0) for major in range(8) for info in (28, 29, 30)),
@@ -243,7 +243,7 @@ MALFORMED = [
     ("bf000001ff", 4),
     ("bf6161ff", 3),
     ("bf616100f4ff", 5),
-    # Indefinite length where there is no length.
+    # Indefinite length of a type that has no length.
     ("1f", 0),
     ("3f", 0),
     ("df", 0),
@@ -398,7 +398,7 @@ def test_keys_of_other_type_or_value_are_others() -> None:
     assert typed(value) == typed(Pairs((cbor.decode(key), 0) for key in keys))
 
 
-# --- Reading what is made to hurt -----------------------------------------------------------
+# --- Hostile items --------------------------------------------------------------------------
 
 OPENERS = {
     "arrays": b"\x81",
@@ -489,7 +489,7 @@ def keyed(keys: Iterable[object]) -> bytes:
     return cbor.encode(Pairs((key, None) for key in keys))
 
 
-# Items whose reading could take quadratic time, and the reason if they are refused.
+# Items that a naive reader takes quadratic time for; the reason if they are refused.
 LINEAR: dict[str, tuple[Callable[[], bytes], Reason | None]] = {
     "empty chunks of bytes": (lambda: b"\x5f" + b"\x40" * 600_000 + b"\xff", None),
     "empty chunks of a text": (lambda: b"\x7f" + b"\x60" * 600_000 + b"\xff", None),
@@ -611,7 +611,7 @@ def test_every_other_form_is_refused_in_a_strict_reading(name: str) -> None:
             cbor.decode(data, strict=True)
 
 
-# --- What it costs ------------------------------------------------------------------------------
+# --- Memory ---------------------------------------------------------------------------------
 
 
 # Attacks on memory are in `tests/attacks/test_budget_manifests.py`.
