@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ztensor.cli.exits import ExitCode, code_of
 from ztensor.cli.spelling import cut, visible
-from ztensor.errors import ZTensorError, counted, secrets_of, without_secrets
+from ztensor.errors import Reason, ZTensorError, counted, secrets_of, without_secrets
 from ztensor.remote.requested import requests_made
 
 if TYPE_CHECKING:
@@ -184,7 +184,9 @@ class Terminal:
     def error(self, error: BaseException, *, details: Sequence[str] = ()) -> None:
         """Print an error to standard error, and set the exit code of its family."""
         self.fail(code_of(error))
-        lines = [f"error: {message_of(error)}", *(f"  {detail}" for detail in details)]
+        reason = getattr(error, "reason", None)  # the name of a page in docs/errors/
+        page = "" if reason in (None, Reason.ARGUMENT) else f" [{reason}]"
+        lines = [f"error: {message_of(error)}{page}", *(f"  {detail}" for detail in details)]
         self._print(lines, sys.stderr)
 
     def fail(self, code: ExitCode) -> None:
