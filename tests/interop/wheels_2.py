@@ -29,7 +29,7 @@ import ztensor
 from tests.interop import run as exchange
 from tests.property.chains import Chain
 from ztensor.numpy import save_file
-from ztensor.spec.container.v2.words import theirs
+from ztensor.spec.container.v2.words import written_layout
 from ztensor.spec.layout.elements import spell, stored_form
 
 WHEELS = ("2.0.0", "2.1.0", "2.1.2")
@@ -95,7 +95,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def described(value: Any) -> dict[str, Any]:
     """Return what a file of 2.x says of a tensor, with the bytes of its parts."""
     tensor = exchange.tensor_of(value)
-    layout, attributes = theirs(tensor.format, dict(tensor.attributes) or None)
+    layout, attributes = written_layout(tensor.format, dict(tensor.attributes) or None)
     parts = {}
     for role, array in tensor.components.items():
         dtype, logical = spell(array.dtype)

@@ -6,6 +6,7 @@ import io
 import struct
 import zipfile
 import zlib
+from collections.abc import Callable
 from itertools import count
 
 from tests.attacks.shapes import WIDE, add, around, shape, widening
@@ -105,7 +106,7 @@ def counted(text: str) -> bytes:
     return b"X" + struct.pack("<I", len(data)) + data
 
 
-PICKLES = {
+PICKLES: dict[str, Callable[[int], bytes]] = {
     "list of empty lists": lambda n: PROTO + b"](" + repeated(n, b"]") + b"e.",
     "list of empty dicts": lambda n: PROTO + b"](" + repeated(n, b"}") + b"e.",
     "list of empty sets": lambda n: b"\x80\x04](" + repeated(n, b"\x8f") + b"e.",

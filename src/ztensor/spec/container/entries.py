@@ -1,7 +1,7 @@
 """The base class of emitters, which write manifests, and their common map of objects.
 
 A version's emitter gives the fields of an object. Plain objects of one shape, dtype and length
-differ only in offset and digest: the bytes around those are encoded once and copied.
+differ only in offset and digest: the bytes template those are encoded once and copied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Emitter:
         magic: the first bytes of a file.
         form: the rules for its blobs.
         place: the encoded bytes before the offset of a blob.
-        levels: number of items of the manifest around an object.
+        levels: number of items of the manifest template an object.
     """
 
     version: str
@@ -37,7 +37,7 @@ class Emitter:
     levels = 2
 
     def __init__(self) -> None:
-        self._arounds: dict[tuple[object, ...], tuple[bytes, bytes, bytes]] = {}
+        self._templates: dict[tuple[object, ...], tuple[bytes, bytes, bytes]] = {}
 
     def require_name(self, name: str) -> None:
         """Raise `NotRepresentableError` for a name that the version cannot hold."""
@@ -85,7 +85,7 @@ class Emitter:
         entries: Mapping[str, Entry] = objects
         kinds: list[tuple[bytes, bytes, bytes]] = []
         if isinstance(objects, WrittenObjects):
-            entries, kinds = objects.data, [self._around(kind) for kind in objects.kinds]
+            entries, kinds = objects.data, [self._template(kind) for kind in objects.kinds]
         parts = [head(cbor.MAP, len(names))]
         for name in names:
             parts.append(encode_text(name))
@@ -95,7 +95,7 @@ class Emitter:
                 before, between, behind = kinds[number]
             elif (data := entry.only_data) is not None and data.encoding == "raw":
                 offset, digest = data.offset, data.digest
-                before, between, behind = self._around(entry)
+                before, between, behind = self._template(entry)
             else:
                 parts.append(self._emit_object(entry))
                 continue
@@ -105,19 +105,19 @@ class Emitter:
     def _emit_object(self, tensor_object: TensorObject) -> bytes:
         return cbor.encode(self.entry(tensor_object), ENCODE_DEPTH - self.levels)
 
-    def _around(self, plain: TensorObject) -> tuple[bytes, bytes, bytes]:
+    def _template(self, plain: TensorObject) -> tuple[bytes, bytes, bytes]:
         """Return a plain object's bytes before the offset, up to the digest, and behind it."""
         component = plain.components["data"]
         digest = (component.digest or "").encode()
         key = (plain.shape, component.dtype, component.type, component.length, len(digest))
-        around = self._arounds.get(key)
-        if around is None:
+        template = self._templates.get(key)
+        if template is None:
             sample = component._replace(offset=_MARK)
             whole = self._emit_object(TensorObject(plain.shape, "dense", {"data": sample}))
             before, rest = whole.split(self.place + head(0, _MARK), 1)
             between, _, behind = rest.partition(digest) if digest else (rest, b"", b"")
-            around = self._arounds[key] = before + self.place, between, behind
-        return around
+            template = self._templates[key] = before + self.place, between, behind
+        return template
 
 
 def named(attributes: Mapping[str, object] | None) -> dict[str, object] | None:

@@ -27,7 +27,7 @@ from ztensor.spec.model.dtype import decoded_size
 from ztensor.spec.model.manifest import TensorObject
 from ztensor.spec.model.objects import Bools, Ints, Table, TableObjects, Uints
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import Form
+from ztensor.spec.wire.record import ManifestForm
 
 ReadObject: TypeAlias = Callable[[object, int], tuple[TensorObject | None, int]]
 
@@ -54,13 +54,13 @@ _IS_DIGIT, _IS_LOWER_DIGIT = (
 )
 
 
-class _OtherwiseError(Exception):
+class _NotBulkError(Exception):
     """The general parser is needed."""
 
 
 def _require(condition: bool) -> None:  # noqa: FBT001  # as `assert` has it
     if not condition:
-        raise _OtherwiseError
+        raise _NotBulkError
 
 
 class _Kind(NamedTuple):
@@ -95,7 +95,12 @@ class Kinds:
     """
 
     def __init__(
-        self, decoder: cbor.Decoder, form: Form, count: int, read_object: ReadObject, level: int
+        self,
+        decoder: cbor.Decoder,
+        form: ManifestForm,
+        count: int,
+        read_object: ReadObject,
+        level: int,
     ) -> None:
         self._decoder, self._level, self._data = decoder, level, decoder.data
         self._form, self._count, self._read_object = form, count, read_object
@@ -121,7 +126,7 @@ class Kinds:
         self._words: Uints = np.ndarray((len(padded) - 7,), "<u8", padded, 0, (1,))
         try:
             objects, end = self._read(pos, blobs_end)
-        except (_OtherwiseError, ManifestError, LimitError, UnicodeDecodeError):
+        except (_NotBulkError, ManifestError, LimitError, UnicodeDecodeError):
             budget.release_to(before)
             return None
         budget.release_bytes(length)
@@ -281,13 +286,13 @@ class Kinds:
 
         Nothing remains to be checked of a plain object except its stored bytes.
         """
-        made, end = self._read_object(_ANY_NAME, start)
-        if made is None:
-            raise _OtherwiseError
-        part = made.only_data
+        tensor_object, end = self._read_object(_ANY_NAME, start)
+        if tensor_object is None:
+            raise _NotBulkError
+        part = tensor_object.only_data
         if part is None or part.has_checked_bools or end - after > _LONGEST:
             return None
-        size = decoded_size(part.dtype, part.type, made.shape)
+        size = decoded_size(part.dtype, part.type, tensor_object.shape)
         if size is None or size > _MOST_BYTES or part.decoded_length not in (None, size):
             return None
         is_raw = part.encoding == "raw"
@@ -299,7 +304,7 @@ class Kinds:
         at = self._data.find(text.encode(), after, end) if text else end
         digits, middle = len(text) - fixed, at + fixed - after
         behind = end - after - middle - digits
-        return _Kind(made, middle, digits, behind, fixed, size if is_raw else -1)
+        return _Kind(tensor_object, middle, digits, behind, fixed, size if is_raw else -1)
 
     # --- Names ------------------------------------------------------------------------------
 
@@ -331,15 +336,15 @@ class Kinds:
             while row < len(names) or len(order) < self._count:
                 name, at = self._decoder.read(at, self._level + 1)
                 if not isinstance(name, str):
-                    raise _OtherwiseError
+                    raise _NotBulkError
                 if row < len(names) and at >= starts[row]:
                     _require(at == starts[row])
                     names[row] = name
                     break
-                made, at = self._read_object(name, at)
-                if made is None:
-                    raise _OtherwiseError
-                others[name] = made
+                tensor_object, at = self._read_object(name, at)
+                if tensor_object is None:
+                    raise _NotBulkError
+                others[name] = tensor_object
                 order.append(name)
         _require(len(order) == self._count and self._form.are_names(order))
         return names, order, others, at

@@ -64,18 +64,18 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
         def parse(entry: object, problems: list[Problem]) -> TensorObject | None:
             nonlocal name
             name = entry.get("name") if isinstance(entry, dict) else None
-            made = _parse_entry(entry, index, frame.manifest_offset, problems)
+            tensor_object = _parse_entry(entry, index, frame.manifest_offset, problems)
             if isinstance(name, str) and name in objects:
                 message = f"expected distinct names, found {describe(name)} a second time"
                 path = (index, "name")
                 problems.append(Problem(Reason.DUPLICATE_NAME, message, path, SECTION))
-            return made
+            return tensor_object
 
-        made, end = read_object(decoder, start, 1, parse, problems)
+        tensor_object, end = read_object(decoder, start, 1, parse, problems)
         if isinstance(name, str):
             problems[known:] = [problem.about(name) for problem in problems[known:]]
-            if made is not None:
-                objects[name] = made
+            if tensor_object is not None:
+                objects[name] = tensor_object
         return None, end
 
     entries, end = decoder.visit(0, 0, visit)

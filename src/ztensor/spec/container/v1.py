@@ -46,7 +46,7 @@ from ztensor.spec.container.walk import (
 from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import ATTRIBUTES, Form, Record, kind_of
+from ztensor.spec.wire.record import ATTRIBUTES, ManifestForm, Record, kind_of
 
 ROOT = Record(
     "a map as the manifest's root",
@@ -89,7 +89,7 @@ def _are_unique(names: list[str]) -> bool:
     return is_sorted or len(set(names)) == len(names)
 
 
-FORM = Form(
+FORM = ManifestForm(
     root=ROOT,
     object=OBJECT,
     start=b"\xa3" + cbor.encode("shape"),

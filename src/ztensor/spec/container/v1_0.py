@@ -27,7 +27,7 @@ from ztensor.spec.container.walk import Path, Root, check_blob, parse_components
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import ATTRIBUTES, Form, Record
+from ztensor.spec.wire.record import ATTRIBUTES, ManifestForm, Record
 
 _SECTION = "files of releases 1.0.0 and 1.0.1"
 _OPTIONAL = ("attributes", "encoding", "digest")
@@ -70,7 +70,9 @@ def parse_manifest(data: bytes, frame: Frame, budget: Budget) -> Manifest:
     parse = functools.partial(_parse_tensor, blobs_end)
     decoder = cbor.Decoder(data, budget, depth=budget.limits.depth)
     try:
-        root = Root(decoder, Form(ROOT, TENSOR, "tensors"), lambda *_: parse, blobs_end=blobs_end)
+        root = Root(
+            decoder, ManifestForm(ROOT, TENSOR, "tensors"), lambda *_: parse, blobs_end=blobs_end
+        )
     except (ManifestError, LimitError) as error:
         if error.reason is Reason.LIMIT_COST and cbor.encode("tensors") in data:
             raise

@@ -20,7 +20,7 @@ from ztensor.spec.model.manifest import (
     TensorObject,
 )
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import Form, Record, read_fields
+from ztensor.spec.wire.record import ManifestForm, Record, read_fields
 
 Path: TypeAlias = tuple[str | int, ...]
 # `(fields, path, problems) -> object`; with new problems, None or an incomplete object.
@@ -62,7 +62,7 @@ class Root:
     def __init__(
         self,
         decoder: cbor.Decoder,
-        form: Form,
+        form: ManifestForm,
         begin: Callable[[Mapping[str, object], list[Problem]], ParseObject],
         *,
         blobs_end: int,
@@ -120,10 +120,10 @@ class Root:
                 return None
             path = (form.objects, name)
             fields = read_fields(entry, form.object, path, problems)
-            made = self._parse(fields, path, problems) if fields else None
+            tensor_object = self._parse(fields, path, problems) if fields else None
             if len(problems) > known:
                 problems[known:] = [problem.about(name) for problem in problems[known:]]
-            return made
+            return tensor_object
 
         return read_object(self._decoder, start, self._level + 2, parse, self.problems)
 
@@ -151,17 +151,21 @@ def read_object(
     budget, known = decoder.budget, len(problems)
     left = budget.bytes_left
     entry, end = decoder.read(start, level)
-    made = parse(entry, problems) if known < MOST_PROBLEMS else None
-    if made is None or len(problems) > known:
+    tensor_object = parse(entry, problems) if known < MOST_PROBLEMS else None
+    if tensor_object is None or len(problems) > known:
         budget.release_to(left)
         budget.charge_bytes(OBJECT_COST)
         return None, end
-    parts = made.components.values()
-    if made.attributes is made.extra is None and all(part.extra is None for part in parts):
+    parts = tensor_object.components.values()
+    if tensor_object.attributes is tensor_object.extra is None and all(
+        part.extra is None for part in parts
+    ):
         budget.release_to(left)  # the decoded map is freed
-        cost = OBJECT_COST + COMPONENT_COST * len(parts) + _DIMENSION_COST * len(made.shape)
+        cost = (
+            OBJECT_COST + COMPONENT_COST * len(parts) + _DIMENSION_COST * len(tensor_object.shape)
+        )
         budget.charge_bytes(cost + (_LONG_FACTOR * (end - start) if end - start > _LONG else 0))
-    return made, end
+    return tensor_object, end
 
 
 def parse_components(

@@ -104,9 +104,9 @@ class TableObjects(Mapping[str, TensorObject]):
         row = self.row(name)
         if row is None:
             return self.others[name]
-        found = self.table.object(row)
-        self._last = name, found
-        return found
+        tensor_object = self.table.object(row)
+        self._last = name, tensor_object
+        return tensor_object
 
     def row(self, name: str) -> int | None:
         """Return an object's row of the table; None if it is not in the table."""
@@ -131,7 +131,7 @@ class LaterObjects(Mapping[str, TensorObject]):
             `extents_of` takes them; by default unknown.
     """
 
-    __slots__ = ("_broken", "_found", "_lock", "_make", "extents", "where")
+    __slots__ = ("_broken", "_built", "_lock", "_make", "extents", "where")
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class LaterObjects(Mapping[str, TensorObject]):
         extents: Callable[[], tuple[list[int], list[int], list[bool]]] = lambda: ([], [], []),
     ) -> None:
         self.where, self.extents = where, extents
-        self._found: dict[str, TensorObject | None] = dict.fromkeys(names)
+        self._built: dict[str, TensorObject | None] = dict.fromkeys(names)
         self._broken: dict[str, FormatError] = {}
         self._make = make
         self._lock = Lock()
@@ -168,28 +168,28 @@ class LaterObjects(Mapping[str, TensorObject]):
         return TableObjects(Table(names, kinds, kind_of, offsets, lengths, no_digests), {}, names)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._built)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._built)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found
+        return name in self._built
 
     def __getitem__(self, name: str) -> TensorObject:
-        found = self._found[name]
-        if found is None:
+        tensor_object = self._built[name]
+        if tensor_object is None:
             with self._lock:  # `make` charges the file's budget and is not thread-safe
-                found = self._found[name]
+                tensor_object = self._built[name]
                 if name in self._broken:  # a second attempt would charge the budget again
                     raise copy.copy(self._broken[name])
-                if found is None:
+                if tensor_object is None:
                     try:
                         with foreign_bytes("the object"):
-                            found = self._found[name] = self._make(name)
+                            tensor_object = self._built[name] = self._make(name)
                     except ZTensorError as error:
                         error.locate(object_name=name).forget_sections()
                         if isinstance(error, FormatError):
                             self._broken[name] = copy.copy(error)
                         raise
-        return found
+        return tensor_object

@@ -132,7 +132,7 @@ _KINDS: dict[type, str] = {
 }
 
 
-class Form(NamedTuple):
+class ManifestForm(NamedTuple):
     """The encoded form of a version's root and of its plain objects (one component, no attributes).
 
     Attributes:

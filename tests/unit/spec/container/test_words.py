@@ -36,8 +36,8 @@ def test_a_layout_is_read_from_the_word_it_is_written_as(
     word: str,
     written: Mapping[str, object] | None,
 ) -> None:
-    assert words.theirs(layout, attributes) == (word, written)
-    assert words.ours(word, written) == (layout, attributes)
+    assert words.written_layout(layout, attributes) == (word, written)
+    assert words.model_layout(word, written) == (layout, attributes)
 
 
 def parts(*roles: str, **dtypes: Any) -> dict[str, Component]:
@@ -86,5 +86,5 @@ def test_rules_of_a_layout(
 def test_block_sizes_of_each_ggml_type(name: str) -> None:
     elements, nbytes = words.GGUF_BLOCKS[name]
     sizes = {"elems_per_block": elements, "block_bytes": nbytes}
-    assert words.theirs(f"gguf.{name}", None) == (f"gguf.{name}/1", sizes)
+    assert words.written_layout(f"gguf.{name}", None) == (f"gguf.{name}/1", sizes)
     assert not [*words.check_layout(f"gguf.{name}/1", (elements,), parts("data"), sizes)]

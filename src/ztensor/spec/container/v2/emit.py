@@ -18,7 +18,7 @@ from ztensor.errors import (
 from ztensor.spec.container.entries import Emitter, named, with_unknown
 from ztensor.spec.container.framing import FOOTER_2, MAGIC_2, MANIFEST_2_MOST, PAGE_2, Form
 from ztensor.spec.container.v2.schema import DEPTH, OBJECT, ROOT, check_names, parse_object
-from ztensor.spec.container.v2.words import WORD_OF_2, block_sizes, theirs
+from ztensor.spec.container.v2.words import WORD_OF_2, block_sizes, written_layout
 from ztensor.spec.digest import xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
 from ztensor.spec.wire import cbor
@@ -105,7 +105,7 @@ class Emitter21(Emitter):
 
     def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
         """Return the fields of an object."""
-        layout, attributes = theirs(tensor_object.format, tensor_object.attributes)
+        layout, attributes = written_layout(tensor_object.format, tensor_object.attributes)
         known = {
             "parts": {role: _part(part) for role, part in tensor_object.components.items()},
             "shape": tensor_object.shape,

@@ -25,7 +25,7 @@ from ztensor.spec.container.v2.words import (
     TYPES,
     WORD_OF_2,
     check_layout,
-    ours,
+    model_layout,
 )
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
@@ -40,7 +40,7 @@ from ztensor.spec.digest import check_digest, xxh3
 from ztensor.spec.model.manifest import Component, Manifest, Shard, TensorObject, align
 from ztensor.spec.model.objects import TableObjects, Uints
 from ztensor.spec.wire import cbor
-from ztensor.spec.wire.record import Form, Record, read_fields
+from ztensor.spec.wire.record import ManifestForm, Record, read_fields
 
 VERSION = "2"  # as in the footer; the texts 2.0 and 2.1 describe the same bytes
 DEPTH = 32  # levels of nesting, with the root
@@ -87,7 +87,7 @@ def _are_names(texts: list[str]) -> bool:
     return are_names and bool(((steps > 0) | ((steps == 0) & rising)).all())
 
 
-FORM = Form(
+FORM = ManifestForm(
     root=ROOT,
     object=OBJECT,
     start=b"\xa3" + cbor.encode("parts"),
@@ -221,7 +221,7 @@ def parse_object(
     if len(problems) == start:
         own += check_layout(layout, shape, components, attributes)
     problems += [problem.under(*path) for problem in own]
-    word, attributes = ours(layout, attributes)
+    word, attributes = model_layout(layout, attributes)
     is_sparse = layout in SPARSE
     return TensorObject(shape, word, components, attributes, extra, entries_once=is_sparse)
 
@@ -322,8 +322,8 @@ def _check_overlaps(blobs: Uints, files: list[str | None]) -> list[Problem]:
     if not len(wrong):
         return []
     at = int(wrong[0])
-    one, two = ([int(offsets[i]), int(offsets[i] + lengths[i])] for i in (at, at + 1))
+    first, second = ([int(offsets[i]), int(offsets[i] + lengths[i])] for i in (at, at + 1))
     shard = files[int(numbers[at])]
     where = "" if shard is None else f" of shard {shard!r}"
-    message = f"expected equal or disjoint blobs{where}, found {one} and {two}"
+    message = f"expected equal or disjoint blobs{where}, found {first} and {second}"
     return [Problem(Reason.BLOB_OVERLAP, message, ("objects",), _PLACES)]

@@ -98,7 +98,7 @@ def check_layout(
             yield wrong(Reason.FIELD_VALUE, message, "attributes", field)
 
 
-def ours(
+def model_layout(
     layout: str, attributes: Mapping[str, object] | None
 ) -> tuple[str, Mapping[str, object] | None]:
     """Return the model's layout and attributes for a layout of 2.x."""
@@ -116,10 +116,10 @@ def ours(
     return layout, attributes
 
 
-def theirs(
+def written_layout(
     layout: str, attributes: Mapping[str, object] | None
 ) -> tuple[str, Mapping[str, object] | None]:
-    """Return the layout and attributes of 2.x for a layout of the model: the inverse of `ours`."""
+    """Return layout and attributes of 2.x for a layout of the model: undoes `model_layout`."""
     word = _THEIRS.get(layout, layout)
     if layout.startswith(WORD_OF_2):
         return layout.removeprefix(WORD_OF_2), attributes
