@@ -85,9 +85,9 @@ def append(terminal: Terminal, options: Namespace) -> None:
             terminal.progress(f"append to {options.file}") as progress,
         ):
             changes.facts["unrepresented"] = [
-                one
+                loss
                 for path, reader in zip(options.inputs, readers, strict=True)
-                for one in left_behind(terminal, path, reader)
+                for loss in left_behind(terminal, path, reader)
             ]
             report = counted(progress, sum(map(_nbytes, readers)))
             for reader, source in zip(readers, sources, strict=True):
@@ -100,4 +100,4 @@ def append(terminal: Terminal, options: Namespace) -> None:
 
 
 def _nbytes(reader: ztensor.Reader) -> int:
-    return sum(found.nbytes for found in reader.metadata(list(reader)))
+    return sum(metadata.nbytes for metadata in reader.metadata(list(reader)))

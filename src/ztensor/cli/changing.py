@@ -62,9 +62,9 @@ class Changes:
         """Record an object that was written."""
         self.add("add", **_object_facts(self.editor.metadata(name)))
 
-    def removed(self, found: ztensor.TensorMetadata) -> None:
+    def removed(self, metadata: ztensor.TensorMetadata) -> None:
         """Record an object that was removed."""
-        self.add("remove", **_object_facts(found))
+        self.add("remove", **_object_facts(metadata))
 
     def replaced(self, old: ztensor.TensorMetadata) -> None:
         """Record an object that was written under the name of an old one."""
@@ -72,15 +72,15 @@ class Changes:
         self.add("replace", name=old.name, before=_object_facts(old), after=_object_facts(new))
 
 
-def _object_facts(found: ztensor.TensorMetadata) -> dict[str, Any]:
+def _object_facts(metadata: ztensor.TensorMetadata) -> dict[str, Any]:
     return {
-        "name": found.name,
-        "shape": list(found.shape),
-        "dtype": found.dtype,
-        "type": found.type,
-        "elements": element_text(found),
-        "format": found.format,
-        "stored_nbytes": found.stored_nbytes,
+        "name": metadata.name,
+        "shape": list(metadata.shape),
+        "dtype": metadata.dtype,
+        "type": metadata.type,
+        "elements": element_text(metadata),
+        "format": metadata.format,
+        "stored_nbytes": metadata.stored_nbytes,
     }
 
 
@@ -248,7 +248,7 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
 def left_behind(terminal: Terminal, file: str, reader: ztensor.Reader) -> list[dict[str, Any]]:
     """Print the content of a file that no copy of its objects has, and return it for JSON."""
     # Objects without data are refused when they are chosen.
-    found = [one for one in reader.unrepresented if not one.is_unread]
+    found = [loss for loss in reader.unrepresented if not loss.is_unread]
     for one in found[:_MOST_LINES]:
         terminal.note(f"{file}: left out: {one}")
     if len(found) > _MOST_LINES:

@@ -57,7 +57,7 @@ def nothing_matches(
         file=file,
         found=", ".join(map(describe, patterns)) or "everything is excluded",
     )
-    near = [one for pattern in patterns for one in near_names(pattern, names)[0]]
+    near = [name for pattern in patterns for name in near_names(pattern, names)[0]]
     if near:
         error.hint = f"did you mean {' or '.join(map(describe, dict.fromkeys(near)))}?"
     return error

@@ -149,45 +149,49 @@ def _print_list(
         _COLUMNS,
         [
             (
-                str(one.step),
-                size_text(one.nbytes),
-                ", ".join(f"{name} {value:g}" for name, value in one.metrics.items()),
-                _state(one),
+                str(checkpoint.step),
+                size_text(checkpoint.nbytes),
+                ", ".join(f"{name} {value:g}" for name, value in checkpoint.metrics.items()),
+                _state(checkpoint),
             )
-            for one in steps
+            for checkpoint in steps
         ],
     )
     terminal.line(f"{folder}: {count_text(len(steps), 'step')}")
 
 
-def _state(one: ztensor.training.Checkpoint) -> str:
-    if one.problem is None:
-        return "pinned" if one.is_pinned else ""
-    return f"{'DAMAGED' if one.is_damaged else 'unknown'}: {one.problem.message}"
+def _state(checkpoint: ztensor.training.Checkpoint) -> str:
+    if checkpoint.problem is None:
+        return "pinned" if checkpoint.is_pinned else ""
+    return f"{'DAMAGED' if checkpoint.is_damaged else 'unknown'}: {checkpoint.problem.message}"
 
 
 def _print_verified(
     terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]
 ) -> None:
-    for one in steps:
-        if one.problem is None:
-            word = "ok" if one.is_checked else "unchecked"
-            terminal.line(f"step {one.step}: {word}, {size_text(one.nbytes)}")
+    for checkpoint in steps:
+        if checkpoint.problem is None:
+            word = "ok" if checkpoint.is_checked else "unchecked"
+            terminal.line(f"step {checkpoint.step}: {word}, {size_text(checkpoint.nbytes)}")
         else:
-            word = "DAMAGED" if one.is_damaged else "not read"
-            terminal.problem(f"step {one.step}: {word}; {one.problem.told()}")
+            word = "DAMAGED" if checkpoint.is_damaged else "not read"
+            terminal.problem(f"step {checkpoint.step}: {word}; {checkpoint.problem.told()}")
     counts = {
-        "ok": sum(one.is_checked for one in steps),
-        "unchecked": sum(one.problem is None and not one.is_checked for one in steps),
-        "damaged": sum(one.is_damaged for one in steps),
-        "not read": sum(one.problem is not None and not one.is_damaged for one in steps),
+        "ok": sum(checkpoint.is_checked for checkpoint in steps),
+        "unchecked": sum(
+            checkpoint.problem is None and not checkpoint.is_checked for checkpoint in steps
+        ),
+        "damaged": sum(checkpoint.is_damaged for checkpoint in steps),
+        "not read": sum(
+            checkpoint.problem is not None and not checkpoint.is_damaged for checkpoint in steps
+        ),
     }
     facts = ", ".join(f"{n:,} {word}" for word, n in counts.items() if n)
     terminal.line(f"{folder}: {count_text(len(steps), 'step')}: {facts}")
 
 
 def _finish(terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Checkpoint]) -> None:
-    ok = all(one.problem is None for one in steps)
+    ok = all(checkpoint.problem is None for checkpoint in steps)
     if not ok:
         terminal.fail(ExitCode.FAILED)
     terminal.result(
@@ -196,16 +200,18 @@ def _finish(terminal: Terminal, folder: str, steps: Sequence[ztensor.training.Ch
             "ok": ok,
             "steps": [
                 {
-                    "step": one.step,
-                    "file": one.path,
-                    "nbytes": one.nbytes,
-                    "modified": one.modified,
-                    "metrics": dict(one.metrics),
-                    "pinned": one.is_pinned,
-                    "checked": one.is_checked,
-                    "error": None if one.problem is None else error_as_json(one.problem),
+                    "step": checkpoint.step,
+                    "file": checkpoint.path,
+                    "nbytes": checkpoint.nbytes,
+                    "modified": checkpoint.modified,
+                    "metrics": dict(checkpoint.metrics),
+                    "pinned": checkpoint.is_pinned,
+                    "checked": checkpoint.is_checked,
+                    "error": None
+                    if checkpoint.problem is None
+                    else error_as_json(checkpoint.problem),
                 }
-                for one in steps
+                for checkpoint in steps
             ],
         }
     )

@@ -105,7 +105,8 @@ def conformance(terminal: Terminal, options: Namespace) -> None:
             "counts": report.counts,
             "sections": report.sections,
             "failures": [
-                {**dataclasses.asdict(one), "outcome": one.outcome.value} for one in report.failures
+                {**dataclasses.asdict(failure), "outcome": failure.outcome.value}
+                for failure in report.failures
             ],
         }
     )
@@ -126,8 +127,8 @@ def _show(terminal: Terminal, report: ConformanceReport) -> None:
             for section, counts in lines
         ],
     )
-    for one in report.failures[:_MOST_SHOWN]:
-        terminal.problem(f"{one.outcome.value}  {one.path}: {one.why}")
+    for failure in report.failures[:_MOST_SHOWN]:
+        terminal.problem(f"{failure.outcome.value}  {failure.path}: {failure.why}")
     left = len(report.failures) - _MOST_SHOWN
     if left > 0:
         terminal.problem(f"and {left:,} more; --json lists all")

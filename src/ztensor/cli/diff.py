@@ -134,7 +134,7 @@ def diff(terminal: Terminal, options: Namespace) -> None:
             "ok": report.ok,
             "attributes": {key: _pair(*pair) for key, pair in report.attributes.items()},
             "values": {path: _pair(*pair) for path, pair in report.values.items()},
-            "objects": [_as_json(found) for found in report.tensors],
+            "objects": [_as_json(difference) for difference in report.tensors],
         }
     )
 
@@ -143,7 +143,9 @@ def _show(terminal: Terminal, report: ztensor.insight.DiffReport, *, everything:
     if not terminal.wants_text:
         return
     shown = [
-        found for found in report.tensors if everything or found.differences or found.is_within
+        difference
+        for difference in report.tensors
+        if everything or difference.differences or difference.is_within
     ]
     if shown:
         alike = terminal.table(_COLUMNS, [_row(found) for found in shown])
@@ -162,10 +164,18 @@ def _show(terminal: Terminal, report: ztensor.insight.DiffReport, *, everything:
 
 def _summary(report: ztensor.insight.DiffReport) -> str:
     differing = report.differing
-    only = [sum(f"only in {side}" in found.differences for found in differing) for side in "ab"]
-    within = sum(found.is_within and not found.differences for found in report.tensors)
+    only = [
+        sum(f"only in {side}" in difference.differences for difference in differing)
+        for side in "ab"
+    ]
+    within = sum(
+        difference.is_within and not difference.differences for difference in report.tensors
+    )
     equal = len(report.tensors) - len(differing) - within
-    unread = sum(found.compared == "digest" and not found.differences for found in report.tensors)
+    unread = sum(
+        tensor_diff.compared == "digest" and not tensor_diff.differences
+        for tensor_diff in report.tensors
+    )
     facts = [f"{equal:,} equal" + (f" ({unread:,} by digest, unread)" if unread else "")]
     if within:
         facts.append(f"{within:,} within the tolerance")
@@ -176,15 +186,15 @@ def _summary(report: ztensor.insight.DiffReport) -> str:
     return f"{text}; {count_text(len(report.values), 'value')} differ" if report.values else text
 
 
-def _row(found: ztensor.insight.TensorDiff) -> list[str]:
-    words = [_difference(found, word) for word in found.differences]
+def _row(difference: ztensor.insight.TensorDiff) -> list[str]:
+    words = [_difference(difference, word) for word in difference.differences]
     if not words:
-        words = ["within tolerance" if found.is_within else "equal"]
-    name = found.name
-    if found.other_name != name:
-        name += f" -> {found.other_name}"
+        words = ["within tolerance" if difference.is_within else "equal"]
+    name = difference.name
+    if difference.other_name != name:
+        name += f" -> {difference.other_name}"
     row = [name, ", ".join(words)]
-    values = found.values
+    values = difference.values
     if values is None:
         return [*row, *["-"] * 5]
     return [
@@ -207,8 +217,8 @@ def _share(changed: int, count: int) -> str:
     return ">99.99%" if text == "100.00%" and changed < count else text
 
 
-def _difference(found: ztensor.insight.TensorDiff, word: str) -> str:
-    before, after = found.before, found.after
+def _difference(difference: ztensor.insight.TensorDiff, word: str) -> str:
+    before, after = difference.before, difference.after
     if before is None or after is None:
         return word
     if word == "shape":
@@ -235,32 +245,32 @@ def _pair(before: Any, after: Any) -> dict[str, Any]:
     return {side: as_json(value) for side, value in pair.items() if not _is_missing(value)}
 
 
-def _as_json(found: ztensor.insight.TensorDiff) -> dict[str, Any]:
-    values = found.values
+def _as_json(difference: ztensor.insight.TensorDiff) -> dict[str, Any]:
+    values = difference.values
     return {
-        "name": found.name,
-        "other_name": found.other_name,
-        "differences": list(found.differences),
-        "a": _object(found.before),
-        "b": _object(found.after),
-        "compared": found.compared,
+        "name": difference.name,
+        "other_name": difference.other_name,
+        "differences": list(difference.differences),
+        "a": _object(difference.before),
+        "b": _object(difference.after),
+        "compared": difference.compared,
         "values": None
         if values is None
         else {
             field.name: as_json(getattr(values, field.name)) for field in dataclasses.fields(values)
         }
         | {"snr_db": values.snr_db},
-        "note": found.note,
+        "note": difference.note,
     }
 
 
-def _object(found: ztensor.TensorMetadata | None) -> dict[str, Any] | None:
-    if found is None:
+def _object(metadata: ztensor.TensorMetadata | None) -> dict[str, Any] | None:
+    if metadata is None:
         return None
     return {
-        "shape": list(found.shape),
-        "dtype": found.dtype,
-        "type": found.type,
-        "format": found.format,
-        "attributes": as_json(found.attributes),
+        "shape": list(metadata.shape),
+        "dtype": metadata.dtype,
+        "type": metadata.type,
+        "format": metadata.format,
+        "attributes": as_json(metadata.attributes),
     }

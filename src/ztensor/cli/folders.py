@@ -113,9 +113,9 @@ def _show(terminal: Terminal, facts: Mapping[str, Any], *, lists_losses: bool) -
     path, kind, losses = facts["output"], facts["format"], facts["lost"]
     if losses:
         lost_of = []
-        for one in losses:
-            of = "" if one["object"] is None else f"{describe(one['object'])}: "
-            lost_of.append((one["file"], of + one["sentence"], one["kind"]))
+        for loss in losses:
+            of = "" if loss["object"] is None else f"{describe(loss['object'])}: "
+            lost_of.append((loss["file"], of + loss["sentence"], loss["kind"]))
         listed = loss_rows(lost_of, all_of_them=lists_losses)
         terminal.table((Column("lost of"), Column("what")), listed)
     if facts["dry_run"]:

@@ -104,7 +104,7 @@ def summarize(reader: ztensor.Reader) -> dict[str, Any]:
     parts = reader.objects.parts()
     files = [part.name for part in parts] if reader.objects.is_set else None
     objects = reader.metadata(list(reader))
-    components = [component for found in objects for component in found.components.values()]
+    components = [component for metadata in objects for component in metadata.components.values()]
     digested = [component for component in components if component.digest is not None]
     return {
         "format": reader.format,
@@ -116,12 +116,14 @@ def summarize(reader: ztensor.Reader) -> dict[str, Any]:
         "parameter_count": parameter_count(reader, objects),
         "stored_nbytes": sum(component.length for component in components),
         "types": _tally((c.type or c.dtype, c.length) for c in components),
-        "formats": _tally((found.format, found.stored_nbytes) for found in objects),
+        "formats": _tally(
+            (description.format, description.stored_nbytes) for description in objects
+        ),
         "encodings": _tally((c.encoding, c.length) for c in components),
         "digests": _tally(((c.digest or "").partition(":")[0].lower(), c.length) for c in digested),
         "digested_count": len(digested),
         "digested_nbytes": sum(component.length for component in digested),
-        "unrepresented": [dataclasses.asdict(one) for one in reader.unrepresented],
+        "unrepresented": [dataclasses.asdict(loss) for loss in reader.unrepresented],
         **_framing(reader, parts[0] if files is None else None),
         **_attributes(reader),
     }
@@ -236,12 +238,12 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
             terminal,
             ("only in the file", "where", "count", "size"),
             [
-                (one["kind"], one["where"], one["count"], one["nbytes"])
-                for one in facts["unrepresented"]
+                (loss["kind"], loss["where"], loss["count"], loss["nbytes"])
+                for loss in facts["unrepresented"]
             ],
         )
     for title, unit, key in _TABLES if facts["component_count"] else ():
-        rows = [(one["name"], one["count"], one["nbytes"]) for one in facts[key]]
+        rows = [(entry["name"], entry["count"], entry["nbytes"]) for entry in facts[key]]
         _show_tally(terminal, (title, unit, "size"), rows)
     show_attributes(terminal, facts["attributes"])
     show_attributes(terminal, facts["tree"] or {}, "values of the tree")
@@ -304,7 +306,7 @@ def _format(facts: Mapping[str, Any]) -> str:
 
 def _coverage(facts: Mapping[str, Any]) -> str:
     count = f"{facts['digested_count']:,} of {count_text(facts['component_count'], 'component')}"
-    algorithms = ", ".join(f"{found['name']} {found['count']:,}" for found in facts["digests"])
+    algorithms = ", ".join(f"{entry['name']} {entry['count']:,}" for entry in facts["digests"])
     return f"{count}: {algorithms}" if algorithms else count
 
 

@@ -171,20 +171,20 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
         "object_count": len(reader),
         "objects": [
             {
-                "name": found.name,
-                "shape": list(found.shape),
-                "dtype": found.dtype,
-                "type": found.type,
-                "elements": element_text(found),
-                "format": found.format,
-                "encoding": _words(c.encoding for c in found.components.values()),
+                "name": metadata.name,
+                "shape": list(metadata.shape),
+                "dtype": metadata.dtype,
+                "type": metadata.type,
+                "elements": element_text(metadata),
+                "format": metadata.format,
+                "encoding": _words(c.encoding for c in metadata.components.values()),
                 "digest": digests
-                or _words(_algorithm(c.digest) for c in found.components.values()),
-                "stored_nbytes": found.stored_nbytes,
+                or _words(_algorithm(c.digest) for c in metadata.components.values()),
+                "stored_nbytes": metadata.stored_nbytes,
             }
-            for found in objects
+            for metadata in objects
         ],
-        "stored_nbytes": sum(found.stored_nbytes for found in objects),
+        "stored_nbytes": sum(description.stored_nbytes for description in objects),
         "listed_count": len(objects),
         "parameter_count": parameter_count(reader, objects),
     }
@@ -201,8 +201,8 @@ def _of_chunks(reader: Reader) -> str:
 def _types(objects: Sequence[dict[str, Any]]) -> str:
     """Return the types of objects, the type with the most bytes first."""
     nbytes: collections.Counter[str] = collections.Counter()
-    for found in objects:
-        nbytes[found["elements"]] += found["stored_nbytes"]
+    for metadata in objects:
+        nbytes[metadata["elements"]] += metadata["stored_nbytes"]
     return ",".join(sorted(nbytes, key=lambda word: (-nbytes[word], word))) or "none"
 
 
@@ -223,13 +223,13 @@ def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
         rows = [
             [listing["file"]] * len(lead)
             + _row(
-                found,
-                _dimensions(found),
-                found["elements"].replace(" ", "_"),
-                str(_size(found)),
+                entry,
+                _dimensions(entry),
+                entry["elements"].replace(" ", "_"),
+                str(_size(entry)),
             )
             for listing in opened
-            for found in listing["objects"]
+            for entry in listing["objects"]
         ]
         if opened:
             terminal.table([*lead, *_COLUMNS], rows)
@@ -241,8 +241,13 @@ def _show(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
         alike = []
         if objects:
             rows = [
-                _row(found, shape_text(found["shape"]), found["elements"], size_text(_size(found)))
-                for found in objects
+                _row(
+                    metadata,
+                    shape_text(metadata["shape"]),
+                    metadata["elements"],
+                    size_text(_size(metadata)),
+                )
+                for metadata in objects
             ]
             alike = terminal.table(_COLUMNS, rows)
         total = count_text(listing["object_count"], "object")

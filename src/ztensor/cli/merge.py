@@ -123,9 +123,9 @@ def _look(
         for reader in readers:
             require_apart(output, reader)
         left = [
-            one
+            loss
             for path, reader in zip(inputs, readers, strict=True)
-            for one in left_behind(terminal, path, reader)
+            for loss in left_behind(terminal, path, reader)
         ]
         sources = [ztensor.edit.names_in(reader) for reader in readers]
         chosen(sources, options)

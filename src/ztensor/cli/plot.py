@@ -185,24 +185,24 @@ def _show_small(
     terminal.table(columns, rows)
 
 
-def _why(one: ztensor.insight.TensorStats) -> str:
-    alarms = ", ".join(_alarms(one))
-    return one.note or (f"no finite values: {alarms}" if alarms else "nothing to draw")
+def _why(stats: ztensor.insight.TensorStats) -> str:
+    alarms = ", ".join(_alarms(stats))
+    return stats.note or (f"no finite values: {alarms}" if alarms else "nothing to draw")
 
 
-def _alarms(one: ztensor.insight.TensorStats) -> list[str]:
-    return [f"{n:,} {word}" for n, word in ((one.nans, "NaN"), (one.infs, "inf")) if n]
+def _alarms(stats: ztensor.insight.TensorStats) -> list[str]:
+    return [f"{n:,} {word}" for n, word in ((stats.nans, "NaN"), (stats.infs, "inf")) if n]
 
 
-def _as_json(one: ztensor.insight.TensorStats) -> dict[str, object]:
-    histogram = one.histogram
+def _as_json(stats: ztensor.insight.TensorStats) -> dict[str, object]:
+    histogram = stats.histogram
     return {
-        "name": one.name,
-        "count": one.count,
-        "nans": one.nans,
-        "infs": one.infs,
+        "name": stats.name,
+        "count": stats.count,
+        "nans": stats.nans,
+        "infs": stats.infs,
         "scale": None if histogram is None else histogram.scale,
         "edges": None if histogram is None else histogram.edges,
         "counts": None if histogram is None else histogram.counts,
-        "note": one.note,
+        "note": stats.note,
     }

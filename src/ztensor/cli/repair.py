@@ -204,11 +204,11 @@ def _explain(terminal: Terminal, report: ztensor.edit.RepairReport) -> None:
         return
     rows = [
         (
-            f"{found.end:,}",
-            f"{found.objects:,}",
-            "right" if found.is_commit else "none",
-            "the last committed state" if found.fault is None else found.fault,
+            f"{candidate.end:,}",
+            f"{candidate.objects:,}",
+            "right" if candidate.is_commit else "none",
+            "the last committed state" if candidate.fault is None else candidate.fault,
         )
-        for found in report.candidates
+        for candidate in report.candidates
     ]
     terminal.table(_COLUMNS, rows)

@@ -154,7 +154,8 @@ def report(terminal: Terminal, options: Namespace) -> None:
         found.save(output)
         terminal.line(f"{output}: {size_text(len(found.page()))} written")
     met = [
-        {"condition": one.condition, "tensor": one.tensor, "text": one.text} for one in found.met
+        {"condition": condition.condition, "tensor": condition.tensor, "text": condition.text}
+        for condition in found.met
     ]
     if met:
         terminal.fail(ExitCode.FAILED)
@@ -169,15 +170,14 @@ def _show(
     insight: ztensor.insight.Insight,
     findings: Sequence[tuple[ztensor.insight.Finding, frozenset[int]]],
 ) -> None:
-    for one, where in findings[:_SHOWN]:
-        terminal.line(
-            f"{one.level:5} '{one.tensor}': {one.text} [{one.rule}{_WHERE.get(where, '')}]"
-        )
+    for finding, where in findings[:_SHOWN]:
+        rule = finding.rule + _WHERE.get(where, "")
+        terminal.line(f"{finding.level:5} '{finding.tensor}': {finding.text} [{rule}]")
     beyond = len(findings) - _SHOWN
     if beyond > 0:
         terminal.line(f"and {beyond:,} more")
     counts = [
-        f"{sum(one.level == level for one, _ in findings):,} {level}"
+        f"{sum(finding.level == level for finding, _ in findings):,} {level}"
         for level in ("error", "warn", "info")
     ]
     if insight.sample is not None:

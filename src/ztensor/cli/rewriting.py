@@ -167,17 +167,17 @@ def report_conversion(
             {"object": loss.object_name, "sentence": loss.sentence, "kind": loss.kind}
             for loss in report.lost
         ],
-        "unrepresented": [dataclasses.asdict(one) for one in report.unrepresented],
+        "unrepresented": [dataclasses.asdict(loss) for loss in report.unrepresented],
         "checked": report.is_checked,
         "unchecked": list(report.unchecked),
         "changed": [
             {
-                "object": one.object_name,
-                "from": one.was,
-                "to": one.now,
-                "largest_error": one.largest_error,
+                "object": change.object_name,
+                "from": change.was,
+                "to": change.now,
+                "largest_error": change.largest_error,
             }
-            for one in report.changed
+            for change in report.changed
         ],
         "deleted": list(deleted),
     }
@@ -211,7 +211,7 @@ def loss_rows(
 def _show(terminal: Terminal, facts: Mapping[str, Any], *, lists_losses: bool) -> None:
     losses, changed, path = facts["lost"], facts["changed"], facts["output"]
     if losses:
-        triples = [(one["object"] or _FILE, one["sentence"], one["kind"]) for one in losses]
+        triples = [(loss["object"] or _FILE, loss["sentence"], loss["kind"]) for loss in losses]
         rows = loss_rows(triples, all_of_them=lists_losses)
         terminal.table((Column("lost of"), Column("what")), rows)
     kind = " ".join(filter(None, (facts["format"], facts["version"])))
@@ -235,7 +235,7 @@ def _show(terminal: Terminal, facts: Mapping[str, Any], *, lists_losses: bool) -
 
 def _changed_text(changed: Sequence[Mapping[str, Any]]) -> str:
     """Return the number of changed objects and the largest error as a sentence."""
-    kinds = ", ".join(dict.fromkeys(one["from"] for one in changed))
+    kinds = ", ".join(dict.fromkeys(change["from"] for change in changed))
     text = f"{count_text(len(changed), 'object')} made {changed[0]['to']}, from {kinds}"
     worst = max(changed, key=lambda one: one["largest_error"])
     if not worst["largest_error"]:

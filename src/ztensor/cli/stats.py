@@ -173,8 +173,8 @@ def _show(
             terminal.line(f"'{one.name}' was left out: {one.note}")
 
 
-def _kind(one: ztensor.insight.TensorStats) -> str:
-    return "dequantized" if one.of == "dequantized values" else one.dtype or "-"
+def _kind(tensor_stats: ztensor.insight.TensorStats) -> str:
+    return "dequantized" if tensor_stats.of == "dequantized values" else tensor_stats.dtype or "-"
 
 
 def count_in(terminal: Terminal, count: int) -> str:
@@ -191,16 +191,18 @@ def number_in(terminal: Terminal, value: float | None) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
-def _as_json(one: ztensor.insight.TensorStats) -> dict[str, Any]:
-    fields = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+def _as_json(tensor_stats: ztensor.insight.TensorStats) -> dict[str, Any]:
+    fields = {
+        field.name: getattr(tensor_stats, field.name) for field in dataclasses.fields(tensor_stats)
+    }
     del fields["channels"], fields["sampled"], fields["middle"]  # not computed here
-    fields |= {"rms": one.rms, "crest": one.crest}
-    fields["quantiles"] = [[share, value] for share, value in one.quantiles.items()]
-    if one.histogram is not None:
+    fields |= {"rms": tensor_stats.rms, "crest": tensor_stats.crest}
+    fields["quantiles"] = [[share, value] for share, value in tensor_stats.quantiles.items()]
+    if tensor_stats.histogram is not None:
         fields["histogram"] = {
-            "edges": one.histogram.edges,
-            "counts": one.histogram.counts,
-            "scale": one.histogram.scale,
+            "edges": tensor_stats.histogram.edges,
+            "counts": tensor_stats.histogram.counts,
+            "scale": tensor_stats.histogram.scale,
         }
     plain: dict[str, Any] = as_json(fields)
     return plain

@@ -98,19 +98,19 @@ def shape_text(shape: Sequence[int]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def element_text(found: TensorMetadata) -> str:
+def element_text(metadata: TensorMetadata) -> str:
     """Return the element type; for a quantized object the type of its codes, not of their storage.
 
     Examples: `q5_0` for blocks of GGUF, `int4 g64` for 4-bit codes in groups of 64, else the type.
     """
-    if found.format.startswith(_GGUF):
-        return found.format.removeprefix(_GGUF)
-    bits, group = found.attributes.get("bits"), found.attributes.get("group_size")
-    if "quant" in found.format and isinstance(bits, int):
-        element = found.attributes.get("element", "integer")
+    if metadata.format.startswith(_GGUF):
+        return metadata.format.removeprefix(_GGUF)
+    bits, group = metadata.attributes.get("bits"), metadata.attributes.get("group_size")
+    if "quant" in metadata.format and isinstance(bits, int):
+        element = metadata.attributes.get("element", "integer")
         name = f"int{bits}" if element == "integer" else visible(str(element))[:40]
         return f"{name} g{group}" if isinstance(group, int) and group > 0 else name
-    return found.type or found.dtype or "unknown"
+    return metadata.type or metadata.dtype or "unknown"
 
 
 def short_repr(kind: str, facts: Iterable[str], ways: str = "") -> str:

@@ -69,29 +69,29 @@ def compared_models(
     )
     named = [(name, name) for name in common]
     compared_pairs = diff_pairs(first, second, named, threads=threads, progress=phases.next())
-    differences = {found.name: found for found in compared_pairs}
+    differences = {difference.name: difference for difference in compared_pairs}
     a, findings = seen(first, ours, {}, 0, threads, phases.next())
-    damaged = {one.tensor for one in findings if one.rule == "damaged"}
+    damaged = {finding.tensor for finding in findings if finding.rule == "damaged"}
     for name in damaged & differences.keys():
         differences[name] = dataclasses.replace(differences[name], compared=None)
     known = {
-        one.name: one
-        for one in a.stats
-        if one.name in differences and has_same_values(differences[one.name])
+        stats.name: stats
+        for stats in a.stats
+        if stats.name in differences and has_same_values(differences[stats.name])
     }
     b, more = seen(second, theirs, known, 1, threads, phases.next())
     # Equal tensors have equal findings, except those that compare with their role.
     findings += [one for one in more if one.tensor not in known or one.rule == "layer"]
-    places = {one.name: place for place, one in enumerate(b.objects)}
+    places = {metadata.name: place for place, metadata in enumerate(b.objects)}
     pairs = [
-        Pair(place, places.get(one.name), _kind(found), found)
-        for place, one in enumerate(a.objects)
-        for found in (differences.get(one.name),)
+        Pair(place, places.get(description.name), _kind(tensor_diff), tensor_diff)
+        for place, description in enumerate(a.objects)
+        for tensor_diff in (differences.get(description.name),)
     ]
     pairs += [
         Pair(None, place, "added")
-        for place, one in enumerate(b.objects)
-        if one.name not in ours_set
+        for place, metadata in enumerate(b.objects)
+        if metadata.name not in ours_set
     ]
     pairs, moved = _moved(first, second, a, b, pairs)
     findings += [*moved, *_odd_changes(a, b, pairs)]
@@ -107,12 +107,12 @@ def compared_models(
     )
 
 
-def _kind(found: TensorDiff | None) -> Kind:
-    if found is None:
+def _kind(difference: TensorDiff | None) -> Kind:
+    if difference is None:
         return "removed"
-    if found.values is None and not has_same_values(found):
+    if difference.values is None and not has_same_values(difference):
         return "not compared"
-    return "changed" if found.differences else "equal"
+    return "changed" if difference.differences else "equal"
 
 
 def _moved(
@@ -132,7 +132,11 @@ def _moved(
         if key is not None and key in by_key:
             candidates[a.objects[place].name] = (place, by_key[key])
     named = [(name, b.objects[there].name) for name, (_, there) in candidates.items()]
-    found = {one.name: one for one in diff_pairs(first, second, named) if has_same_values(one)}
+    found = {
+        difference.name: difference
+        for difference in diff_pairs(first, second, named)
+        if has_same_values(difference)
+    }
     kinds = {pair.a: pair.kind for pair in pairs}
     added = {pair.b for pair in pairs if pair.kind == "added"}
     renamed: dict[int, int] = {}
@@ -170,8 +174,11 @@ def _odd_changes(a: ModelInsight, b: ModelInsight, pairs: Sequence[Pair]) -> lis
     findings: list[Finding] = []
     for several in numbers.values():
         medians = (
-            statistics.median([one for _, one, _ in several if one is not None] or [0.0]),
-            statistics.median([one for _, _, one in several if one is not None] or [0.0]),
+            statistics.median([stats for _, stats, _ in several if stats is not None] or [0.0]),
+            statistics.median(
+                [tensor_stats for _, _, tensor_stats in several if tensor_stats is not None]
+                or [0.0]
+            ),
         )
         for place, relative, snr in several:
             name = a.objects[place].name

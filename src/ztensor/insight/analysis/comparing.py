@@ -55,7 +55,7 @@ class DiffReport(Shown):
     @property
     def differing(self) -> tuple[TensorDiff, ...]:
         """Return the objects that differ."""
-        return tuple(found for found in self.tensors if found.differences)
+        return tuple(difference for difference in self.tensors if difference.differences)
 
     @property
     def ok(self) -> bool:
@@ -65,10 +65,11 @@ class DiffReport(Shown):
     def __repr__(self) -> str:
         """Return the number of objects, and the names of those that differ."""
         differing = self.differing
-        within = sum(found.is_within for found in self.tensors)
+        within = sum(difference.is_within for difference in self.tensors)
+        names = (tensor_diff.name for tensor_diff in differing)
         facts = [
             counted(len(self.tensors), "object"),
-            f"{counted(len(differing), 'object', (one.name for one in differing))} different",
+            f"{counted(len(differing), 'object', names)} different",
         ]
         facts += [f"{within:,} within the tolerance"] if within else []
         if self.attributes:

@@ -79,10 +79,10 @@ def _test_of(part: str, *, has_other: bool) -> Callable[[Insight], Iterator[Met]
 
 
 def _findings(part: str, insight: Insight, is_wanted: Callable[[str, str], bool]) -> Iterator[Met]:
-    for one in insight.findings:
-        is_excused = LEVELS.index(one.level) > LEVELS.index(RULES[one.rule].level)
-        if is_wanted(one.rule, one.level) and not is_excused:
-            yield Met(part, shown_name(one.tensor), one.text)
+    for finding in insight.findings:
+        is_excused = LEVELS.index(finding.level) > LEVELS.index(RULES[finding.rule].level)
+        if is_wanted(finding.rule, finding.level) and not is_excused:
+            yield Met(part, shown_name(finding.tensor), finding.text)
 
 
 def _comparison(
@@ -122,7 +122,7 @@ def _values(metric: str, insight: Insight) -> Iterator[tuple[str, float | None]]
     model: ModelInsight = insight.models[-1]
     several: Any = model.log2_rms
     if metric != ROLE_METRIC:
-        several = (getattr(one, metric) for one in model.stats)
+        several = (getattr(stats, metric) for stats in model.stats)
     yield from zip(model.shown, several, strict=True)
 
 

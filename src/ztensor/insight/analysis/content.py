@@ -28,7 +28,7 @@ def emit_content(objects: Iterable[tuple[str, TensorObject]]) -> bytes:
         NotRepresentableError: a component has no digest, or a digest of its stored bytes, as in
             1.x.
     """
-    return cbor.encode([_WORD, {name: _content(name, one) for name, one in objects}])
+    return cbor.encode([_WORD, {name: _content(name, metadata) for name, metadata in objects}])
 
 
 def _content(name: str, tensor_object: TensorObject) -> dict[str, object]:

@@ -122,7 +122,7 @@ class Insight(Shown):
         """Return the number of tensors, and of findings of each level."""
         facts = [counted(len(model.objects), "tensor") for model in self.models]
         for level in ("error", "warn", "info"):
-            count = sum(one.level == level for one in self.findings)
+            count = sum(finding.level == level for finding in self.findings)
             facts += [f"{count} {level}"] if count else []
         return short_repr("insight.Insight", facts, ".findings, .as_json()")
 
@@ -174,13 +174,13 @@ def plain(value: float | None) -> Any:
 
 
 def _model(model: ModelInsight, *, has_details: bool) -> dict[str, Any]:
-    shapes, shape = _table(tuple(one.shape) for one in model.objects)
-    types, kind = _table(visible(element_text(one)) for one in model.objects)
-    layouts, layout = _table(visible(one.format) for one in model.objects)
-    encodings, encoding = _table(_encoding(one.components) for one in model.objects)
-    digests, digest = _table(_digest(one.components) for one in model.objects)
-    counts = [math.prod(one.shape) for one in model.objects]
-    nbytes = [one.stored_nbytes for one in model.objects]
+    shapes, shape = _table(tuple(metadata.shape) for metadata in model.objects)
+    types, kind = _table(visible(element_text(metadata)) for metadata in model.objects)
+    layouts, layout = _table(visible(metadata.format) for metadata in model.objects)
+    encodings, encoding = _table(_encoding(metadata.components) for metadata in model.objects)
+    digests, digest = _table(_digest(metadata.components) for metadata in model.objects)
+    counts = [math.prod(metadata.shape) for metadata in model.objects]
+    nbytes = [description.stored_nbytes for description in model.objects]
     groups = groups_of(model.shown)
     states = [is_optimizer_state(name) for name in model.shown]
     attributes = list(model.attributes.items())
@@ -214,18 +214,18 @@ def _model(model: ModelInsight, *, has_details: bool) -> dict[str, Any]:
             "digests": digests,
             "digest": digest,
             "nbytes": [plain(size) for size in nbytes],
-            "count": [plain(one.count) for one in model.stats],
-            "nans": [plain(one.nans) for one in model.stats],
-            "infs": [plain(one.infs) for one in model.stats],
-            "rms": [plain(one.rms) for one in model.stats],
-            "crest": [plain(one.crest) for one in model.stats],
-            "kurtosis": [plain(one.kurtosis) for one in model.stats],
+            "count": [plain(tensor_stats.count) for tensor_stats in model.stats],
+            "nans": [plain(stats.nans) for stats in model.stats],
+            "infs": [plain(stats.infs) for stats in model.stats],
+            "rms": [plain(stats.rms) for stats in model.stats],
+            "crest": [plain(stats.crest) for stats in model.stats],
+            "kurtosis": [plain(stats.kurtosis) for stats in model.stats],
             "log2_rms": [plain(one) for one in model.log2_rms],
         },
         "layers": _layers(model),
         "detail": {
-            str(place): detail_of(one)
-            for place, one in enumerate(model.stats if has_details else ())
+            str(place): detail_of(stats)
+            for place, stats in enumerate(model.stats if has_details else ())
         },
     }
 
@@ -257,34 +257,34 @@ def _tally(
 
 
 def _encoding(components: Mapping[str, Any]) -> str:
-    return visible(" + ".join(sorted({one.encoding for one in components.values()})))
+    return visible(" + ".join(sorted({component.encoding for component in components.values()})))
 
 
 def _digest(components: Mapping[str, Any]) -> str:
-    words = {(one.digest or "none").partition(":")[0] for one in components.values()}
+    words = {(component.digest or "none").partition(":")[0] for component in components.values()}
     return visible(" + ".join(sorted(words)))
 
 
-def detail_of(one: TensorStats) -> dict[str, Any]:
+def detail_of(stats: TensorStats) -> dict[str, Any]:
     """Return the numbers of one tensor."""
     names = "count zeros nans infs negative_infs at_limit min max mean std rms crest kurtosis"
-    detail: dict[str, Any] = {name: plain(getattr(one, name)) for name in names.split()}
-    detail["of"] = one.of
-    detail["quantiles"] = [[share, plain(value)] for share, value in one.quantiles.items()]
-    detail["quantile_error"] = one.quantile_error
-    if one.sampled is not None:
-        detail["sampled"] = one.sampled
-    if one.note is not None:
-        detail["note"] = visible(one.note)[:1000]
+    detail: dict[str, Any] = {name: plain(getattr(stats, name)) for name in names.split()}
+    detail["of"] = stats.of
+    detail["quantiles"] = [[share, plain(value)] for share, value in stats.quantiles.items()]
+    detail["quantile_error"] = stats.quantile_error
+    if stats.sampled is not None:
+        detail["sampled"] = stats.sampled
+    if stats.note is not None:
+        detail["note"] = visible(stats.note)[:1000]
     for field in ("histogram", "middle"):
-        found = getattr(one, field)
+        found = getattr(stats, field)
         if found is not None:
             detail[field] = {
                 "low": plain(found.edges[0]),
                 "high": plain(found.edges[-1]),
                 "counts": [plain(count) for count in found.counts],
             }
-    return detail if one.channels is None else detail | channels_of(one.channels)
+    return detail if stats.channels is None else detail | channels_of(stats.channels)
 
 
 def channels_of(channels: Channels) -> dict[str, Any]:
@@ -366,20 +366,23 @@ def _layers(model: ModelInsight) -> dict[str, Any]:
 
 def _findings(insight: Insight) -> list[dict[str, Any]]:
     places = [
-        {one.name: place for place, one in enumerate(model.objects)} for model in insight.models
+        {metadata.name: place for place, metadata in enumerate(model.objects)}
+        for model in insight.models
     ]
-    return [_finding(one, places[one.model][one.tensor]) for one in insight.findings]
+    return [
+        _finding(finding, places[finding.model][finding.tensor]) for finding in insight.findings
+    ]
 
 
-def _finding(one: Finding, place: int) -> dict[str, Any]:
+def _finding(finding: Finding, place: int) -> dict[str, Any]:
     return {
-        "rule": one.rule,
-        "level": one.level,
-        "model": one.model,
+        "rule": finding.rule,
+        "level": finding.level,
+        "model": finding.model,
         "tensor": place,
-        "value": plain(one.value),
-        "threshold": plain(one.threshold),
-        "text": visible(one.text)[:1000],
+        "value": plain(finding.value),
+        "threshold": plain(finding.threshold),
+        "text": visible(finding.text)[:1000],
     }
 
 

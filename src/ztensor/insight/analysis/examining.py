@@ -56,7 +56,7 @@ def examine(
         if other is None:
             chosen = chosen_names(first, names)
             model, findings = seen(first, chosen, {}, 0, threads, progress, sample)
-            is_sampled = any(one.sampled is not None for one in model.stats)
+            is_sampled = any(stats.sampled is not None for stats in model.stats)
             return Insight(
                 (model,),
                 ranked(findings, nbytes_of((model,))),
@@ -78,7 +78,9 @@ def outline(first: ObjectReader, second: ObjectReader | None = None) -> Insight:
     models = [outlined(reader) for reader in readers]
     pairs = []
     if second is not None:
-        places = [{one.name: at for at, one in enumerate(model.objects)} for model in models]
+        places = [
+            {metadata.name: at for at, metadata in enumerate(model.objects)} for model in models
+        ]
         for name in sorted(places[0].keys() | places[1].keys(), key=name_key):
             a, b = (place.get(name) for place in places)
             pairs.append(Pair(a, b, "added" if a is None else "removed" if b is None else LATER))

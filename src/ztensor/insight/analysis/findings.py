@@ -113,7 +113,7 @@ class Finding:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Looked:
+class Subject:
     """The input of the rules for one tensor.
 
     Attributes:
@@ -135,39 +135,39 @@ class Looked:
     damage: str | None = None
 
 
-def findings_of(looked: Iterable[Looked], model: int = 0) -> Iterator[Finding]:
+def findings_of(subjects: Iterable[Subject], model: int = 0) -> Iterator[Finding]:
     """Yield the findings of the rules for single tensors."""
-    for one in looked:
-        for rule, level, value, text in _look(one):
-            name, threshold = one.stats.name, RULES[rule].threshold
+    for subject in subjects:
+        for rule, level, value, text in _look(subject):
+            name, threshold = subject.stats.name, RULES[rule].threshold
             yield Finding(rule, level or RULES[rule].level, model, name, value, threshold, text)
 
 
 _Found = tuple[str, Level | None, float, str]
 
 
-def _look(one: Looked) -> Iterator[_Found]:
-    if one.damage is not None:
-        yield "damaged", None, 1, one.damage
+def _look(subject: Subject) -> Iterator[_Found]:
+    if subject.damage is not None:
+        yield "damaged", None, 1, subject.damage
         return
-    if not one.is_float or not one.stats.count:
+    if not subject.is_float or not subject.stats.count:
         return
-    yield from _not_finite(one)
-    if one.is_state or one.stats.std is None:
+    yield from _not_finite(subject)
+    if subject.is_state or subject.stats.std is None:
         return
-    if one.stats.sampled is not None:  # a sample proves presence, not absence
-        yield from _layer(one)
+    if subject.stats.sampled is not None:  # a sample proves presence, not absence
+        yield from _layer(subject)
         return
-    if one.stats.std == 0:
-        if one.stats.finite == one.stats.count:
-            yield from _one_value(one)
+    if subject.stats.std == 0:
+        if subject.stats.finite == subject.stats.count:
+            yield from _one_value(subject)
         return
     for look in _LOOKS:
-        yield from look(one)
+        yield from look(subject)
 
 
-def _not_finite(one: Looked) -> Iterator[_Found]:
-    found = one.stats
+def _not_finite(subject: Subject) -> Iterator[_Found]:
+    found = subject.stats
     excuse: Level | None = "info" if found.count == 1 else None
     if found.nans:
         text = f"{found.nans:,} of {found.count:,} values are NaN"
@@ -181,37 +181,37 @@ def _not_finite(one: Looked) -> Iterator[_Found]:
         yield "inf", excuse, found.infs, text
 
 
-def _one_value(one: Looked) -> Iterator[_Found]:
-    found = one.stats
+def _one_value(subject: Subject) -> Iterator[_Found]:
+    found = subject.stats
     is_matrix = len(found.shape) > 1
     if found.mean == 0:
-        is_odd = is_matrix and not one.is_buffer
+        is_odd = is_matrix and not subject.is_buffer
         yield "all-zero", None if is_odd else "info", found.count, "every value is zero"
     elif found.count > 1:
-        is_odd = is_matrix and found.count >= _TALL and not one.is_buffer
+        is_odd = is_matrix and found.count >= _TALL and not subject.is_buffer
         level: Level | None = None if is_odd else "info"
         yield "constant", level, found.count, f"every value is {found.mean:.6g}"
 
 
-def _layer(one: Looked) -> Iterator[_Found]:
-    value = one.log2_rms
-    if value is None or abs(value) <= RULES["layer"].threshold or one.peers <= _PEERS:
+def _layer(subject: Subject) -> Iterator[_Found]:
+    value = subject.log2_rms
+    if value is None or abs(value) <= RULES["layer"].threshold or subject.peers <= _PEERS:
         return
-    if len(one.stats.shape) < 2 or one.stats.count < _MANY:
+    if len(subject.stats.shape) < 2 or subject.stats.count < _MANY:
         return
     times = 2.0 ** abs(value)
     text = f"RMS is {_times(times)} times" if value > 0 else f"RMS is 1/{_times(times)} of"
-    yield "layer", None, value, f"{text} the median of its {one.peers:,} peers"
+    yield "layer", None, value, f"{text} the median of its {subject.peers:,} peers"
 
 
-def _lone_value(one: Looked) -> Iterator[_Found]:
-    crest = one.stats.crest if one.stats.count >= _MANY else None
+def _lone_value(subject: Subject) -> Iterator[_Found]:
+    crest = subject.stats.crest if subject.stats.count >= _MANY else None
     if crest is not None and crest > RULES["lone-value"].threshold:
         yield "lone-value", None, crest, f"the largest value is {_times(crest)} times the RMS"
 
 
-def _outliers(one: Looked) -> Iterator[_Found]:
-    channels = one.stats.channels
+def _outliers(subject: Subject) -> Iterator[_Found]:
+    channels = subject.stats.channels
     if channels is None or min(channels.rows.count, channels.columns.count) < _WIDE:
         return
     for noun, norms in (("row", channels.rows), ("column", channels.columns)):
@@ -223,13 +223,13 @@ def _outliers(one: Looked) -> Iterator[_Found]:
             yield "outlier-channel", None, ratio, text
 
 
-def _dead(one: Looked) -> Iterator[_Found]:
-    channels = one.stats.channels
+def _dead(subject: Subject) -> Iterator[_Found]:
+    channels = subject.stats.channels
     if channels is None:
         return
     for noun, norms in (("row", channels.rows), ("column", channels.columns)):
         if norms.dead and norms.count >= _TALL:
-            level: Level | None = "info" if one.is_buffer else None
+            level: Level | None = "info" if subject.is_buffer else None
             yield "dead-channel", level, norms.dead, _dead_text(norms, noun)
 
 
@@ -238,14 +238,14 @@ def _dead_text(norms: Norms, noun: str) -> str:
     return f"{norms.dead:,} of {norms.count:,} {verb} zero"
 
 
-def _zeros(one: Looked) -> Iterator[_Found]:
-    share = one.stats.zeros / one.stats.count
-    if share > RULES["zeros"].threshold and one.stats.count >= _MANY:
+def _zeros(subject: Subject) -> Iterator[_Found]:
+    share = subject.stats.zeros / subject.stats.count
+    if share > RULES["zeros"].threshold and subject.stats.count >= _MANY:
         yield "zeros", None, share, f"{share:.1%} of the values are zero"
 
 
-def _saturated(one: Looked) -> Iterator[_Found]:
-    found = one.stats
+def _saturated(subject: Subject) -> Iterator[_Found]:
+    found = subject.stats
     share = found.at_limit / found.count
     rows = found.count // found.shape[-1] if found.shape and found.shape[-1] else 1
     # With a scale for each row, one saturated value per row is normal.
@@ -254,7 +254,7 @@ def _saturated(one: Looked) -> Iterator[_Found]:
         yield "saturated", None, share, text
 
 
-_LOOKS: tuple[Callable[[Looked], Iterator[_Found]], ...] = (
+_LOOKS: tuple[Callable[[Subject], Iterator[_Found]], ...] = (
     _layer,
     _saturated,
     _lone_value,
@@ -302,8 +302,14 @@ def _times(ratio: float) -> str:
 def ranked(findings: Iterable[Finding], nbytes: Callable[[Finding], int]) -> tuple[Finding, ...]:
     """Return findings sorted by level, then by the size of the tensor, descending."""
 
-    def key(one: Finding) -> tuple[int, int, int, str, str]:
-        return LEVELS.index(one.level), -nbytes(one), one.model, one.tensor, one.rule
+    def key(finding: Finding) -> tuple[int, int, int, str, str]:
+        return (
+            LEVELS.index(finding.level),
+            -nbytes(finding),
+            finding.model,
+            finding.tensor,
+            finding.rule,
+        )
 
     return tuple(sorted(findings, key=key))
 

@@ -15,7 +15,7 @@ from ztensor.errors import FormatError, without_secrets
 from ztensor.ext import ObjectReader
 from ztensor.insight.analysis.comparing import diff_pairs
 from ztensor.insight.analysis.document import ModelInsight
-from ztensor.insight.analysis.findings import Finding, Looked, findings_of
+from ztensor.insight.analysis.findings import Finding, Subject, findings_of
 from ztensor.insight.analysis.pairs import has_same_values
 from ztensor.insight.analysis.parameters import is_float_name, parameter_count
 from ztensor.insight.analysis.roles import (
@@ -25,8 +25,8 @@ from ztensor.insight.analysis.roles import (
     natural_key,
     roles_of,
 )
-from ztensor.insight.analysis.states import Said, parameter_names, said_by
-from ztensor.insight.analysis.statistics import Asked, TensorStats, survey
+from ztensor.insight.analysis.states import PlainValues, parameter_names, plain_values_of
+from ztensor.insight.analysis.statistics import StatsOptions, TensorStats, survey
 from ztensor.insight.text import shown_name, visible
 from ztensor.typing import Progress
 
@@ -45,14 +45,15 @@ def name_key(name: str) -> tuple[object, ...]:
 def outlined(reader: ObjectReader) -> ModelInsight:
     """Return the outline of a model, without values."""
     objects = tuple(reader.metadata(sorted(reader, key=name_key)))
-    shown = tuple(shown_name(one.name) for one in objects)
-    said = said_by(reader)
-    roles = _roles(said, shown, objects)
+    shown = tuple(shown_name(description.name) for description in objects)
+    plain_values = plain_values_of(reader)
+    roles = _roles(plain_values, shown, objects)
     stats = (
-        TensorStats(one.name, one.shape, one.dtype, count=math.prod(one.shape)) for one in objects
+        TensorStats(metadata.name, metadata.shape, metadata.dtype, count=math.prod(metadata.shape))
+        for metadata in objects
     )
     none = (None,) * len(objects)
-    return _model(reader, said, objects, tuple(stats), shown, tuple(roles), none)
+    return _model(reader, plain_values, objects, tuple(stats), shown, tuple(roles), none)
 
 
 def chosen_names(
@@ -90,41 +91,41 @@ def seen(
     """
     damage: dict[str, FormatError] = {}
     left = [name for name in names if name not in known]
-    asked = Asked(tiles=_tiles(len(left)), sample=sample)
-    metadata, found = survey(reader, left, asked, damage.__setitem__, threads, progress)
+    options = StatsOptions(tiles=_tiles(len(left)), sample=sample)
+    metadata, found = survey(reader, left, options, damage.__setitem__, threads, progress)
     metadata |= {name: reader.metadata(name) for name in names if name not in metadata}
     found |= known
     ordered = sorted(names, key=name_key)
     objects = tuple(metadata[name] for name in ordered)
     looked_at = tuple(found[name] for name in ordered)
     shown = tuple(map(shown_name, ordered))
-    said = said_by(reader)
-    roles = tuple(_roles(said, shown, objects))
+    plain_values = plain_values_of(reader)
+    roles = tuple(_roles(plain_values, shown, objects))
     log2_rms, peers = _beside_peers(roles, looked_at)
-    model = _model(reader, said, objects, looked_at, shown, roles, tuple(log2_rms))
-    looked = [
-        _looked(one, label, damage.get(one.name), log2, count)
-        for one, label, log2, count in zip(looked_at, shown, log2_rms, peers, strict=True)
+    model = _model(reader, plain_values, objects, looked_at, shown, roles, tuple(log2_rms))
+    subjects = [
+        _subject(stats, label, damage.get(stats.name), log2, count)
+        for stats, label, log2, count in zip(looked_at, shown, log2_rms, peers, strict=True)
     ]
-    return model, [*findings_of(looked, number), *_same_content(reader, looked, number)]
+    return model, [*findings_of(subjects, number), *_same_content(reader, subjects, number)]
 
 
-def looked_alone(one: TensorStats, damage: FormatError | None = None) -> Looked:
+def subject_of(stats: TensorStats, damage: FormatError | None = None) -> Subject:
     """Return the input of the rules for a tensor without others of its role.
 
     Args:
-        one: its statistics.
+        stats: its statistics.
         damage: the error of reading it, or None.
     """
-    return _looked(one, shown_name(one.name), damage, None, 0)
+    return _subject(stats, shown_name(stats.name), damage, None, 0)
 
 
-def _looked(
-    one: TensorStats, label: str, damage: FormatError | None, log2: float | None, peers: int
-) -> Looked:
-    return Looked(
-        one,
-        one.dtype is not None and is_float_name(one.dtype),
+def _subject(
+    stats: TensorStats, label: str, damage: FormatError | None, log2: float | None, peers: int
+) -> Subject:
+    return Subject(
+        stats,
+        stats.dtype is not None and is_float_name(stats.dtype),
         is_buffer(label),
         is_optimizer_state(label),
         log2,
@@ -134,20 +135,22 @@ def _looked(
 
 
 def _roles(
-    said: Said, shown: Sequence[str], objects: Sequence[TensorMetadata]
+    plain_values: PlainValues, shown: Sequence[str], objects: Sequence[TensorMetadata]
 ) -> list[Role | None]:
     """Return the roles; an optimizer's states get the names of parameters."""
-    parameters = parameter_names(said, {one.name: one for one in objects})
+    parameters = parameter_names(
+        plain_values, {description.name: description for description in objects}
+    )
     labels = [
-        shown_name(parameters[one.name]) if one.name in parameters else label
-        for one, label in zip(objects, shown, strict=True)
+        shown_name(parameters[metadata.name]) if metadata.name in parameters else label
+        for metadata, label in zip(objects, shown, strict=True)
     ]
-    return roles_of(labels, [tuple(one.shape) for one in objects])
+    return roles_of(labels, [tuple(metadata.shape) for metadata in objects])
 
 
 def _model(
     reader: ObjectReader,
-    said: Said,
+    plain_values: PlainValues,
     objects: tuple[TensorMetadata, ...],
     looked_at: tuple[TensorStats, ...],
     shown: tuple[str, ...],
@@ -160,7 +163,7 @@ def _model(
         reader.version,
         reader.nbytes,
         parameter_count(reader, objects),
-        said.shown(),
+        plain_values.shown(),
         objects,
         looked_at,
         shown,
@@ -184,7 +187,7 @@ def _beside_peers(
 ) -> tuple[list[float | None], list[int]]:
     """Return log2 of each RMS over the median of its role, and the size of the role."""
     groups: dict[tuple[str, tuple[int, ...]], list[float]] = {}
-    scales = [_scale(one) for one in looked_at]
+    scales = [_scale(stats) for stats in looked_at]
     for role, scale in zip(roles, scales, strict=True):
         if role is not None and scale is not None:
             groups.setdefault(role[:2], []).append(scale)
@@ -199,31 +202,40 @@ def _beside_peers(
     return log2_rms, peers
 
 
-def _scale(one: TensorStats) -> float | None:
+def _scale(stats: TensorStats) -> float | None:
     """Return the RMS of a float tensor, or None."""
-    return one.rms if one.dtype is not None and is_float_name(one.dtype) else None
+    return stats.rms if stats.dtype is not None and is_float_name(stats.dtype) else None
 
 
 # --- Equal content --------------------------------------------------------------------------
 
 
-def content_key(one: TensorStats) -> tuple[Any, ...] | None:
+def content_key(stats: TensorStats) -> tuple[Any, ...] | None:
     """Return a key that tensors of equal content share; None if too few elements."""
-    if one.finite < _FEW or not one.std or one.sampled is not None:
+    if stats.finite < _FEW or not stats.std or stats.sampled is not None:
         return None
-    return (one.shape, one.dtype, one.count, one.zeros, one.min, one.max, one.mean, one.std)
+    return (
+        stats.shape,
+        stats.dtype,
+        stats.count,
+        stats.zeros,
+        stats.min,
+        stats.max,
+        stats.mean,
+        stats.std,
+    )
 
 
-def _same_content(reader: ObjectReader, looked: Sequence[Looked], number: int) -> list[Finding]:
+def _same_content(reader: ObjectReader, subjects: Sequence[Subject], number: int) -> list[Finding]:
     """Return findings on tensors that have the same values as an earlier tensor."""
     by_key: dict[tuple[Any, ...], str] = {}
     pairs = []
-    for one in looked:
-        key = content_key(one.stats)
-        if key is not None and one.damage is None and not one.is_state:
-            first = by_key.setdefault(key, one.stats.name)
-            if first != one.stats.name:
-                pairs.append((one.stats.name, first))
+    for subject in subjects:
+        key = content_key(subject.stats)
+        if key is not None and subject.damage is None and not subject.is_state:
+            first = by_key.setdefault(key, subject.stats.name)
+            if first != subject.stats.name:
+                pairs.append((subject.stats.name, first))
     if not pairs:
         return []
     return [
@@ -231,17 +243,19 @@ def _same_content(reader: ObjectReader, looked: Sequence[Looked], number: int) -
             "same-content",
             "info",
             number,
-            found.name,
+            difference.name,
             1,
             0,
-            f"it has the same values as {shown_name(found.other_name)}",
+            f"it has the same values as {shown_name(difference.other_name)}",
         )
-        for found in diff_pairs(reader, reader, pairs)
-        if has_same_values(found)
+        for difference in diff_pairs(reader, reader, pairs)
+        if has_same_values(difference)
     ]
 
 
 def nbytes_of(models: Sequence[ModelInsight]) -> Callable[[Finding], int]:
     """Return a function from findings to the stored size of their tensor."""
-    sizes = [{one.name: one.stored_nbytes for one in model.objects} for model in models]
+    sizes = [
+        {metadata.name: metadata.stored_nbytes for metadata in model.objects} for model in models
+    ]
     return lambda finding: sizes[finding.model].get(finding.tensor, 0)

@@ -69,9 +69,9 @@ class _Missing:
 MISSING = _Missing()
 
 
-def has_same_values(found: TensorDiff) -> bool:
+def has_same_values(difference: TensorDiff) -> bool:
     """Return whether two tensors were compared, and have equal values."""
-    return found.compared in ("digest", "bytes") and "values" not in found.differences
+    return difference.compared in ("digest", "bytes") and "values" not in difference.differences
 
 
 def changed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -20,16 +20,16 @@ def parameter_count(reader: ObjectReader, objects: Iterable[TensorMetadata]) -> 
     """
     seen: set[tuple[object, ...]] = set()
     total = 0
-    for found in objects:
-        layout = LAYOUTS.get(found.format)
-        main = None if layout is None else found.components.get(layout.main_role)
+    for metadata in objects:
+        layout = LAYOUTS.get(metadata.format)
+        main = None if layout is None else metadata.components.get(layout.main_role)
         if layout is None or main is None:
             continue
-        count = math.prod(found.shape)
-        file = reader.objects.part(found.name)
+        count = math.prod(metadata.shape)
+        file = reader.objects.part(metadata.name)
         if main.length and file.is_common(main.encoding):  # other encodings may have no offset
             place = file, main.offset, main.length
-            same = *place, main.dtype, main.type, found.format, count
+            same = *place, main.dtype, main.type, metadata.format, count
             if same in seen:
                 continue
             seen.add(same)

@@ -179,22 +179,30 @@ def picture_of(
             place = 0.15 / width, 1 - 0.12 / height
             shown = _fitted(title, columns * _ROOM, 12)
             figure.text(*place, shown, size=12, weight="bold", color=_INK, va="top")
-        longest = max((_width_of(one.name[:1000], _NAME) for one in several), default=0.0)
+        longest = max(
+            (_width_of(tensor_stats.name[:1000], _NAME) for tensor_stats in several), default=0.0
+        )
         size = min(max(_NAME * _ROOM / max(longest, 1.0), _SMALLEST), _NAME)
-        for panel, one in zip(panels, several, strict=False):
-            _draw(panel, one, size, log_counts=log_counts)
+        for panel, tensor_stats in zip(panels, several, strict=False):
+            _draw(panel, tensor_stats, size, log_counts=log_counts)
         for panel in panels[len(several) :]:
             panel.set_axis_off()
     return Picture(figure, rows)
 
 
-def _draw(panel: Any, one: TensorStats, name_size: float, *, log_counts: bool) -> None:
+def _draw(panel: Any, tensor_stats: TensorStats, name_size: float, *, log_counts: bool) -> None:
     """Draw the histogram of an object below its name, shape and statistics."""
-    alarm = ", ".join(f"{n:,} {word}" for n, word in ((one.nans, "NaN"), (one.infs, "inf")) if n)
-    facts = "" if one.mean is None or one.std is None else f"{one.mean:.3g} ± {one.std:.3g}"
-    kind = f"[{', '.join(map(str, one.shape[:6]))}] {one.dtype or 'unknown'}"
+    alarm = ", ".join(
+        f"{n:,} {word}" for n, word in ((tensor_stats.nans, "NaN"), (tensor_stats.infs, "inf")) if n
+    )
+    facts = (
+        ""
+        if tensor_stats.mean is None or tensor_stats.std is None
+        else f"{tensor_stats.mean:.3g} ± {tensor_stats.std:.3g}"
+    )
+    kind = f"[{', '.join(map(str, tensor_stats.shape[:6]))}] {tensor_stats.dtype or 'unknown'}"
     for y, size, weight, text, beside, colour in (
-        (16, name_size, "bold", one.name, alarm, _ALARM),
+        (16, name_size, "bold", tensor_stats.name, alarm, _ALARM),
         (4, 8, "normal", kind, facts, _INK),
     ):
         style = {"xycoords": "axes fraction", "textcoords": "offset points", "size": size}
@@ -207,12 +215,12 @@ def _draw(panel: Any, one: TensorStats, name_size: float, *, log_counts: bool) -
     panel.spines["bottom"].set_color(_INK)
     panel.tick_params(colors=_INK, labelsize=8)
     panel.set(xticks=[], yticks=[], ylim=(0, 1))
-    if one.histogram is None:
-        why = one.note or ("no finite values" if one.count else "no values")
+    if tensor_stats.histogram is None:
+        why = tensor_stats.note or ("no finite values" if tensor_stats.count else "no values")
         shown = _fitted(why, _ROOM, 8)
         panel.annotate(shown, (0.5, 0.5), xycoords="axes fraction", ha="center", color=_INK, size=8)
         return
-    _draw_bars(panel, one.histogram, log_counts=log_counts)
+    _draw_bars(panel, tensor_stats.histogram, log_counts=log_counts)
 
 
 def _draw_bars(panel: Any, histogram: Histogram, *, log_counts: bool) -> None:

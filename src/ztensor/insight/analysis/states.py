@@ -28,7 +28,7 @@ _LISTED = re.compile(
 )
 
 
-class Said(NamedTuple):
+class PlainValues(NamedTuple):
     """The values of a file that are not tensors.
 
     Attributes:
@@ -47,27 +47,29 @@ class Said(NamedTuple):
         return {**self.attributes, **plain}
 
 
-def said_by(reader: ObjectReader) -> Said:
+def plain_values_of(reader: ObjectReader) -> PlainValues:
     """Return the plain values of an open file; a damaged tree stays an attribute."""
     tree = told_tree(reader)
     if tree is None:
-        return Said(reader.attributes)
+        return PlainValues(reader.attributes)
     try:
         values = tree.values()
     except ZTensorError:
-        return Said(reader.attributes)
-    return Said(
+        return PlainValues(reader.attributes)
+    return PlainValues(
         tree.attributes,
         values.plain,
         tuple(path for path in values.every if path in values.tensors),
     )
 
 
-def parameter_names(said: Said, objects: Mapping[str, TensorMetadata]) -> dict[str, str]:
+def parameter_names(
+    plain_values: PlainValues, objects: Mapping[str, TensorMetadata]
+) -> dict[str, str]:
     """Return names of optimizer states with the parameter's name in place of its number.
 
     Args:
-        said: the plain values of the file.
+        plain_values: the plain values of the file.
         objects: its tensors by name.
 
     Returns:
@@ -80,18 +82,20 @@ def parameter_names(said: Said, objects: Mapping[str, TensorMetadata]) -> dict[s
             numbered.setdefault(int(found["number"]), []).append((name, found["what"]))
     names: dict[str, str] = {}
     for of, numbered in states.items():
-        parameters = _by_name(said, of) or _by_shape(said, of, numbered, objects)
+        parameters = _by_name(plain_values, of) or _by_shape(plain_values, of, numbered, objects)
         for number, several in numbered.items():
             for name, what in several if number in parameters else ():
                 names[name] = f"{of}state.{parameters[number]}.{what}"
     return names
 
 
-def _groups(said: Said, of: str) -> tuple[dict[tuple[str, str], Any], dict[tuple[str, str], Any]]:
+def _groups(
+    plain_values: PlainValues, of: str
+) -> tuple[dict[tuple[str, str], Any], dict[tuple[str, str], Any]]:
     """Return the numbers of an optimizer's parameters and their names, by group and place."""
     numbers: dict[tuple[str, str], Any] = {}
     names: dict[tuple[str, str], Any] = {}
-    for path, value in said.plain.items():
+    for path, value in plain_values.plain.items():
         found = _LISTED.fullmatch(path)
         if found and (found["of"] or "") == of:
             into = numbers if found["what"] == "params" else names
@@ -99,8 +103,8 @@ def _groups(said: Said, of: str) -> tuple[dict[tuple[str, str], Any], dict[tuple
     return numbers, names
 
 
-def _by_name(said: Said, of: str) -> dict[int, str]:
-    numbers, names = _groups(said, of)
+def _by_name(plain_values: PlainValues, of: str) -> dict[int, str]:
+    numbers, names = _groups(plain_values, of)
     return {
         number: names[place]
         for place, number in numbers.items()
@@ -109,15 +113,15 @@ def _by_name(said: Said, of: str) -> dict[int, str]:
 
 
 def _by_shape(
-    said: Said,
+    plain_values: PlainValues,
     of: str,
     numbered: Mapping[int, list[tuple[str, str]]],
     objects: Mapping[str, TensorMetadata],
 ) -> dict[int, str]:
     """Return the parameters of the first model that match the states in number and shape."""
-    count = len(_groups(said, of)[0])
+    count = len(_groups(plain_values, of)[0])
     models: dict[str, list[str]] = {}
-    for path in said.tensors:
+    for path in plain_values.tensors:
         model, _, rest = path.partition(".")
         is_state = bool(of) and path.startswith(of)
         dtype = objects[path].dtype if path in objects else None

@@ -152,14 +152,18 @@ class TensorStats(Shown):
         """Return the statistics of several objects together, without quantiles and histogram."""
         moments = Moments()
         sums: dict[str, Any] = dict.fromkeys(("count", "zeros", "nans", "infs", "negative_infs"), 0)
-        for one in several:
-            if not isinstance(one, cls):
-                raise ArgumentTypeError("expected statistics", found=describe(one))
+        for tensor_stats in several:
+            if not isinstance(tensor_stats, cls):
+                raise ArgumentTypeError("expected statistics", found=describe(tensor_stats))
             for field in sums:
-                sums[field] += getattr(one, field)
-            if one.mean is not None and one.std is not None:
-                moments.merge(one.finite, one.mean, one.std * one.std * one.finite)
-                moments.reach(one.min, one.max)
+                sums[field] += getattr(tensor_stats, field)
+            if tensor_stats.mean is not None and tensor_stats.std is not None:
+                moments.merge(
+                    tensor_stats.finite,
+                    tensor_stats.mean,
+                    tensor_stats.std * tensor_stats.std * tensor_stats.finite,
+                )
+                moments.reach(tensor_stats.min, tensor_stats.max)
         return cls(name, **sums, **moments.as_fields())
 
 
@@ -223,14 +227,14 @@ def stats(
         raise ArgumentValueError("bins must be from 0 to 65536", found=describe(bins))
     if channels is not None and not all(0 < count <= _MOST_TILES for count in channels):
         raise ArgumentValueError("channels must be two numbers of tiles", found=describe(channels))
-    asked = Asked(tuple(quantiles), bins, scale, channels)
+    options = StatsOptions(tuple(quantiles), bins, scale, channels)
     with opened(source) as reader:
         chosen = [names] if isinstance(names, str) else list(reader if names is None else names)
-        return survey(reader, chosen, asked, on_damage, threads, progress)[1]
+        return survey(reader, chosen, options, on_damage, threads, progress)[1]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Asked:
+class StatsOptions:
     """The options of `stats` for each object."""
 
     quantiles: tuple[float, ...] = QUANTILES
@@ -243,7 +247,7 @@ class Asked:
 def survey(
     reader: ObjectReader,
     names: Iterable[str],
-    asked: Asked,
+    options: StatsOptions,
     on_damage: Callable[[str, FormatError], None] | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
@@ -253,7 +257,7 @@ def survey(
     Args:
         reader: an open file or set.
         names: the objects.
-        asked: the options.
+        options: the options.
         on_damage: see `stats`.
         threads: likewise.
         progress: likewise.
@@ -287,10 +291,10 @@ def survey(
         there = reader.objects.part(name)
         main, key = _main_component(there, name)
         if main is None:
-            return _stats_of(there, objects[name], asked, report)
+            return _stats_of(there, objects[name], options, report)
 
         def work(charge: Callable[[int], None]) -> TensorStats:
-            return _stats_of(there, objects[name], asked, report, charge)
+            return _stats_of(there, objects[name], options, report, charge)
 
         found = overlaps.once(there, main, key, work)
         report(sizes[name])  # if the result of another object was reused
@@ -317,33 +321,37 @@ def _main_component(file: FileObjects, name: str) -> tuple[Component | None, Has
 
 def _stats_of(
     file: FileObjects,
-    found: TensorMetadata,
-    asked: Asked,
+    metadata: TensorMetadata,
+    options: StatsOptions,
     report: Callable[[int], None],
     charge: Callable[[int], None] | None = None,
 ) -> TensorStats:
-    result = TensorStats(found.name, found.shape, found.dtype)
-    tensor_object = file.object(found.name)
-    layout = LAYOUTS.get(found.format)
+    result = TensorStats(metadata.name, metadata.shape, metadata.dtype)
+    tensor_object = file.object(metadata.name)
+    layout = LAYOUTS.get(metadata.format)
     if layout is None:
-        return dataclasses.replace(result, note=f"the layout {describe(found.format)} is unknown")
+        return dataclasses.replace(
+            result, note=f"the layout {describe(metadata.format)} is unknown"
+        )
     try:
         dtype = result_dtype(tensor_object.components[layout.main_role])
-        if is_quantized(found.format):
+        if is_quantized(metadata.format):
             dtype = np.dtype(np.float32)
-            of, counter = "dequantized values", counter_of(dtype, element_count(found.shape))
-            blocks = dequantized(file, found.name)
+            of, counter = "dequantized values", counter_of(dtype, element_count(metadata.shape))
+            blocks = dequantized(file, metadata.name)
         else:
             of = "magnitudes" if dtype.kind == "c" else "values"
-            counter = counter_of(dtype, element_count(found.shape))
-            blocks = component_blocks(file, found.name, layout.main_role)
-        shape = found.shape
-        part = None if asked.sample is None else sampled_blocks(file, found.name, asked.sample)
+            counter = counter_of(dtype, element_count(metadata.shape))
+            blocks = component_blocks(file, metadata.name, layout.main_role)
+        shape = metadata.shape
+        part = (
+            None if options.sample is None else sampled_blocks(file, metadata.name, options.sample)
+        )
         if part is not None:
             shape, blocks = (part[0], *shape[1:]), part[1]
         sums = None
-        if asked.tiles and not layout.index_roles and has_channels(shape, dtype):
-            sums = ChannelSums(shape, asked.tiles)
+        if options.tiles and not layout.index_roles and has_channels(shape, dtype):
+            sums = ChannelSums(shape, options.tiles)
         # NaN and overflow are counted; each thread has its own state.
         with np.errstate(all="ignore"):
             for block in blocks:
@@ -353,7 +361,7 @@ def _stats_of(
                 if sums is not None:
                     sums.feed(block)
                 report(block.nbytes)
-            report(found.nbytes)
+            report(metadata.nbytes)
             spread = counter.finish()
             missing = max(element_count(shape) - counter.count, 0)
             if missing:  # zeros that a sparse object does not store
@@ -362,8 +370,8 @@ def _stats_of(
                 counter.moments.merge(missing, 0.0, 0.0)
                 counter.moments.reach(zero, zero)
             moments = counter.moments.as_fields()
-            is_linear = asked.scale == "linear"
-            quantiles = spread.quantiles(asked.quantiles)  # empty if there are no values
+            is_linear = options.scale == "linear"
+            quantiles = spread.quantiles(options.quantiles)  # empty if there are no values
             return dataclasses.replace(
                 result,
                 dtype=dtype.name,
@@ -375,13 +383,13 @@ def _stats_of(
                 negative_infs=counter.negative_infs,
                 **moments,
                 kurtosis=spread.kurtosis(moments["mean"], moments["std"]) if moments else None,
-                quantiles=dict(zip(asked.quantiles, quantiles, strict=False)),
+                quantiles=dict(zip(options.quantiles, quantiles, strict=False)),
                 quantile_error=spread.error,
-                histogram=spread.histogram(asked.bins, asked.scale) if asked.bins else None,
-                middle=spread.middle(asked.bins) if asked.bins and is_linear else None,
+                histogram=spread.histogram(options.bins, options.scale) if options.bins else None,
+                middle=spread.middle(options.bins) if options.bins and is_linear else None,
                 at_limit=spread.count_beyond(_limit_of(dtype)),
                 channels=None if sums is None else sums.finish(),
-                sampled=None if part is None else shape[0] / found.shape[0],
+                sampled=None if part is None else shape[0] / metadata.shape[0],
             )
     except UnsupportedError as error:
         return dataclasses.replace(result, note=error.message)

@@ -10,7 +10,7 @@ from ztensor.distributed import DividedCheckpoint
 from ztensor.errors import counted, describe, without_secrets
 from ztensor.ext import ObjectReader
 from ztensor.handle import HandleSlice, safe_open
-from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
+from ztensor.insight.notebook.sheet import FileText, Number, Sheet, Table, number
 from ztensor.insight.text import element_text, shape_text, size_text
 from ztensor.typing import ShardedReader
 
@@ -51,7 +51,7 @@ def of_divided(checkpoint: DividedCheckpoint) -> Sheet:
         ("files", f"{len(root.files):,}"),
     ]
     rows = (
-        (Said(name), shape_text(shape), Said(logical or dtype), Said(layout))
+        (FileText(name), shape_text(shape), FileText(logical or dtype), FileText(layout))
         for name, shape, dtype, logical, layout in zip(
             root.names, root.shapes, root.dtypes, root.types, root.layouts, strict=True
         )
@@ -78,7 +78,7 @@ def _of_objects(kind: str, reader: ObjectReader, word: str) -> Sheet:
         attributes = reader.index_metadata  # type: ignore[attr-defined]
     else:
         version = "" if objects.version in ("", "unknown") else f" {objects.version}"
-        facts.append(("format", Said(f"{objects.format}{version}")))
+        facts.append(("format", FileText(f"{objects.format}{version}")))
         facts.append(("file", size_text(objects.nbytes)))
         attributes = objects.attributes
     known = None
@@ -91,20 +91,20 @@ def _of_objects(kind: str, reader: ObjectReader, word: str) -> Sheet:
 
 def _types(known: Sequence[TensorMetadata]) -> list[tuple[str, str]]:
     counts: dict[str, list[int]] = {}
-    for one in known:
-        tally = counts.setdefault(element_text(one), [0, 0])
+    for metadata in known:
+        tally = counts.setdefault(element_text(metadata), [0, 0])
         tally[0] += 1
-        tally[1] += one.stored_nbytes
+        tally[1] += metadata.stored_nbytes
     order = sorted(counts, key=lambda word: -counts[word][1])
     shown = [f"{counts[one][0]:,} {one} ({size_text(counts[one][1])})" for one in order[:8]]
     more = [counted(len(order) - 8, "more type")] if len(order) > 8 else []
-    return [("types", Said(", ".join(shown + more)))] if order else []
+    return [("types", FileText(", ".join(shown + more)))] if order else []
 
 
 def _attributes(attributes: Mapping[str, object]) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     for key, value in itertools.islice(attributes.items(), _ATTRIBUTES):
-        found.append((f"attribute {describe(key, 60)}", Said(describe(value, 120))))
+        found.append((f"attribute {describe(key, 60)}", FileText(describe(value, 120))))
     left = len(attributes) - len(found)
     return [*found, ("attributes", f"{left:,} more")] if left else found
 
@@ -120,53 +120,56 @@ def _names(reader: ObjectReader, known: Sequence[TensorMetadata] | None) -> Tabl
             if is_known(name):
                 yield _row(reader.metadata(name))
             else:
-                yield (Said(name), "not read yet", "", "", "", "")
+                yield (FileText(name), "not read yet", "", "", "", "")
 
     return Table(counted(len(names), "object"), _COLUMNS, rows(), len(names))
 
 
-def _row(one: TensorMetadata) -> Sequence[str]:
-    encodings = " + ".join(sorted({part.encoding for part in one.components.values()}))
+def _row(metadata: TensorMetadata) -> Sequence[str]:
+    encodings = " + ".join(sorted({part.encoding for part in metadata.components.values()}))
     return (
-        Said(one.name),
-        shape_text(one.shape),
-        Said(element_text(one)),
-        Said(one.format),
-        Said(encodings),
-        Number(size_text(one.stored_nbytes)),
+        FileText(metadata.name),
+        shape_text(metadata.shape),
+        FileText(element_text(metadata)),
+        FileText(metadata.format),
+        FileText(encodings),
+        Number(size_text(metadata.stored_nbytes)),
     )
 
 
-def of_metadata(one: TensorMetadata) -> Sheet:
+def of_metadata(metadata: TensorMetadata) -> Sheet:
     """Return the sheet of a description."""
     facts = [
-        ("shape", shape_text(one.shape)),
-        ("type", Said(element_text(one))),
-        ("format", Said(one.format)),
-        ("size", f"{size_text(one.stored_nbytes)} stored, {size_text(one.nbytes)} decoded"),
-        *_attributes(one.attributes),
+        ("shape", shape_text(metadata.shape)),
+        ("type", FileText(element_text(metadata))),
+        ("format", FileText(metadata.format)),
+        (
+            "size",
+            f"{size_text(metadata.stored_nbytes)} stored, {size_text(metadata.nbytes)} decoded",
+        ),
+        *_attributes(metadata.attributes),
     ]
     rows = [
         (
-            Said(role),
-            Said(part.type or part.dtype),
-            Said(part.encoding),
+            FileText(role),
+            FileText(part.type or part.dtype),
+            FileText(part.encoding),
             number(part.offset),
             number(part.length),
-            Said(part.digest or "none"),
+            FileText(part.digest or "none"),
         )
-        for role, part in one.components.items()
+        for role, part in metadata.components.items()
     ]
     columns = ("component", "type", "encoding", "offset", "length", "digest")
     table = Table(counted(len(rows), "component"), columns, rows, len(rows))
-    return Sheet("ztensor.TensorMetadata", one.name, facts, [table])
+    return Sheet("ztensor.TensorMetadata", metadata.name, facts, [table])
 
 
 def of_slice(lazy: TensorSlice) -> Sheet:
     """Return the sheet of a lazy object."""
     facts = [
         ("shape", shape_text(lazy.shape)),
-        ("type", Said(lazy.dtype.name)),
+        ("type", FileText(lazy.dtype.name)),
         ("size", size_text(lazy.nbytes)),
         ("data", "read when it is indexed: [10:20, ::2]"),
     ]

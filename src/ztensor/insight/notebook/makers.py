@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.insight.notebook import files, results, runs, values
-from ztensor.insight.notebook.sheet import Said, Sheet, html_of
+from ztensor.insight.notebook.sheet import FileText, Sheet, html_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,4 +42,4 @@ def shown(thing: object) -> str:
         return html_of(next(MAKERS[kind] for kind in kinds if kind in MAKERS)(thing))
     except Exception as error:  # noqa: BLE001  # a notebook would show a traceback
         name = type(thing).__name__
-        return html_of(Sheet(f"ztensor.{name}", facts=[("cannot be shown", Said(str(error)))]))
+        return html_of(Sheet(f"ztensor.{name}", facts=[("cannot be shown", FileText(str(error)))]))

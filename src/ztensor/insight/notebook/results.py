@@ -10,7 +10,7 @@ from ztensor.insight.analysis.document import Insight
 from ztensor.insight.analysis.pairs import TensorDiff
 from ztensor.insight.analysis.spreads import Histogram
 from ztensor.insight.analysis.statistics import StatsReport, TensorStats
-from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table, number
+from ztensor.insight.notebook.sheet import FileText, Number, Sheet, Table, number
 from ztensor.insight.text import shape_text, size_text
 from ztensor.typing import VerifyReport
 
@@ -35,18 +35,18 @@ def of_verify(report: VerifyReport) -> Sheet:
     for title, problems in (("problem", report.problems), ("unsupported rule", report.unsupported)):
         rows = (
             (
-                Said(one.object_name or "the file"),
-                Said(one.component or ""),
-                str(one.reason),
-                Said(one.message),
+                FileText(problem.object_name or "the file"),
+                FileText(problem.component or ""),
+                str(problem.reason),
+                FileText(problem.message),
             )
-            for one in problems
+            for problem in problems
         )
         columns = ("object", "component", "reason", "problem")
         if problems:
             tables.append(Table(counted(len(problems), title), columns, rows, len(problems)))
     if report.unchecked:
-        rows_of = ((Said(name), Said(why)) for name, why in report.unchecked.items())
+        rows_of = ((FileText(name), FileText(why)) for name, why in report.unchecked.items())
         count = len(report.unchecked)
         tables.append(Table(f"{count:,} unchecked", ("object", "why"), rows_of, count))
     return Sheet("ztensor.io.VerifyReport", "", facts, tables)
@@ -64,32 +64,32 @@ def of_stats(report: StatsReport) -> Sheet:
     )
 
 
-def _stats(one: TensorStats) -> Sequence[str]:
-    head = (Said(one.name), Said(one.dtype or "unknown"), shape_text(one.shape))
-    if one.note is not None:
-        return (*head, Said(one.note), *(Number("") for _ in _STATS[4:]))
-    numbers = (one.min, one.max, one.mean, one.std, one.zeros, one.nans, one.infs)
+def _stats(stats: TensorStats) -> Sequence[str]:
+    head = (FileText(stats.name), FileText(stats.dtype or "unknown"), shape_text(stats.shape))
+    if stats.note is not None:
+        return (*head, FileText(stats.note), *(Number("") for _ in _STATS[4:]))
+    numbers = (stats.min, stats.max, stats.mean, stats.std, stats.zeros, stats.nans, stats.infs)
     return (*head, *map(number, numbers))
 
 
-def of_tensor_stats(one: TensorStats) -> Sheet:
+def of_tensor_stats(stats: TensorStats) -> Sheet:
     """Return the sheet of the statistics of one object, with its histogram as text."""
     facts: list[tuple[str, str]] = [
-        ("type", Said(one.dtype or "unknown")),
-        ("shape", shape_text(one.shape)),
-        ("of", one.of),
+        ("type", FileText(stats.dtype or "unknown")),
+        ("shape", shape_text(stats.shape)),
+        ("of", stats.of),
     ]
-    if one.note is not None:
-        facts.append(("note", Said(one.note)))
+    if stats.note is not None:
+        facts.append(("note", FileText(stats.note)))
     names = "count zeros nans infs min max mean std rms crest kurtosis"
     for name in names.split():
-        value = getattr(one, name)
+        value = getattr(stats, name)
         facts += [] if value is None else [(name, number(value))]
-    if one.histogram is not None:
-        facts.append(("histogram", bars(one.histogram)))
-    rows = [(f"{share:.0%}", number(value)) for share, value in one.quantiles.items()]
+    if stats.histogram is not None:
+        facts.append(("histogram", bars(stats.histogram)))
+    rows = [(f"{share:.0%}", number(value)) for share, value in stats.quantiles.items()]
     tables = [Table("quantiles", ("share", "value"), rows, len(rows))] if rows else []
-    return Sheet("ztensor.insight.TensorStats", one.name, facts, tables)
+    return Sheet("ztensor.insight.TensorStats", stats.name, facts, tables)
 
 
 def bars(histogram: Histogram) -> str:
@@ -109,7 +109,7 @@ def of_diff(report: DiffReport) -> Sheet:
         ("objects", f"{len(report.tensors):,}"),
         ("different", f"{len(differing):,}"),
     ]
-    within = sum(one.is_within for one in report.tensors)
+    within = sum(difference.is_within for difference in report.tensors)
     facts += [("within the tolerance", f"{within:,}")] if within else []
     columns = ("name", "differs in", "max |a - b|", "relative", "cosine", "changed", "note")
     tables = []
@@ -119,46 +119,46 @@ def of_diff(report: DiffReport) -> Sheet:
     for title, pairs in (("attributes", report.attributes), ("values", report.values)):
         if pairs:
             cells = (
-                (Said(str(key)), Said(describe(a, 80)), Said(describe(b, 80)))
+                (FileText(str(key)), FileText(describe(a, 80)), FileText(describe(b, 80)))
                 for key, (a, b) in pairs.items()
             )
             tables.append(Table(f"different {title}", ("key", "a", "b"), cells, len(pairs)))
     return Sheet("ztensor.insight.DiffReport", "", facts, tables, "report.differing")
 
 
-def _difference(one: TensorDiff) -> Sequence[str]:
-    values = one.values
+def _difference(difference: TensorDiff) -> Sequence[str]:
+    values = difference.values
     numbers = ("max_abs", "relative", "cosine", "changed")
     return (
-        Said(one.name),
-        ", ".join(one.differences),
+        FileText(difference.name),
+        ", ".join(difference.differences),
         *(number(None if values is None else getattr(values, name)) for name in numbers),
-        Said(one.note or ""),
+        FileText(difference.note or ""),
     )
 
 
-def of_tensor_diff(one: TensorDiff) -> Sheet:
+def of_tensor_diff(difference: TensorDiff) -> Sheet:
     """Return the sheet of the differences of one object."""
-    facts: list[tuple[str, str]] = [("differs in", ", ".join(one.differences) or "nothing")]
-    if one.other_name != one.name:
-        facts.append(("name in b", Said(one.other_name)))
-    for label, side in (("a", one.before), ("b", one.after)):
+    facts: list[tuple[str, str]] = [("differs in", ", ".join(difference.differences) or "nothing")]
+    if difference.other_name != difference.name:
+        facts.append(("name in b", FileText(difference.other_name)))
+    for label, side in (("a", difference.before), ("b", difference.after)):
         if side is not None:
             text = f"{side.type or side.dtype or 'unknown'} {shape_text(side.shape)} {side.format}"
-            facts.append((label, Said(text)))
-    facts += [("compared by", one.compared)] if one.compared else []
-    facts += [("note", Said(one.note))] if one.note else []
-    if one.values is not None:
+            facts.append((label, FileText(text)))
+    facts += [("compared by", difference.compared)] if difference.compared else []
+    facts += [("note", FileText(difference.note))] if difference.note else []
+    if difference.values is not None:
         names = ("count", "changed", "beyond", "max_abs", "max_rel", "relative", "cosine", "snr_db")
-        facts += [(name, number(getattr(one.values, name))) for name in names]
-    return Sheet("ztensor.insight.TensorDiff", one.name, facts)
+        facts += [(name, number(getattr(difference.values, name))) for name in names]
+    return Sheet("ztensor.insight.TensorDiff", difference.name, facts)
 
 
 def of_insight(insight: Insight) -> Sheet:
     """Return the sheet of an examination: the models, and the findings, the worst first."""
     facts: list[tuple[str, str]] = []
     for model in insight.models:
-        facts.append(("model", Said(model.name)))
+        facts.append(("model", FileText(model.name)))
         count = f"{counted(len(model.objects), 'tensor')}, {counted(model.parameters, 'parameter')}"
         facts.append(("holds", f"{count}, {size_text(model.nbytes)}"))
     kinds: dict[str, int] = {}
@@ -178,9 +178,14 @@ def of_insight(insight: Insight) -> Sheet:
 
 
 def _findings(insight: Insight) -> Iterator[Sequence[str]]:
-    for one in insight.findings:
-        which = " in b" if one.model else ""
-        yield one.level, f"{one.rule}{which}", Said(one.tensor), Said(one.text)
+    for finding in insight.findings:
+        which = " in b" if finding.model else ""
+        yield (
+            finding.level,
+            f"{finding.rule}{which}",
+            FileText(finding.tensor),
+            FileText(finding.text),
+        )
 
 
 def of_conversion(report: converting.ConversionReport) -> Sheet:
@@ -193,6 +198,6 @@ def of_conversion(report: converting.ConversionReport) -> Sheet:
         ("lost", counted(len(report.lost), "thing") if report.lost else "nothing"),
     ]
     facts += [("changed", counted(len(report.changed), "object"))] if report.changed else []
-    rows = ((Said(str(one)),) for one in report.lost)
+    rows = ((FileText(str(loss)),) for loss in report.lost)
     tables = [Table("losses", ("loss",), rows, len(report.lost))] if report.lost else []
     return Sheet("ztensor.converting.ConversionReport", report.path, facts, tables)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import counted, describe, without_secrets
-from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
+from ztensor.insight.notebook.sheet import FileText, Number, Sheet, Table
 from ztensor.insight.notebook.values import value_text
 from ztensor.insight.text import size_text
 
@@ -19,17 +19,19 @@ if TYPE_CHECKING:
 _COLUMNS = ("step", "size", "written", "metrics", "state")
 
 
-def of_checkpoint(one: training.Checkpoint) -> Sheet:
+def of_checkpoint(checkpoint: training.Checkpoint) -> Sheet:
     """Return the sheet of a step."""
-    return Sheet("ztensor.training.Checkpoint", without_secrets(one.path), list(_facts(one)))
+    return Sheet(
+        "ztensor.training.Checkpoint", without_secrets(checkpoint.path), list(_facts(checkpoint))
+    )
 
 
-def _facts(one: training.Checkpoint) -> Iterator[tuple[str, str]]:
-    yield "step", f"{one.step:,}"
-    yield "size", size_text(one.nbytes)
-    yield "written", _when(one.modified)
-    yield from _metrics(one.metrics)
-    yield "state", Said(_state(one))
+def _facts(checkpoint: training.Checkpoint) -> Iterator[tuple[str, str]]:
+    yield "step", f"{checkpoint.step:,}"
+    yield "size", size_text(checkpoint.nbytes)
+    yield "written", _when(checkpoint.modified)
+    yield from _metrics(checkpoint.metrics)
+    yield "state", FileText(_state(checkpoint))
 
 
 def _metrics(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -37,11 +39,11 @@ def _metrics(metrics: Mapping[str, float]) -> list[tuple[str, str]]:
     return [(f"metric {describe(name, 60)}", f"{value:.6g}") for name, value in some]
 
 
-def _state(one: training.Checkpoint) -> str:
-    if one.problem is not None:
-        return f"{'damaged' if one.is_damaged else 'cannot be read'}: {one.problem}"
-    pinned = ", pinned" if one.is_pinned else ""
-    return f"{'every byte checked' if one.is_checked else 'opens'}{pinned}"
+def _state(checkpoint: training.Checkpoint) -> str:
+    if checkpoint.problem is not None:
+        return f"{'damaged' if checkpoint.is_damaged else 'cannot be read'}: {checkpoint.problem}"
+    pinned = ", pinned" if checkpoint.is_pinned else ""
+    return f"{'every byte checked' if checkpoint.is_checked else 'opens'}{pinned}"
 
 
 def _when(modified: float) -> str:
@@ -71,30 +73,32 @@ def of_manager(manager: CheckpointManager) -> Sheet:
     )
 
 
-def _row(one: training.Checkpoint) -> Sequence[str]:
-    metrics = ", ".join(f"{name}={value:.6g}" for name, value in list(one.metrics.items())[:10])
+def _row(checkpoint: training.Checkpoint) -> Sequence[str]:
+    metrics = ", ".join(
+        f"{name}={value:.6g}" for name, value in list(checkpoint.metrics.items())[:10]
+    )
     return (
-        Number(f"{one.step:,}"),
-        Number(size_text(one.nbytes)),
-        _when(one.modified),
-        Said(metrics),
-        Said(_state(one)),
+        Number(f"{checkpoint.step:,}"),
+        Number(size_text(checkpoint.nbytes)),
+        _when(checkpoint.modified),
+        FileText(metrics),
+        FileText(_state(checkpoint)),
     )
 
 
-def of_restored(one: training.Restored) -> Sheet:
+def of_restored(restored: training.Restored) -> Sheet:
     """Return the sheet of a restored step, without the values of its state."""
-    facts = [("step", f"{one.step:,}")]
-    facts += _metrics(one.metrics)
+    facts = [("step", f"{restored.step:,}")]
+    facts += _metrics(restored.metrics)
     tables = []
-    if one.skipped:
-        rows = ((Number(f"{step:,}"), Said(str(error))) for step, error in one.skipped)
+    if restored.skipped:
+        rows = ((Number(f"{step:,}"), FileText(str(error))) for step, error in restored.skipped)
         columns = ("step", "why")
-        tables.append(Table("newer steps that are damaged", columns, rows, len(one.skipped)))
-    tree: Any = one.tree
+        tables.append(Table("newer steps that are damaged", columns, rows, len(restored.skipped)))
+    tree: Any = restored.tree
     if isinstance(tree, Mapping):
-        cells = ((Said(str(key)), Said(value_text(value))) for key, value in tree.items())
+        cells = ((FileText(str(key)), FileText(value_text(value))) for key, value in tree.items())
         tables.append(Table(f"state: {value_text(tree)}", ("key", "value"), cells, len(tree)))
     else:
-        facts.append(("state", Said(value_text(tree))))
+        facts.append(("state", FileText(value_text(tree))))
     return Sheet("ztensor.training.Restored", "", facts, tables)

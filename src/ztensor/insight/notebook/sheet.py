@@ -25,7 +25,7 @@ _ONE_LINE = 'style="white-space:nowrap"'
 _LEFT_IN_ONE_LINE = 'style="text-align:left;white-space:nowrap"'
 
 
-class Said(str):
+class FileText(str):
     """A text of a file, shown as code to tell it from our own words."""
 
     __slots__ = ()
@@ -80,7 +80,7 @@ def number(value: float | None) -> Number:
 
 def html_of(sheet: Sheet) -> str:
     """Return the HTML of a sheet: UTF-8 of less than 50,000 bytes, no script, no colour."""
-    of = f" {_text(Said(sheet.of))}" if sheet.of else ""
+    of = f" {_text(FileText(sheet.of))}" if sheet.of else ""
     pieces = [
         f'<div class="ztensor-sheet {_PLAIN}" style="font-size:13px;line-height:1.45">',
         f'<p style="margin:0 0 4px"><strong>{_text(sheet.kind)}</strong>{of}</p>',
@@ -108,7 +108,7 @@ def _table(table: Table, nbytes: int, *, is_facts: bool) -> Iterator[str]:
         )
     yield '<table cellpadding="3" style="margin:0">'
     if table.columns:
-        titles = "".join(f'<th scope="col" {_LEFT}>{_text(one)}</th>' for one in table.columns)
+        titles = "".join(f'<th scope="col" {_LEFT}>{_text(title)}</th>' for title in table.columns)
         yield f"<thead><tr>{titles}</tr></thead>"
     yield "<tbody>"
     count, due = 0, 0.0
@@ -140,7 +140,7 @@ def _row(cells: Sequence[str], *, is_facts: bool) -> str:
 
 def _cell(text: str) -> str:
     # By style, too: rules of notebooks override the attribute.
-    if isinstance(text, Said) or " " not in text:
+    if isinstance(text, FileText) or " " not in text:
         how = _RIGHT if isinstance(text, Number) else _LEFT
     else:
         how = f"{_RIGHT} {_ONE_LINE}" if isinstance(text, Number) else _LEFT_IN_ONE_LINE
@@ -149,7 +149,7 @@ def _cell(text: str) -> str:
 
 def _text(text: str) -> str:
     shown = html.escape(shown_name(text, _CHARACTERS))
-    return f"<code>{shown}</code>" if isinstance(text, Said) and text else shown
+    return f"<code>{shown}</code>" if isinstance(text, FileText) and text else shown
 
 
 def _nbytes(text: str) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ztensor import Tensor
 from ztensor.errors import counted, describe, without_secrets
-from ztensor.insight.notebook.sheet import Number, Said, Sheet, Table
+from ztensor.insight.notebook.sheet import FileText, Number, Sheet, Table
 from ztensor.insight.text import shape_text, size_text
 
 if TYPE_CHECKING:
@@ -21,19 +21,24 @@ _CHARACTERS = 100  # most characters of a plain value
 def of_tensor(tensor: Tensor) -> Sheet:
     """Return the sheet of a tensor, without its values, which may be on disk."""
     attributes = [
-        (f"attribute {describe(key, 60)}", Said(describe(value, _CHARACTERS)))
+        (f"attribute {describe(key, 60)}", FileText(describe(value, _CHARACTERS)))
         for (key, value), _ in zip(tensor.attributes.items(), range(20), strict=False)
     ]
     facts = [
         ("shape", shape_text(tensor.shape)),
-        ("type", Said(tensor.type or tensor.dtype or "unknown")),
-        ("format", Said(tensor.format)),
+        ("type", FileText(tensor.type or tensor.dtype or "unknown")),
+        ("format", FileText(tensor.format)),
         ("size", size_text(tensor.nbytes)),
         *attributes,
     ]
     rows = [
-        (Said(role), shape_text(one.shape), one.dtype.name, Number(size_text(one.nbytes)))
-        for role, one in tensor.components.items()
+        (
+            FileText(role),
+            shape_text(component.shape),
+            component.dtype.name,
+            Number(size_text(component.nbytes)),
+        )
+        for role, component in tensor.components.items()
     ]
     columns = ("component", "shape", "type", "size")
     table = Table(counted(len(rows), "component"), columns, rows, len(rows))
@@ -47,10 +52,10 @@ def of_tree(tree: training.LazyTree) -> Sheet:
         for path in tree:
             leaf = tree.metadata(path)
             if leaf is None:
-                yield Said(path), Said(value_text(tree[path])), Number("")
+                yield FileText(path), FileText(value_text(tree[path])), Number("")
             else:
                 text = f"{leaf.type or leaf.dtype or 'unknown'} {shape_text(leaf.shape)}"
-                yield Said(path), Said(text), Number(size_text(leaf.stored_nbytes))
+                yield FileText(path), FileText(text), Number(size_text(leaf.stored_nbytes))
 
     facts = [("values", f"{len(tree):,}")]
     if tree.is_closed:
@@ -67,8 +72,8 @@ def of_tree(tree: training.LazyTree) -> Sheet:
 
 def of_record(record: training.Record) -> Sheet:
     """Return the sheet of a record, whose class was not given."""
-    rows = ((Said(str(name)), Said(value_text(record[name]))) for name in record)
-    facts = [("class", Said(record.class_name)), ("sort", Said(record.sort))]
+    rows = ((FileText(str(name)), FileText(value_text(record[name]))) for name in record)
+    facts = [("class", FileText(record.class_name)), ("sort", FileText(record.sort))]
     table = Table(f"{len(record):,} fields", ("field", "value"), rows, len(record))
     return Sheet("ztensor.training.Record", "", facts, [table])
 

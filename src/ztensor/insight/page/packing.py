@@ -144,7 +144,7 @@ class _Details:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._models = document["models"]
-        found = {(one["model"], one["tensor"]) for one in document["findings"]}
+        found = {(finding["model"], finding["tensor"]) for finding in document["findings"]}
         known: set[tuple[int, int]] = set()  # tensors of a second model that equal the first
         if "diff" in document:
             diff = document["diff"]

@@ -130,9 +130,9 @@ def sentence_of(insight: Insight) -> str:
     """
     facts = [f"{model.name}: {counted(len(model.objects), 'tensor')}" for model in insight.models]
     facts.append(counted(len(insight.findings), "finding"))
-    worst = [one for one in insight.findings if one.level == "error"][:20]
+    worst = [finding for finding in insight.findings if finding.level == "error"][:20]
     names = [dict(zip((o.name for o in m.objects), m.shown, strict=True)) for m in insight.models]
-    facts += [f"{names[one.model][one.tensor]}: {one.text}" for one in worst]
+    facts += [f"{names[finding.model][finding.tensor]}: {finding.text}" for finding in worst]
     return "; ".join(facts)
 
 
@@ -160,7 +160,7 @@ class Reported:
         """Return the findings, each once, with the models they apply to; empty for one model."""
         models, pairs = self.insight.models, self.insight.pairs
         if len(models) == 1:
-            return [(one, frozenset()) for one in self.insight.findings]
+            return [(finding, frozenset()) for finding in self.insight.findings]
         of_pairs = not_looked_at(is_sampled=False, has_other=False)
         equal = {
             models[0].objects[pair.a].name
@@ -168,12 +168,14 @@ class Reported:
             if pair.kind == "equal" and pair.a is not None
         }
         once: dict[tuple[str, str, str], tuple[Finding, set[int]]] = {}
-        for one in self.insight.findings:
-            _, where = once.setdefault((one.rule, one.tensor, one.text), (one, set()))
-            is_both = one.tensor in equal and one.rule != "layer"
-            if one.rule not in of_pairs:
-                where |= {0, 1} if is_both else {one.model}
-        return [(one, frozenset(where)) for one, where in once.values()]
+        for finding in self.insight.findings:
+            _, where = once.setdefault(
+                (finding.rule, finding.tensor, finding.text), (finding, set())
+            )
+            is_both = finding.tensor in equal and finding.rule != "layer"
+            if finding.rule not in of_pairs:
+                where |= {0, 1} if is_both else {finding.model}
+        return [(finding, frozenset(where)) for finding, where in once.values()]
 
 
 def reported(

@@ -82,7 +82,7 @@ class Guard:
         hosts = headers.get(b"host", [])
         if len(hosts) != 1 or hosts[0] not in self._hosts:
             return None
-        if any(one != b"http://" + hosts[0] for one in headers.get(b"origin", ())):
+        if any(origin != b"http://" + hosts[0] for origin in headers.get(b"origin", ())):
             return None
         sites = set(headers.get(b"sec-fetch-site", ()))
         if not sites <= {b"same-origin", b"none"} and not (_is_visit(headers) and not rest):

@@ -22,10 +22,10 @@ from ztensor.insight.analysis.document import (
 )
 from ztensor.insight.analysis.examining import examine, outline
 from ztensor.insight.analysis.findings import findings_of
-from ztensor.insight.analysis.insight import looked_alone
+from ztensor.insight.analysis.insight import subject_of
 from ztensor.insight.analysis.singular import singular_values
 from ztensor.insight.analysis.slicing import Cut, seen
-from ztensor.insight.analysis.statistics import Asked, survey
+from ztensor.insight.analysis.statistics import StatsOptions, survey
 from ztensor.insight.page.packing import short
 from ztensor.insight.page.report import live_page, sentence_of
 from ztensor.insight.serving.guard import integer
@@ -106,11 +106,11 @@ class Viewed:
         damage: dict[str, FormatError] = {}
 
         def look() -> Any:
-            asked = Asked(tiles=TILES)
-            return survey(reader, [name], asked, damage.__setitem__, 1, lambda *_: check())
+            options = StatsOptions(tiles=TILES)
+            return survey(reader, [name], options, damage.__setitem__, 1, lambda *_: check())
 
         stats = self._unchanged(look)[1][name]
-        found = findings_of([looked_alone(stats, damage.get(name))], number)
+        found = findings_of([subject_of(stats, damage.get(name))], number)
         findings = [
             {"rule": one.rule, "level": one.level, "text": visible(one.text)[:1000]}
             for one in found
@@ -207,7 +207,7 @@ def cut_of(query: Mapping[str, str]) -> Cut:
         ArgumentValueError: a number is missing, malformed or out of bounds.
     """
     rows = integer(query["rows"]) if "rows" in query else None
-    at = tuple(integer(one) for one in query.get("at", "").split(",", 64))
+    at = tuple(integer(text) for text in query.get("at", "").split(",", 64))
     top, bottom, left, right = (
         integer(query.get(name)) for name in ("top", "bottom", "left", "right")
     )
