@@ -125,8 +125,8 @@ def verify_files(
         ZTensorError: with `on_error="raise"`, the first error.
     """
     require_options("verify_files", options, FleetOptions)
-    how = {**_chosen_by(include, exclude), "deep": deep}
-    return _each(_verify, sources, how, **options)
+    keywords = {**_chosen_by(include, exclude), "deep": deep}
+    return _each(_verify, sources, keywords, **options)
 
 
 def stats_files(
@@ -157,13 +157,13 @@ def stats_files(
         ZTensorError: what `verify_files` raises.
     """
     require_options("stats_files", options, FleetOptions)
-    how = {
+    keywords = {
         **_chosen_by(include, exclude),
         "quantiles": tuple(quantiles),
         "bins": bins,
         "scale": scale,
     }
-    return _each(_stats, sources, how, **options)
+    return _each(_stats, sources, keywords, **options)
 
 
 def hash_files(
@@ -190,11 +190,11 @@ def hash_files(
         ZTensorError: what `verify_files` raises.
     """
     require_options("hash_files", options, FleetOptions)
-    how = {
+    keywords = {
         **_chosen_by(include, exclude),
         "attributes": attributes,
     }
-    return _each(_hash, sources, how, **options)
+    return _each(_hash, sources, keywords, **options)
 
 
 def convert_files(
@@ -372,7 +372,7 @@ def _stem(path: str) -> str:
 def _each(
     work: Callable[..., _T],
     sources: Iterable[_Source],
-    how: Mapping[str, Any],
+    keywords: Mapping[str, Any],
     *,
     executor: Executor | None = None,
     workers: int | None = None,
@@ -400,7 +400,7 @@ def _each(
             path = path_text(source, absolute=True)  # a worker may have another working directory
             has_storage = storage is not None and is_remote(path)
             source = Remote(path, storage) if has_storage else path
-        return functools.partial(_tried, work, sent(source), how)
+        return functools.partial(_tried, work, sent(source), keywords)
 
     return _results(executor, workers, job_of, _listed(sources), on_error, progress)
 
@@ -510,12 +510,12 @@ def _of_executor(error: Exception, source: Any, *, was_alone: bool = False) -> S
     """Return the error for a file that an executor did not finish."""
     name = path_text(source)
     if isinstance(error, BrokenExecutor):
-        how = (
+        detail = (
             ", twice, the second time with this file alone"
             if was_alone
             else ", or a worker beside it"
         )
-        ours = SourceError(f"the worker that had this file died{how}", file=name)
+        ours = SourceError(f"the worker that had this file died{detail}", file=name)
         ours.hint = "if memory ran out, use fewer workers; then go on with the files that are left"
     elif isinstance(error, CancelledError):
         ours = SourceError("the executor dropped this file", file=name)

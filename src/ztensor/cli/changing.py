@@ -121,10 +121,10 @@ def changing(terminal: Terminal, options: Namespace) -> Iterator[Changes]:
     quiet_library()
     file, dry_run = options.file, options.dry_run
     require_one_file(file)
-    how = {**shared.changing(options), "atomic": options.atomic}
+    keywords = {**shared.changing(options), "atomic": options.atomic}
     checksum = getattr(options, "checksum", None) or True
     with terminal.progress(f"copy {file}") as progress:
-        editor = ztensor.edit.Editor(file, checksum=checksum, progress=progress, **how)
+        editor = ztensor.edit.Editor(file, checksum=checksum, progress=progress, **keywords)
     with editor:
         changes = Changes(editor)
         yield changes

@@ -64,9 +64,11 @@ def compact(terminal: Terminal, options: Namespace) -> None:
         _compact_folder(terminal, options)
         return
     require_one_file(file)
-    how = changing(options)
+    keywords = changing(options)
     with terminal.progress(file) as progress:
-        freed = ztensor.edit.compact(file, canonical=options.canonical, progress=progress, **how)
+        freed = ztensor.edit.compact(
+            file, canonical=options.canonical, progress=progress, **keywords
+        )
     now = size_of(file)
     before, after = (now, now - freed) if dry_run else (now + freed, now)
     sizes = f"{size_text(before)} -> {size_text(after)}"

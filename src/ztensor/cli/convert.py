@@ -165,20 +165,20 @@ def convert(terminal: Terminal, options: Namespace) -> None:
       $ ztensor convert tiny.npz model.zt new/ --to safetensors
         several files, each under its own name in a folder
     """
-    how: dict[str, Any] = {
+    keywords: dict[str, Any] = {
         "compression": _compression_of(options.compression),
         "chunk_rows": options.chunk_rows,
         "checksum": options.checksum or True,
     }
     if options.in_place:
-        terminal.result(rewrite(terminal, options, how))
+        terminal.result(rewrite(terminal, options, keywords))
         return
     files, output = options.files, options.named_output
     if output is None:
         *files, output = files
     if not files:
         raise UsageError("give OUT, the new file")
-    how |= {
+    keywords |= {
         "to": options.to,
         "version": options.version or EMITTERS.latest,
         "dequantize": options.dequantize,
@@ -187,13 +187,13 @@ def convert(terminal: Terminal, options: Namespace) -> None:
     }
     is_folder = output.endswith(("/", os.sep)) or (len(files) > 1 and os.path.isdir(output))
     if is_folder_asked(files, output):
-        found = convert_whole(terminal, files[0], output, options, how)
+        found = convert_whole(terminal, files[0], output, options, keywords)
     elif options.pickled:
         raise UsageError("--pickled is for folders; a file that is named is read as it is")
     elif is_folder:
-        found = {"files": convert_several(terminal, files, output, options, how)}
+        found = {"files": convert_several(terminal, files, output, options, keywords)}
     elif len(files) == 1:
-        found = convert_file(terminal, files[0], output, options, how)
+        found = convert_file(terminal, files[0], output, options, keywords)
     else:
         raise UsageError(
             "several files go into a folder: OUT must exist, or end with a slash",

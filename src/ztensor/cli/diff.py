@@ -208,7 +208,7 @@ def _row(difference: ztensor.insight.TensorDiff) -> list[str]:
 
 
 def _share(changed: int, count: int) -> str:
-    """Return how many of all changed; a few are not none, and nearly all are not all."""
+    """Return the share of changed values; 0 % and 100 % only if exact."""
     if not count:
         return "-"
     text = f"{changed / count:.2%}"

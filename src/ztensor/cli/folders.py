@@ -38,7 +38,7 @@ def is_folder_asked(files: Sequence[str], output: str) -> bool:
 
 
 def convert_whole(
-    terminal: Terminal, folder: str, output: str, options: Namespace, how: Mapping[str, Any]
+    terminal: Terminal, folder: str, output: str, options: Namespace, keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Convert a folder, print a line for each file, and return the report as JSON.
 
@@ -47,7 +47,7 @@ def convert_whole(
         folder: the folder.
         output: the new folder.
         options: the verb's options.
-        how: the options of `ztensor.convert` for one file.
+        keywords: the options of `ztensor.convert` for one file.
 
     Raises:
         UsageError: an option is given that is for files only.
@@ -65,7 +65,7 @@ def convert_whole(
             folder,
             output.rstrip("/" + os.sep) or output,
             to=options.to or "zt",
-            compression=how["compression"],
+            compression=keywords["compression"],
             pickled=options.pickled,
             overwrite=options.force,
             strict=options.strict,

@@ -148,9 +148,11 @@ def _each(
         for file in files:
             yield file, _ids(terminal, file, options, algorithm)
         return
-    how = {**patterns(options), "attributes": options.attributes}
+    keywords = {**patterns(options), "attributes": options.attributes}
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        for file, found in ztensor.fleet.hash_files(files, **workers, **how, progress=progress):
+        for file, found in ztensor.fleet.hash_files(
+            files, **workers, **keywords, progress=progress
+        ):
             yield (
                 file,
                 (found.id, found.tensors) if isinstance(found, ztensor.fleet.FileHash) else found,

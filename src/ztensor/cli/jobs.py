@@ -22,7 +22,7 @@ def are_asked(options: Namespace) -> bool:
 
 
 @contextlib.contextmanager
-def executing(how: Namespace, files: Sequence[str]) -> Iterator[dict[str, Any]]:
+def executing(options: Namespace, files: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Give the arguments of a function of `ztensor.fleet`: an executor and its number of workers.
 
     Raises:
@@ -32,12 +32,12 @@ def executing(how: Namespace, files: Sequence[str]) -> Iterator[dict[str, Any]]:
     """
     if STDIN in files:
         raise UsageError("standard input is read by this process alone: leave out --jobs")
-    if how.scheduler is not None and how.jobs is not None:
+    if options.scheduler is not None and options.jobs is not None:
         raise UsageError("give --jobs or --scheduler: a scheduler has workers of its own")
-    if how.scheduler is not None:
-        yield from _of_scheduler(how.scheduler)
+    if options.scheduler is not None:
+        yield from _of_scheduler(options.scheduler)
         return
-    count = min(how.jobs or 1, len(files))
+    count = min(options.jobs or 1, len(files))
     if count < 2:
         yield {}
         return

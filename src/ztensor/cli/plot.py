@@ -115,9 +115,9 @@ def plot(terminal: Terminal, options: Namespace) -> None:
 def _histograms(
     terminal: Terminal, reader: ztensor.Reader, names: list[str], height: int, options: Namespace
 ) -> _Found:
-    how: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     if options.output is None and not terminal.wants_json:
-        how["bins"] = terminal.width if height > 1 else _SMALL_WIDTH
+        keywords["bins"] = terminal.width if height > 1 else _SMALL_WIDTH
     with terminal.progress(os.path.basename(options.file)) as progress:
         return ztensor.stats(
             reader,
@@ -125,7 +125,7 @@ def _histograms(
             scale="log" if options.log else "linear",
             quantiles=(),
             progress=progress,
-            **how,
+            **keywords,
         )
 
 

@@ -13,7 +13,7 @@ from ztensor.cli.options import CHOICE, DRY_RUN, FORCE, MODEL, OTHER_MODEL, THRE
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
-from ztensor.insight.page.report import reported
+from ztensor.insight.page.report import model_report
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -138,7 +138,7 @@ def report(terminal: Terminal, options: Namespace) -> None:
                 require_apart(output, reader)
         names = chosen_or_all(readers, options)
         progress = stack.enter_context(terminal.progress(os.path.basename(options.file)))
-        found = reported(
+        found = model_report(
             readers[0],
             readers[1] if len(readers) > 1 else None,
             names,

@@ -32,7 +32,7 @@ _OF_NEW_FILES = (
 
 
 def convert_file(
-    terminal: Terminal, file: str, output: str, options: Namespace, how: Mapping[str, Any]
+    terminal: Terminal, file: str, output: str, options: Namespace, keywords: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Convert a file, print the report, and delete the input if asked to.
 
@@ -41,7 +41,7 @@ def convert_file(
         file: the input.
         output: the new file.
         options: the verb's options.
-        how: arguments of `ztensor.convert` that `converting` does not return.
+        keywords: arguments of `ztensor.convert` that `converting` does not return.
 
     Returns:
         The report as JSON.
@@ -56,9 +56,9 @@ def convert_file(
     if options.max_shard_size is not None:
         for path in shards_of(output):
             require_free(path, force=options.force)
-    how = {**how, **converting(options), "threads": options.threads}
+    keywords = {**keywords, **converting(options), "threads": options.threads}
     with open_file(file) as reader, terminal.progress(output) as progress:
-        report = ztensor.convert(reader, output, progress=progress, **how)
+        report = ztensor.convert(reader, output, progress=progress, **keywords)
     return _end(terminal, file, report, options)
 
 
@@ -67,7 +67,7 @@ def convert_several(
     files: Sequence[str],
     folder: str,
     options: Namespace,
-    how: Mapping[str, Any],
+    keywords: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """Convert files into a folder, and print a report for each.
 
@@ -81,7 +81,12 @@ def convert_several(
     if options.delete_input:
         for file in files:
             _require_deletable(file, options)
-    how = {**how, **converting(options), "to": how["to"] or "zt", "overwrite": options.force}
+    keywords = {
+        **keywords,
+        **converting(options),
+        "to": keywords["to"] or "zt",
+        "overwrite": options.force,
+    }
 
     def reported(
         file: str, report: ztensor.converting.ConversionReport | ZTensorError
@@ -92,11 +97,11 @@ def convert_several(
         return _end(terminal, file, report, options)
 
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        found = ztensor.fleet.convert_files(files, folder, progress=progress, **workers, **how)
+        found = ztensor.fleet.convert_files(files, folder, progress=progress, **workers, **keywords)
         return in_order(files, ((file, reported(file, report)) for file, report in found))
 
 
-def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> dict[str, Any]:
+def rewrite(terminal: Terminal, options: Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Rewrite a zTensor file in its place, print the report, and return it as JSON.
 
     Raises:
@@ -111,8 +116,8 @@ def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> d
         words = ", ".join(f"--{word.replace('_', '-')}" for word in given)
         raise UsageError(f"--in-place keeps the format and all objects: leave out {words}")
     (file,) = options.files
-    how = {
-        **how,
+    keywords = {
+        **keywords,
         "version": options.version,
         "alignment": options.alignment,
         "canonical": options.canonical,
@@ -121,7 +126,7 @@ def rewrite(terminal: Terminal, options: Namespace, how: Mapping[str, Any]) -> d
         "durable": False if options.no_durable else "auto",
     }
     with terminal.progress(file) as progress:
-        report = ztensor.migrate(file, progress=progress, **how)
+        report = ztensor.migrate(file, progress=progress, **keywords)
     return report_conversion(terminal, file, report, options)
 
 

@@ -85,19 +85,19 @@ def split(terminal: Terminal, options: Namespace) -> None:
     with open_file(file) as reader:
         left = left_behind(terminal, file, reader)
         names = chosen_or_all([reader], options)
-    how: dict[str, Any] = {
+    keywords: dict[str, Any] = {
         "to": options.to,
         "max_shard_size": options.max_shard_size,
         "keep": None if names is None else set(names).__contains__,
     }
-    shards, index = ztensor.edit.plan_split(file, options.into, **how)
+    shards, index = ztensor.edit.plan_split(file, options.into, **keywords)
     if options.root:
         index = index.removesuffix(".index.json")
     for path in (*(shard.path for shard in shards), index):
         require_free(path, force=options.force)
     with terminal.progress(file) as progress:
-        how |= {"root": options.root, "progress": progress, **new_file(options)}
-        ztensor.edit.split(file, options.into, **how)
+        keywords |= {"root": options.root, "progress": progress, **new_file(options)}
+        ztensor.edit.split(file, options.into, **keywords)
     rows = [
         (os.path.basename(shard.path), f"{len(shard.names):,}", size_text(shard.stored_nbytes))
         for shard in shards

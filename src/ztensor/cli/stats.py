@@ -88,20 +88,22 @@ def stats(terminal: Terminal, options: Namespace) -> None:
         which objects are not finite; exits with 1
     """
     shown = () if options.quantiles is None else _shares(options.quantiles)
-    how: dict[str, Any] = {} if options.quantiles is None else {"quantiles": shown}
+    keywords: dict[str, Any] = {} if options.quantiles is None else {"quantiles": shown}
     options.include = [*options.globs, *options.include]
     file = options.file
     files = matched([file])
     if files == [file]:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen([reader], options)
-            found = ztensor.stats(reader, names, progress=progress, **how)
+            found = ztensor.stats(reader, names, progress=progress, **keywords)
         terminal.result(_report(terminal, file, found, shown, check=options.check))
         return
-    how |= patterns(options)
+    keywords |= patterns(options)
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
         results = []
-        for one, report in ztensor.fleet.stats_files(files, **workers, **how, progress=progress):
+        for one, report in ztensor.fleet.stats_files(
+            files, **workers, **keywords, progress=progress
+        ):
             terminal.line(f"{one}:")
             results.append((one, _report(terminal, str(one), report, shown, check=options.check)))
     terminal.result({"files": in_order(files, results)})

@@ -94,9 +94,9 @@ def verify(terminal: Terminal, options: Namespace) -> None:
 
 def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, Any]]:
     files = options.files
-    how = {**patterns(options), "deep": options.deep}
+    keywords = {**patterns(options), "deep": options.deep}
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        found = ztensor.fleet.verify_files(files, **workers, **how, progress=progress)
+        found = ztensor.fleet.verify_files(files, **workers, **keywords, progress=progress)
         return in_order(files, ((file, _report(terminal, file, one)) for file, one in found))
 
 

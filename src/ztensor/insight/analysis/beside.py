@@ -10,7 +10,7 @@ from ztensor.ext import ObjectReader
 from ztensor.insight.analysis.comparing import diff_pairs
 from ztensor.insight.analysis.document import Insight, Kind, ModelInsight, Pair
 from ztensor.insight.analysis.findings import Finding, not_looked_at, pair_findings, ranked
-from ztensor.insight.analysis.insight import chosen_names, content_key, nbytes_of, seen
+from ztensor.insight.analysis.insight import chosen_names, content_key, examine_one, nbytes_of
 from ztensor.insight.analysis.pairs import TensorDiff, has_same_values
 from ztensor.insight.analysis.roles import is_optimizer_state, natural_key
 from ztensor.typing import Progress
@@ -70,7 +70,7 @@ def compared_models(
     named = [(name, name) for name in common]
     compared_pairs = diff_pairs(first, second, named, threads=threads, progress=phases.next())
     differences = {difference.name: difference for difference in compared_pairs}
-    a, findings = seen(first, ours, {}, 0, threads, phases.next())
+    a, findings = examine_one(first, ours, {}, 0, threads, phases.next())
     damaged = {finding.tensor for finding in findings if finding.rule == "damaged"}
     for name in damaged & differences.keys():
         differences[name] = dataclasses.replace(differences[name], compared=None)
@@ -79,7 +79,7 @@ def compared_models(
         for stats in a.stats
         if stats.name in differences and has_same_values(differences[stats.name])
     }
-    b, more = seen(second, theirs, known, 1, threads, phases.next())
+    b, more = examine_one(second, theirs, known, 1, threads, phases.next())
     # Equal tensors have equal findings, except those that compare with their role.
     findings += [one for one in more if one.tensor not in known or one.rule == "layer"]
     places = {metadata.name: place for place, metadata in enumerate(b.objects)}

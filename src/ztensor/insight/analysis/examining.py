@@ -9,7 +9,13 @@ from ztensor.ext import ObjectReader
 from ztensor.insight.analysis.beside import compared_models
 from ztensor.insight.analysis.document import LATER, Insight, Pair
 from ztensor.insight.analysis.findings import RULES, not_looked_at, ranked
-from ztensor.insight.analysis.insight import chosen_names, name_key, nbytes_of, outlined, seen
+from ztensor.insight.analysis.insight import (
+    chosen_names,
+    examine_one,
+    name_key,
+    nbytes_of,
+    outlined,
+)
 from ztensor.insight.analysis.streaming import opened
 from ztensor.typing import Progress, Readable
 
@@ -55,7 +61,7 @@ def examine(
     with opened(source) as first:
         if other is None:
             chosen = chosen_names(first, names)
-            model, findings = seen(first, chosen, {}, 0, threads, progress, sample)
+            model, findings = examine_one(first, chosen, {}, 0, threads, progress, sample)
             is_sampled = any(stats.sampled is not None for stats in model.stats)
             return Insight(
                 (model,),

@@ -69,7 +69,7 @@ def chosen_names(
     return [name for name in dict.fromkeys(wanted) if name in reader]
 
 
-def seen(
+def examine_one(
     reader: ObjectReader,
     names: list[str],
     known: Mapping[str, TensorStats],

@@ -44,7 +44,7 @@ class Cut:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Seen:
+class CutMap:
     """The map of a cut.
 
     Attributes:
@@ -58,13 +58,13 @@ class Seen:
     shape: tuple[int, int]
 
 
-def seen(
+def map_cut(
     reader: ObjectReader,
     name: str,
     cut: Cut,
     tiles: tuple[int, int],
     check: Callable[[], None],
-) -> Seen:
+) -> CutMap:
     """Return the map of a matrix of a tensor. Digests are not checked if only parts are read.
 
     Args:
@@ -101,7 +101,7 @@ def seen(
     values = None
     if is_whole:
         values = tuple(np.concatenate(kept).astype(np.float64).tolist())
-    return Seen(channels, values, shape)
+    return CutMap(channels, values, shape)
 
 
 def _require_fit(part: TensorSlice, cut: Cut) -> None:

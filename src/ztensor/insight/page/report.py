@@ -137,7 +137,7 @@ def sentence_of(insight: Insight) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Reported:
+class ModelReport:
     """The report on one model or two.
 
     Attributes:
@@ -178,7 +178,7 @@ class Reported:
         return [(finding, frozenset(where)) for finding, where in once.values()]
 
 
-def reported(
+def model_report(
     source: Readable,
     other: Readable | None = None,
     names: str | Iterable[str] | None = None,
@@ -187,7 +187,7 @@ def reported(
     sample: float | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
-) -> Reported:
+) -> ModelReport:
     """Examine one model or two, and test conditions; see `report`.
 
     Args:
@@ -209,7 +209,7 @@ def reported(
         [] if conditions is None else require_conditions(conditions, has_other=other is not None)
     )
     insight = examine(source, other, names, sample=sample, threads=threads, progress=progress)
-    return Reported(insight, tuple(met for test in tests for met in test(insight)))
+    return ModelReport(insight, tuple(met for test in tests for met in test(insight)))
 
 
 def report(
@@ -246,6 +246,6 @@ def report(
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read, or the page cannot be written.
     """
-    found = reported(source, other, names, sample=sample, threads=threads, progress=progress)
+    found = model_report(source, other, names, sample=sample, threads=threads, progress=progress)
     found.save(output)
     return found.insight

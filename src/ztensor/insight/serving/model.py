@@ -24,7 +24,7 @@ from ztensor.insight.analysis.examining import examine, outline
 from ztensor.insight.analysis.findings import findings_of
 from ztensor.insight.analysis.insight import subject_of
 from ztensor.insight.analysis.singular import singular_values
-from ztensor.insight.analysis.slicing import Cut, seen
+from ztensor.insight.analysis.slicing import Cut, map_cut
 from ztensor.insight.analysis.statistics import StatsOptions, survey
 from ztensor.insight.page.packing import short
 from ztensor.insight.page.report import live_page, sentence_of
@@ -149,7 +149,7 @@ class Viewed:
         """
         reader, name = self._chosen(number, index)
         cut = cut_of(query)
-        found = self._unchanged(lambda: seen(reader, name, cut, TILES, check))
+        found = self._unchanged(lambda: map_cut(reader, name, cut, TILES, check))
         facts = channels_of(found.channels) | {"shape": list(found.shape)}
         values = None if found.values is None else [plain(value) for value in found.values]
         return _rounded(facts | {"values": values})

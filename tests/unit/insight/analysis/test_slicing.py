@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.insight.analysis.slicing import Cut, seen
+from ztensor.insight.analysis.slicing import Cut, map_cut
 from ztensor.numpy import save_file
 
 RNG = np.random.default_rng(3)
@@ -46,7 +46,7 @@ CASES = [
 @pytest.mark.parametrize(("name", "cut", "expected"), CASES)
 def test_a_cut_is_what_numpy_cuts(model: Path, name: str, cut: Cut, expected: Any) -> None:
     with ztensor.open(model) as reader:
-        found = seen(reader, name, cut, (32, 64), lambda: None)
+        found = map_cut(reader, name, cut, (32, 64), lambda: None)
     wide = np.asarray(expected, np.float64)
     assert found.shape == wide.shape
     rows = np.sqrt((wide * wide).sum(1))
@@ -71,4 +71,4 @@ def test_a_cut_is_what_numpy_cuts(model: Path, name: str, cut: Cut, expected: An
 )  # fmt: skip
 def test_a_cut_that_does_not_fit_is_refused(model: Path, cut: Cut) -> None:
     with ztensor.open(model) as reader, pytest.raises(ztensor.errors.ArgumentValueError):
-        seen(reader, "cube", cut, (32, 64), lambda: None)
+        map_cut(reader, "cube", cut, (32, 64), lambda: None)
