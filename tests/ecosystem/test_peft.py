@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 import ztensor
-from tests.flipping import flip
+from tests.ecosystem.libraries import Lazy, flipped, peft, refused_by, torch, transformers
+
+face: Any = Lazy("ztensor.peft")
 
 
 def base() -> Any:
-    import torch
-    import transformers
-
     torch.manual_seed(0)
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     return transformers.LlamaForCausalLM(
@@ -25,9 +24,6 @@ def base() -> Any:
 
 
 def adapted(kind: str = "lora") -> Any:
-    import peft
-    import torch
-
     config = {
         "lora": lambda: peft.LoraConfig(
             r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"
@@ -50,20 +46,14 @@ def adapted(kind: str = "lora") -> Any:
 
 
 def logits(model: Any) -> Any:
-    import torch
-
     with torch.no_grad():
         return model(input_ids=torch.arange(12).reshape(2, 6)).logits
 
 
 @pytest.mark.parametrize("kind", ["lora", "dora", "saved", "ia3"])
 def test_an_adapter_saved_and_loaded_by_us(kind: str, tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.peft import from_pretrained, save_pretrained
-
     model = adapted(kind)
-    save_pretrained(model, tmp_path / "ours")
+    face.save_pretrained(model, tmp_path / "ours")
     model.save_pretrained(tmp_path / "stock")
     with (
         ztensor.open(tmp_path / "ours" / "adapter_model.zt") as ours,
@@ -73,31 +63,27 @@ def test_an_adapter_saved_and_loaded_by_us(kind: str, tmp_path: Path) -> None:
     expected = logits(model)
     assert not torch.equal(expected, logits(base()))
     for folder in ("ours", "stock"):
-        loaded = from_pretrained(base(), tmp_path / folder)
+        loaded = face.from_pretrained(base(), tmp_path / folder)
         assert type(loaded) is type(model)
         assert torch.equal(logits(loaded), expected)
         assert not any(value.requires_grad for value in loaded.parameters())
 
 
 def test_an_adapter_is_trained_further(tmp_path: Path) -> None:
-    from ztensor.peft import from_pretrained, save_pretrained
-
-    save_pretrained(adapted(), tmp_path)
-    loaded = from_pretrained(base(), tmp_path, is_trainable=True)
+    face.save_pretrained(adapted(), tmp_path)
+    loaded = face.from_pretrained(base(), tmp_path, is_trainable=True)
     assert loaded.training or any(value.requires_grad for value in loaded.parameters())
-    loaded(input_ids=__import__("torch").arange(6)[None]).logits.sum().backward()
+    loaded(input_ids=torch.arange(6)[None]).logits.sum().backward()
     assert any(value.grad is not None for value in loaded.parameters())
 
 
 def test_quantized_weights_become_floats(tmp_path: Path) -> None:
-    from ztensor.peft import from_pretrained, save_pretrained
-
-    save_pretrained(adapted(), tmp_path)
+    face.save_pretrained(adapted(), tmp_path)
     file = tmp_path / "adapter_model.zt"
     ztensor.convert(file, tmp_path / "q.zt", quantize="int8 g4")
     os.replace(tmp_path / "q.zt", file)
-    loaded = from_pretrained(base(), tmp_path, dequantize=True)
-    save_pretrained(loaded, tmp_path / "again")
+    loaded = face.from_pretrained(base(), tmp_path, dequantize=True)
+    face.save_pretrained(loaded, tmp_path / "again")
     expected = ztensor.torch.load_file(file, dequantize=True)
     again = ztensor.torch.load_file(tmp_path / "again" / "adapter_model.zt")
     assert expected.keys() == again.keys()
@@ -105,85 +91,59 @@ def test_quantized_weights_become_floats(tmp_path: Path) -> None:
 
 
 def test_two_adapters(tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.peft import from_pretrained, save_pretrained
-
     model = adapted()
-    save_pretrained(model, tmp_path)
-    loaded = from_pretrained(from_pretrained(base(), tmp_path), tmp_path, adapter_name="second")
+    face.save_pretrained(model, tmp_path)
+    loaded = face.from_pretrained(
+        face.from_pretrained(base(), tmp_path), tmp_path, adapter_name="second"
+    )
     assert set(loaded.peft_config) == {"default", "second"}
     loaded.set_adapter("second")
     assert torch.equal(logits(loaded), logits(model))
 
 
 def test_a_folder_converted_there_and_back(tmp_path: Path) -> None:
-    import peft
-    import torch
-
-    from ztensor.peft import from_pretrained
-
     model = adapted()
     model.save_pretrained(tmp_path / "stock")
     ztensor.convert_folder(tmp_path / "stock", tmp_path / "ours", to="zt")
     ztensor.convert_folder(tmp_path / "ours", tmp_path / "back", to="safetensors")
     expected = logits(model)
-    assert torch.equal(logits(from_pretrained(base(), tmp_path / "ours")), expected)
+    assert torch.equal(logits(face.from_pretrained(base(), tmp_path / "ours")), expected)
     back = peft.PeftModel.from_pretrained(base(), str(tmp_path / "back"))
     assert torch.equal(logits(back), expected)
 
 
 def refused(folder: Path, *parts: str, **options: Any) -> None:
-    from ztensor.peft import from_pretrained
-
-    with pytest.raises(ztensor.ZTensorError) as caught:
-        from_pretrained(base(), folder, **options)
-    assert caught.value.reason is not ztensor.Reason.UNFORESEEN
-    for part in parts:
-        assert part in str(caught.value)
+    refused_by(face, base(), folder, parts=parts, **options)
 
 
 def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
-    from ztensor.peft import save_pretrained
-    from ztensor.torch import load_file, save_file
-
-    save_pretrained(adapted(), tmp_path)
-    tensors = load_file(tmp_path / "adapter_model.zt", copy=True)
+    face.save_pretrained(adapted(), tmp_path)
+    tensors = ztensor.torch.load_file(tmp_path / "adapter_model.zt", copy=True)
     name = next(iter(tensors))
     del tensors[name]
-    save_file(tensors, tmp_path / "adapter_model.zt")
+    ztensor.torch.save_file(tensors, tmp_path / "adapter_model.zt")
     refused(tmp_path, "layers.0.self_attn")
 
 
 @pytest.mark.parametrize("is_trainable", [False, True])
 def test_a_flipped_bit_is_named(is_trainable: bool, tmp_path: Path) -> None:
-    from ztensor.peft import save_pretrained
-
-    save_pretrained(adapted(), tmp_path)
+    face.save_pretrained(adapted(), tmp_path)
     file = tmp_path / "adapter_model.zt"
-    with ztensor.open(file) as reader:
-        name = next(iter(reader))
-        offset = reader.location(name).offset
-    flip(file, offset)
-    refused(tmp_path, file.name, name, is_trainable=is_trainable)
+    refused(tmp_path, file.name, flipped(file), is_trainable=is_trainable)
 
 
 @pytest.mark.parametrize("values", [{}, {"peft_type": "NOTHING"}, {"peft_type": "LORA", "r": "x"}])
 def test_a_config_that_says_nothing_sensible(tmp_path: Path, values: dict[str, Any]) -> None:
-    from ztensor.peft import save_pretrained
-
-    save_pretrained(adapted(), tmp_path)
+    face.save_pretrained(adapted(), tmp_path)
     (tmp_path / "adapter_config.json").write_text(json.dumps(values))
     refused(tmp_path)
 
 
 def test_what_is_no_adapter(tmp_path: Path) -> None:
-    from ztensor.peft import from_pretrained, save_pretrained
-
     refused(tmp_path, "adapter_config.json")
     with pytest.raises(ztensor.errors.ArgumentTypeError):
-        from_pretrained({}, tmp_path)
+        face.from_pretrained({}, tmp_path)
     with pytest.raises(ztensor.errors.ArgumentTypeError):
-        save_pretrained(base(), tmp_path)
-    with pytest.raises(ztensor.errors.UsageError, match="second"):
-        save_pretrained(adapted(), tmp_path, adapter_name="second")
+        face.save_pretrained(base(), tmp_path)
+    with pytest.raises(ztensor.errors.UsageError):
+        face.save_pretrained(adapted(), tmp_path, adapter_name="second")

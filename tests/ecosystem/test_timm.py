@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+import ztensor
+from tests.ecosystem.libraries import timm, torch
+
 
 @pytest.fixture(autouse=True)
 def _operators() -> None:
@@ -16,8 +19,6 @@ def _operators() -> None:
     timm imports torchvision, which describes these two whether or not its library could be loaded.
     No test calls them.
     """
-    import torch
-
     lists = "Tensor dets, Tensor scores, float iou_threshold"
     if importlib.util.find_spec("torchvision") and "torchvision" not in sys.modules:
         library = torch.library.Library("torchvision", "FRAGMENT")
@@ -31,21 +32,16 @@ KEPT: list[object] = []  # the names last as long as these
 
 @pytest.mark.parametrize("copy", [False, True], ids=["mapped", "owned"])
 def test_a_model_is_created_from_a_file(tmp_path: Path, copy: bool) -> None:
-    import timm
-    import torch
-
-    from ztensor.torch import load_file, save_model
-
     torch.manual_seed(0)
     model = timm.create_model("resnet10t", num_classes=7).eval()
-    save_model(model, tmp_path / "model.zt")
+    ztensor.torch.save_model(model, tmp_path / "model.zt")
     torch.manual_seed(1)
     other = timm.create_model(
         "resnet10t",
         pretrained=True,
         num_classes=7,
         pretrained_cfg_overlay={
-            "state_dict": load_file(tmp_path / "model.zt", copy=copy),
+            "state_dict": ztensor.torch.load_file(tmp_path / "model.zt", copy=copy),
             "num_classes": 7,
         },
     ).eval()
@@ -55,15 +51,10 @@ def test_a_model_is_created_from_a_file(tmp_path: Path, copy: bool) -> None:
 
 
 def test_a_new_head_gets_other_weights(tmp_path: Path) -> None:
-    import timm
-    import torch
-
-    from ztensor.torch import load_file, save_model
-
     torch.manual_seed(0)
     model = timm.create_model("resnet10t", num_classes=7).eval()
-    save_model(model, tmp_path / "model.zt")
-    overlay = {"state_dict": load_file(tmp_path / "model.zt"), "num_classes": 7}
+    ztensor.torch.save_model(model, tmp_path / "model.zt")
+    overlay = {"state_dict": ztensor.torch.load_file(tmp_path / "model.zt"), "num_classes": 7}
     other = timm.create_model(
         "resnet10t", pretrained=True, num_classes=3, pretrained_cfg_overlay=overlay
     )
@@ -79,17 +70,12 @@ def test_a_new_head_gets_other_weights(tmp_path: Path) -> None:
 
 
 def test_a_model_on_the_meta_device_takes_the_file(tmp_path: Path) -> None:
-    import timm
-    import torch
-
-    from ztensor.torch import load_model, save_model
-
     torch.manual_seed(0)
     model = timm.create_model("resnet10t", num_classes=7).eval()
-    save_model(model, tmp_path / "model.zt")
+    ztensor.torch.save_model(model, tmp_path / "model.zt")
     with torch.device("meta"):
         other = timm.create_model("resnet10t", num_classes=7)
-    assert load_model(other, tmp_path / "model.zt", assign=True) == ([], [])
+    assert ztensor.torch.load_model(other, tmp_path / "model.zt", assign=True) == ([], [])
     images = torch.randn(1, 3, 64, 64)
     with torch.no_grad():
         assert torch.equal(other.eval()(images), model(images))

@@ -13,20 +13,18 @@ from typing import Any
 import pytest
 
 import ztensor
-from tests.flipping import flip
+from tests.ecosystem.libraries import Lazy, flipped, refused_by, torch, transformers
+
+face: Any = Lazy("ztensor.transformers")
 
 
 def llama(**more: Any) -> Any:
-    import transformers
-
     sizes = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0}
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads, **more))
 
 
 def mixtral() -> Any:
-    import transformers
-
     return transformers.MixtralForCausalLM(
         transformers.MixtralConfig(
             vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
@@ -36,8 +34,6 @@ def mixtral() -> Any:
 
 
 def gpt2() -> Any:
-    import transformers
-
     sizes = {"vocab_size": 96, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
     return transformers.GPT2LMHeadModel(
         transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
@@ -45,8 +41,6 @@ def gpt2() -> Any:
 
 
 def t5() -> Any:
-    import transformers
-
     sizes = {"vocab_size": 96, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2}
     return transformers.T5ForConditionalGeneration(
         transformers.T5Config(**sizes, num_heads=4, decoder_start_token_id=0)
@@ -63,21 +57,15 @@ MODELS: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 def made(kind: str, seed: int = 0) -> Any:
-    import torch
-
     torch.manual_seed(seed)
     return MODELS[kind][0]().eval()
 
 
 def auto(kind: str) -> Any:
-    import transformers
-
     return getattr(transformers, MODELS[kind][1])
 
 
 def logits(model: Any) -> Any:
-    import torch
-
     tokens = torch.arange(12).reshape(2, 6)
     more = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
@@ -85,33 +73,27 @@ def logits(model: Any) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    import torch
-
     return bool(torch.equal(logits(one), logits(other)))
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_model_saved_and_loaded_by_us(kind: str, tmp_path: Path) -> None:
-    from ztensor.transformers import from_pretrained, save_pretrained
-
     model = made(kind)
-    save_pretrained(model, tmp_path)
+    face.save_pretrained(model, tmp_path)
     assert "model.zt" in os.listdir(tmp_path)
     assert not list(tmp_path.glob("*.safetensors"))
-    loaded, report = from_pretrained(tmp_path, auto(kind), output_loading_info=True)
+    loaded, report = face.from_pretrained(tmp_path, auto(kind), output_loading_info=True)
     assert type(loaded) is type(model)
     assert not report["missing_keys"]
     assert not report["unexpected_keys"]
     assert same(model, loaded)
-    assert same(model, from_pretrained(tmp_path, type(model), copy=True, strict=True))
+    assert same(model, face.from_pretrained(tmp_path, type(model), copy=True, strict=True))
 
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_our_file_has_the_names_of_the_librarys(kind: str, tmp_path: Path) -> None:
-    from ztensor.transformers import save_pretrained
-
     model = made(kind)
-    save_pretrained(model, tmp_path / "ours")
+    face.save_pretrained(model, tmp_path / "ours")
     model.save_pretrained(tmp_path / "stock")
     with (
         ztensor.open(tmp_path / "ours" / "model.zt") as ours,
@@ -124,42 +106,34 @@ def test_our_file_has_the_names_of_the_librarys(kind: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_folder_of_the_library_is_loaded(kind: str, tmp_path: Path) -> None:
-    from ztensor.transformers import from_pretrained
-
     model = made(kind)
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     assert list(tmp_path.glob("*.index.json"))
-    assert same(model, from_pretrained(tmp_path, auto(kind), strict=True))
+    assert same(model, face.from_pretrained(tmp_path, auto(kind), strict=True))
 
 
 @pytest.mark.parametrize("size", ["5GB", "20KB"], ids=["one", "shards"])
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_folder_converted_there_and_back(kind: str, size: str, tmp_path: Path) -> None:
-    from ztensor.transformers import from_pretrained
-
     model = made(kind)
     model.save_pretrained(tmp_path / "stock", max_shard_size=size)
     ztensor.convert_folder(tmp_path / "stock", tmp_path / "ours")
     assert not list((tmp_path / "ours").glob("*.safetensors*"))
-    assert same(model, from_pretrained(tmp_path / "ours", auto(kind), strict=True))
+    assert same(model, face.from_pretrained(tmp_path / "ours", auto(kind), strict=True))
     ztensor.convert_folder(tmp_path / "ours", tmp_path / "back", to="safetensors")
     assert sorted(os.listdir(tmp_path / "back")) == sorted(os.listdir(tmp_path / "stock"))
     assert same(model, auto(kind).from_pretrained(tmp_path / "back"))
 
 
 def test_what_we_save_is_converted_for_the_library(tmp_path: Path) -> None:
-    from ztensor.transformers import save_pretrained
-
     for kind in MODELS:
         model = made(kind)
-        save_pretrained(model, tmp_path / kind, max_shard_size="20KB")
+        face.save_pretrained(model, tmp_path / kind, max_shard_size="20KB")
         ztensor.convert_folder(tmp_path / kind, tmp_path / f"{kind}-back", to="safetensors")
         assert same(model, auto(kind).from_pretrained(tmp_path / f"{kind}-back"))
 
 
 def test_pickles_are_converted_for_the_library(tmp_path: Path) -> None:
-    import torch
-
     model = made("llama")
     model.config.save_pretrained(tmp_path / "old")
     torch.save(model.state_dict(), tmp_path / "old" / "pytorch_model.bin")
@@ -168,25 +142,19 @@ def test_pickles_are_converted_for_the_library(tmp_path: Path) -> None:
 
 
 def test_shards_variants_and_subfolders(tmp_path: Path) -> None:
-    from ztensor.transformers import from_pretrained, save_pretrained
-
     model = made("mixtral")
-    save_pretrained(model, tmp_path / "inner", max_shard_size="20KB", variant="fp16")
+    face.save_pretrained(model, tmp_path / "inner", max_shard_size="20KB", variant="fp16")
     assert len(list((tmp_path / "inner").glob("model.fp16-*.zt"))) > 2
-    loaded = from_pretrained(tmp_path, auto("mixtral"), subfolder="inner", variant="fp16")
+    loaded = face.from_pretrained(tmp_path, auto("mixtral"), subfolder="inner", variant="fp16")
     assert same(model, loaded)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "auto"])
 def test_dtype_is_what_the_library_makes_of_it(dtype: str, tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.transformers import from_pretrained, save_pretrained
-
     model = made("mixtral")
-    save_pretrained(model, tmp_path / "ours")
+    face.save_pretrained(model, tmp_path / "ours")
     model.save_pretrained(tmp_path / "stock")
-    ours = from_pretrained(tmp_path / "ours", auto("mixtral"), dtype=dtype)
+    ours = face.from_pretrained(tmp_path / "ours", auto("mixtral"), dtype=dtype)
     stock = auto("mixtral").from_pretrained(tmp_path / "stock", dtype=dtype)
     assert ours.dtype == stock.dtype
     one, other = ours.state_dict(), stock.state_dict()
@@ -195,73 +163,55 @@ def test_dtype_is_what_the_library_makes_of_it(dtype: str, tmp_path: Path) -> No
 
 
 def test_a_file_without_a_type_in_its_config_keeps_its_own(tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.transformers import from_pretrained, save_pretrained
-
-    save_pretrained(made("llama").to(torch.bfloat16), tmp_path)
+    face.save_pretrained(made("llama").to(torch.bfloat16), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     del config["dtype"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     for dtype in (None, "auto"):
-        assert from_pretrained(tmp_path, auto("llama"), dtype=dtype).dtype == torch.bfloat16
+        assert face.from_pretrained(tmp_path, auto("llama"), dtype=dtype).dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("device_map", ["cpu", "auto", {"": "cpu"}, {"model": "cpu", "lm_head": 0}])
 def test_device_maps(device_map: Any, tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.transformers import from_pretrained, save_pretrained
-
     if isinstance(device_map, dict) and 0 in device_map.values() and not torch.cuda.is_available():
         pytest.skip("two devices need a GPU")
     model = made("llama")
-    save_pretrained(model, tmp_path)
-    assert same(model, from_pretrained(tmp_path, auto("llama"), device_map=device_map).cpu())
+    face.save_pretrained(model, tmp_path)
+    assert same(model, face.from_pretrained(tmp_path, auto("llama"), device_map=device_map).cpu())
 
 
 def test_ties_stay_ties(tmp_path: Path) -> None:
-    from ztensor.transformers import from_pretrained, save_pretrained
-
-    save_pretrained(made("gpt2"), tmp_path)
-    loaded = from_pretrained(tmp_path, auto("gpt2"))
+    face.save_pretrained(made("gpt2"), tmp_path)
+    loaded = face.from_pretrained(tmp_path, auto("gpt2"))
     assert loaded.lm_head.weight is loaded.transformer.wte.weight
 
 
 def test_generation_config_comes_along(tmp_path: Path) -> None:
-    from ztensor.transformers import from_pretrained, save_pretrained
-
     model = made("llama")
     model.generation_config.max_new_tokens = 7
-    save_pretrained(model, tmp_path)
-    loaded = from_pretrained(tmp_path, auto("llama"))
+    face.save_pretrained(model, tmp_path)
+    loaded = face.from_pretrained(tmp_path, auto("llama"))
     assert loaded.generation_config.max_new_tokens == 7
     assert loaded.name_or_path == loaded.config.name_or_path == str(tmp_path)
     loaded.save_pretrained(tmp_path / "again")  # it joins the name
 
 
 def test_a_model_may_be_saved_where_it_was_loaded_from(tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.transformers import from_pretrained, save_pretrained
-
-    save_pretrained(made("llama"), tmp_path)
-    loaded = from_pretrained(tmp_path, auto("llama"))
+    face.save_pretrained(made("llama"), tmp_path)
+    loaded = face.from_pretrained(tmp_path, auto("llama"))
     with torch.no_grad():
         loaded.lm_head.weight.mul_(2)
     expected = logits(loaded)
-    save_pretrained(loaded, tmp_path)
+    face.save_pretrained(loaded, tmp_path)
     assert torch.equal(logits(loaded), expected)
-    assert torch.equal(logits(from_pretrained(tmp_path, auto("llama"))), expected)
+    assert torch.equal(logits(face.from_pretrained(tmp_path, auto("llama"))), expected)
 
 
 def test_weights_are_views_of_the_file(tmp_path: Path) -> None:
-    from ztensor.transformers import from_pretrained, save_pretrained
-
     if not os.path.exists("/proc/self/maps"):
         pytest.skip("the system has no list of what is mapped")
-    save_pretrained(made("llama"), tmp_path)
-    loaded = from_pretrained(tmp_path, auto("llama"))
+    face.save_pretrained(made("llama"), tmp_path)
+    loaded = face.from_pretrained(tmp_path, auto("llama"))
     place = loaded.model.layers[0].mlp.up_proj.weight.data_ptr()
     file = str(tmp_path / "model.zt")
     with open("/proc/self/maps", encoding="utf-8") as maps:
@@ -276,29 +226,23 @@ def test_a_folder_behind_a_url(tmp_path: Path) -> None:
     pytest.importorskip("obstore", reason="obstore is not installed")
     from obstore.store import MemoryStore
 
-    from ztensor.transformers import from_pretrained, save_pretrained
-
     model, store = made("mixtral"), MemoryStore()
-    save_pretrained(model, ztensor.Remote("s3://bucket/m", store), max_shard_size="40KB")
-    loaded = from_pretrained("s3://bucket/m", auto("mixtral"), storage=store)
+    face.save_pretrained(model, ztensor.Remote("s3://bucket/m", store), max_shard_size="40KB")
+    loaded = face.from_pretrained("s3://bucket/m", auto("mixtral"), storage=store)
     assert same(model, loaded)
     assert loaded.generation_config.to_dict() == model.generation_config.to_dict()
 
 
 @pytest.mark.parametrize("dtype", [None, "bfloat16"])
 def test_quantized_weights_become_floats(dtype: str | None, tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.transformers import from_pretrained, save_pretrained
-
-    save_pretrained(made("llama"), tmp_path / "m")
+    face.save_pretrained(made("llama"), tmp_path / "m")
     shutil.copytree(tmp_path / "m", tmp_path / "q")
     ztensor.convert(
         tmp_path / "m/model.zt", tmp_path / "q/model.zt", quantize="int8 g32", overwrite=True
     )
     with pytest.raises(ztensor.errors.ArgumentTypeError, match="dequantize"):
-        from_pretrained(tmp_path / "q", auto("llama"))
-    loaded = from_pretrained(tmp_path / "q", auto("llama"), dequantize=True, dtype=dtype)
+        face.from_pretrained(tmp_path / "q", auto("llama"))
+    loaded = face.from_pretrained(tmp_path / "q", auto("llama"), dequantize=True, dtype=dtype)
     expected = ztensor.torch.load_file(tmp_path / "q/model.zt", dequantize=True)
     for name, value in loaded.state_dict().items():
         assert torch.equal(value, expected[name].to(value.dtype)), name
@@ -308,61 +252,40 @@ def test_quantized_weights_become_floats(dtype: str | None, tmp_path: Path) -> N
 # --- What is wrong ------------------------------------------------------------------------------
 
 
+def refused(folder: Path, *parts: str, kind: str = "llama", **options: Any) -> None:
+    refused_by(face, folder, auto(kind), parts=parts, **options)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    from ztensor.transformers import save_pretrained
-
-    save_pretrained(made("llama"), tmp_path / "model", max_shard_size="40KB")
+    face.save_pretrained(made("llama"), tmp_path / "model", max_shard_size="40KB")
     return tmp_path / "model"
 
 
-def refused(folder: Path, *parts: str, kind: str = "llama", **options: Any) -> Any:
-    from ztensor.transformers import from_pretrained
-
-    with pytest.raises(ztensor.ZTensorError) as caught:
-        from_pretrained(folder, auto(kind), **options)
-    assert caught.value.reason is not ztensor.Reason.UNFORESEEN
-    for part in parts:
-        assert part in str(caught.value)
-    return caught.value
-
-
 def test_a_wrong_class_is_named(folder: Path) -> None:
-    import transformers
-
-    from ztensor.transformers import from_pretrained
-
     with pytest.raises(ztensor.errors.UsageError, match="GPT2LMHeadModel"):
-        from_pretrained(folder, transformers.GPT2LMHeadModel)
+        face.from_pretrained(folder, transformers.GPT2LMHeadModel)
     refused(folder, "T5", kind="t5")
     with pytest.raises(ztensor.errors.ArgumentTypeError):
-        from_pretrained(folder, dict)
+        face.from_pretrained(folder, dict)
 
 
 def test_missing_and_unexpected_keys_are_named(tmp_path: Path) -> None:
-    from ztensor.torch import load_file, save_file
-    from ztensor.transformers import from_pretrained, save_pretrained
-
-    save_pretrained(made("llama"), tmp_path)
-    tensors = load_file(tmp_path / "model.zt", copy=True)
+    face.save_pretrained(made("llama"), tmp_path)
+    tensors = ztensor.torch.load_file(tmp_path / "model.zt", copy=True)
     tensors["stranger"] = tensors.pop("model.norm.weight")
-    save_file(tensors, tmp_path / "model.zt")
-    _, report = from_pretrained(tmp_path, auto("llama"), output_loading_info=True)
+    ztensor.torch.save_file(tensors, tmp_path / "model.zt")
+    _, report = face.from_pretrained(tmp_path, auto("llama"), output_loading_info=True)
     assert set(report["missing_keys"]) == {"model.norm.weight"}
     assert set(report["unexpected_keys"]) == {"stranger"}
     refused(tmp_path, "model.norm.weight", "stranger", strict=True)
 
 
 def test_another_shape_is_refused(tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.torch import load_file, save_file
-    from ztensor.transformers import save_pretrained
-
-    save_pretrained(made("llama"), tmp_path)
-    tensors = load_file(tmp_path / "model.zt", copy=True)
+    face.save_pretrained(made("llama"), tmp_path)
+    tensors = ztensor.torch.load_file(tmp_path / "model.zt", copy=True)
     tensors["model.norm.weight"] = torch.zeros(5)
-    save_file(tensors, tmp_path / "model.zt")
+    ztensor.torch.save_file(tensors, tmp_path / "model.zt")
     refused(tmp_path, "ignore_mismatched_sizes")
 
 
@@ -373,11 +296,7 @@ def test_another_shape_is_refused(tmp_path: Path) -> None:
 )
 def test_a_flipped_bit_is_named_with_file_and_tensor(folder: Path, more: dict[str, Any]) -> None:
     file = sorted(folder.glob("model-*.zt"))[1]
-    with ztensor.open(file) as reader:
-        name = next(iter(reader))
-        offset = next(iter(reader.metadata(name).components.values())).offset
-    flip(file, offset)
-    refused(folder, file.name, name, **more)
+    refused(folder, file.name, flipped(file), **more)
 
 
 def test_a_missing_shard_is_named(folder: Path) -> None:
@@ -399,9 +318,7 @@ def test_an_index_that_leads_out_is_refused(folder: Path, place: str) -> None:
 
 @pytest.mark.parametrize("name", ["config.json", "weights"])
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
-    from ztensor.transformers import save_pretrained
-
-    save_pretrained(made("llama"), tmp_path / "m")
+    face.save_pretrained(made("llama"), tmp_path / "m")
     name = "model.zt" if name == "weights" else name
     os.rename(tmp_path / "m" / name, tmp_path / name)
     os.symlink(tmp_path / name, tmp_path / "m" / name)
@@ -409,16 +326,12 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_a_pickle_is_read_only_where_that_is_asked(tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.transformers import from_pretrained, save_pretrained
-
     model = made("llama")
-    save_pretrained(model, tmp_path)
+    face.save_pretrained(model, tmp_path)
     (tmp_path / "model.zt").unlink()
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     refused(tmp_path, "pickled=True")
-    assert same(model, from_pretrained(tmp_path, auto("llama"), pickled=True))
+    assert same(model, face.from_pretrained(tmp_path, auto("llama"), pickled=True))
     os.rename(tmp_path / "pytorch_model.bin", tmp_path / "model.zt")
     refused(tmp_path, "model.zt", "pickled=True")
 
@@ -434,11 +347,7 @@ class Runs:
 
 
 def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.transformers import save_pretrained
-
-    save_pretrained(made("llama"), tmp_path)
+    face.save_pretrained(made("llama"), tmp_path)
     (tmp_path / "model.zt").unlink()
     torch.save({"w": torch.zeros(2), "x": Runs(str(tmp_path / "ran"))}, tmp_path / "model.zt")
     refused(tmp_path)
@@ -490,12 +399,8 @@ def test_a_quantized_model_is_refused(folder: Path) -> None:
 
 
 def test_only_models_of_the_library_are_saved(tmp_path: Path) -> None:
-    import torch
-
-    from ztensor.transformers import save_pretrained
-
     with pytest.raises(ztensor.errors.ArgumentTypeError, match="PreTrainedModel"):
-        save_pretrained(torch.nn.Linear(2, 2), tmp_path / "m")
+        face.save_pretrained(torch.nn.Linear(2, 2), tmp_path / "m")
     assert not (tmp_path / "m").exists()
     with pytest.raises(ztensor.errors.UsageError):
-        save_pretrained(made("llama"), "https://host/model")
+        face.save_pretrained(made("llama"), "https://host/model")
