@@ -53,10 +53,10 @@ def __dir__() -> list[str]:
 
 
 def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:
-    """Put other data under a name, and return the file's new length in bytes.
+    """Replace an object by other data, and return the file's new length in bytes.
 
-    Unlike writing in place, this takes any shape, element type and layout, and leaves the old
-    data readable until the change is committed.
+    The data may have any shape, element type and layout. The old data stays readable until the
+    change is committed.
 
     Args:
         path: the file.
@@ -65,9 +65,9 @@ def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[Ed
         options: see `ztensor.typing.EditOptions`.
 
     Raises:
-        ObjectNotFoundError: no object of that name.
+        ObjectNotFoundError: the file has no object of that name.
         FormatError: the file is damaged; the message says how to repair it.
-        SourceError: it cannot be written; it holds its old state.
+        SourceError: it cannot be written; it has its old state.
     """
     require_options("replace_tensor", options, EditOptions)
     with Editor(path, **options) as editor:
@@ -85,11 +85,11 @@ def remove_tensors(
 
     Args:
         input: the file.
-        output: where the rest is written as a new file; None changes `input` itself, writing only
-            a manifest, and leaves the removed bytes to `compact`.
+        output: a new file for the other objects; None changes `input` itself, which writes only a
+            manifest, and leaves the removed bytes to `compact`.
         names: the objects to remove.
-        options: see `ztensor.typing.RemoveOptions`: of `Editor` without `output`, of `Writer` with
-            it.
+        options: see `ztensor.typing.RemoveOptions`: without `output` those of `Editor`, else those
+            of `Writer`.
 
     Raises:
         ObjectNotFoundError: a name is not in the file; then nothing is changed.
@@ -106,7 +106,7 @@ def remove_tensors(
             editor.remove(wanted)
             return editor.finish()
     with Reader(input) as reader:
-        reader.metadata(wanted)  # raises where one is missing
+        reader.metadata(wanted)  # raises if one is missing
         attributes = reader.attributes or None
         others = cast("dict[str, Any]", options)  # an option of Editor alone is refused
         with Writer(output, attributes=attributes, **others) as writer:
@@ -118,7 +118,7 @@ def remove_tensors(
 
 
 def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditOptions]) -> int:
-    """Give objects other names, and return the file's new length in bytes.
+    """Rename objects, and return the file's new length in bytes.
 
     Only a manifest is written.
 
@@ -151,16 +151,16 @@ def set_attributes(
 
     Args:
         path: the file.
-        attributes: what to set; a value of None takes the key away.
+        attributes: keys and values; None as a value removes the key.
         name: the object; None for the file.
-        replace: True drops all keys that are not given.
+        replace: True drops all other keys.
         options: see `ztensor.typing.EditOptions`.
 
     Raises:
         NotRepresentableError: a value cannot be stored.
-        ObjectNotFoundError: no object of that name.
+        ObjectNotFoundError: the file has no object of that name.
         FormatError: the file is damaged; the message says how to repair it.
-        SourceError: it cannot be written; it holds its old state.
+        SourceError: it cannot be written; it has its old state.
     """
     require_options("set_attributes", options, EditOptions)
     with Editor(path, **options) as editor:

@@ -1,8 +1,8 @@
 """Several changes to a finished file as one commit.
 
-The new state is appended behind the old one (`io/source/appending.py` has the orders), so a change
-costs what is new, and a crash at any moment leaves the old state or the new one. With
-`atomic=True` the same is done to a copy, which then takes the old file's place.
+The new state is appended behind the old one (see `io/source/appending.py`), so that a change costs
+only its new bytes, and a crash at any moment leaves the old state or the new one. With
+`atomic=True` a copy is changed, which then replaces the old file.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _LOG = logging.getLogger("ztensor")
 class Editor(Writer):
     """Changes a finished file; all changes until `finish` are one commit.
 
-    A `Writer` whose file already holds objects: `write`, `add`, `stream` and `copy` add some;
-    `replace`, `remove`, `rename` and `set_attributes` change those there are. Leaving a `with`
-    block commits, an exception leaves the file as it was.
+    A `Writer` for a file that already holds objects: `write`, `add`, `stream` and `copy` add
+    objects; `replace`, `remove`, `rename` and `set_attributes` change existing ones. Leaving a
+    `with` block commits, an exception leaves the file as it was.
 
     Args:
         path: the file.
@@ -60,8 +60,8 @@ class Editor(Writer):
 
     Attributes:
         old_nbytes: the file's length when it was opened.
-        rewritten_from: the version of a file whose container cannot be extended in place (0.1.0,
-            and that of releases 1.0.0 and 1.0.1) and which becomes a 1.2.0 file; None otherwise.
+        rewritten_from: the old version of a file that becomes a 1.2.0 file, since its container
+            cannot be extended in place (0.1.0, and the one of releases 1.0.0 and 1.0.1); else None.
 
     Raises:
         FormatError: the file is damaged; the message says how to repair it.
@@ -90,8 +90,8 @@ class Editor(Writer):
     ) -> None:
         """Open the file to change it; see `EditOptions` and, for the first two, `compact`."""
         self.rewritten_from: str | None = None
-        self._was: object = None  # what the file holds, where it is not written anew
-        # Held to the end whatever is written to: it keeps other writers out.
+        self._was: object = None  # objects and attributes of the file, unless it is rewritten
+        # Open to the end, also for a new file: the lock keeps other writers out.
         self._locked = LockedFile(
             name, durable=durable, lock=lock, timeout=timeout, dry_run=dry_run
         )
@@ -133,7 +133,7 @@ class Editor(Writer):
             raise
 
     def _emitter(self, old: Reader | None, manifest: Manifest, *, is_compacted: bool) -> Emitter:
-        """Return what writes the manifest of a file; `old` where all of it is written again."""
+        """Return the emitter of the new manifest; `old` is None if the file is not rewritten."""
         if old is None:
             return emitter_for(manifest)
         if is_compacted:
@@ -148,7 +148,7 @@ class Editor(Writer):
         return EMITTERS.named(EMITTERS.latest)
 
     def _copy_all(self, names: Sequence[str], old: Reader, progress: Progress | None) -> None:
-        """Copy objects as they are stored."""
+        """Copy stored objects without decoding."""
         self.copier.expect((old.objects, name) for name in names)
         total, done = sum(old.metadata(name).stored_nbytes for name in names), 0
         for name in names:
@@ -167,24 +167,24 @@ class Editor(Writer):
     # --- Changes ----------------------------------------------------------------------------
 
     def keys(self) -> list[str]:
-        """Return the names the file will hold."""
+        """Return the names of the objects after the commit."""
         return list(self.draft.objects)
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Return the key-value pairs the file will have."""
+        """Return the key-value pairs of the file after the commit."""
         return dict(with_dicts(self.draft.attributes or {}))
 
     def metadata(self, name: str) -> TensorMetadata:
-        """Return what the file will hold under a name.
+        """Return the metadata of an object after the commit.
 
         Raises:
-            ObjectNotFoundError: no object of that name.
+            ObjectNotFoundError: the file has no object of that name.
         """
         return describe_object(name, self._require_object(name))
 
     def replace(self, name: str, data: TensorLike, **options: Unpack[ObjectOptions]) -> None:
-        """Put other data under a name, of any shape, element type and layout.
+        """Replace an object by data of any shape, element type and layout.
 
         Args:
             name: an object of the file.
@@ -208,7 +208,7 @@ class Editor(Writer):
         dtype: ElementType,
         **options: Unpack[ObjectOptions],
     ) -> ObjectSink:
-        """Return a sink that takes in pieces what comes under a name, as `stream` does.
+        """Return a sink for the new elements of an object, in pieces; see `stream`.
 
         Args:
             name: an object of the file.
@@ -228,7 +228,7 @@ class Editor(Writer):
 
     @contextlib.contextmanager
     def _instead_of(self, name: str) -> Iterator[TensorObject]:
-        """Take an object out for another one; it stays where that fails."""
+        """Remove an object for another one; put it back if that fails."""
         old = self._require_object(name)
         del self.draft.objects[name]
         try:
@@ -238,7 +238,7 @@ class Editor(Writer):
             raise
 
     def remove(self, names: str | Iterable[str]) -> None:
-        """Take objects out of the file; their bytes stay until it is compacted.
+        """Remove objects; their bytes stay until the file is compacted.
 
         Raises:
             ObjectNotFoundError: a name is not in the file; then nothing is removed.
@@ -250,10 +250,10 @@ class Editor(Writer):
             del self.draft.objects[name]
 
     def rename(self, names: Mapping[str, str]) -> None:
-        """Give objects other names, all at once: two can be swapped.
+        """Rename objects, all at once: two can be swapped.
 
-        A tree in the file (see `ztensor.save_tree`) stays what it is: it has its tensors under
-        their new names, in the places they had.
+        A tree in the file (see `ztensor.save_tree`) keeps its shape: it refers to its tensors by
+        their new names.
 
         Args:
             names: old names to new ones.
@@ -261,8 +261,8 @@ class Editor(Writer):
         Raises:
             ObjectNotFoundError: an old name is not in the file; then nothing is renamed.
             UsageError: a new name is taken.
-            FormatError: the file holds a tree that is damaged.
-            UnsupportedError: it holds a tree of a newer release.
+            FormatError: a tree in the file is damaged.
+            UnsupportedError: a tree in the file is of a newer release.
         """
         require_kind("names", names, Mapping, "a mapping from old names to new ones")
         for old, new in names.items():
@@ -293,13 +293,13 @@ class Editor(Writer):
         """Set key-value pairs of the file, or of one object.
 
         Args:
-            attributes: what to set; a value of None takes the key away.
+            attributes: keys and values; None as a value removes the key.
             name: the object; None for the file.
-            replace: True drops all keys that are not given.
+            replace: True drops all other keys.
 
         Raises:
-            NotRepresentableError: a value cannot be stored, or the object's layout needs another.
-            ObjectNotFoundError: no object of that name.
+            NotRepresentableError: a value cannot be stored, or breaks a rule of the layout.
+            ObjectNotFoundError: the file has no object of that name.
         """
         self._require_open()
         changed = None if name is None else self._require_object(name)
@@ -321,11 +321,11 @@ class Editor(Writer):
     def finish(self) -> int:
         """Commit all changes at once, and return the file's length in bytes.
 
-        Where nothing changed, nothing is written.
+        Without a change nothing is written.
 
         Raises:
             ClosedError: the editor was finished or aborted before.
-            SourceError: the commit failed; the file holds its old state unless the message says
+            SourceError: the commit failed; the file has its old state, unless the message says
                 that only the last flush failed.
         """
         self._require_idle()
@@ -351,16 +351,12 @@ class Editor(Writer):
 
 
 def _require_layout(tensor_object: TensorObject) -> None:
-    """Raise where an object breaks a rule of its layout: then nobody would open the file.
-
-    Raises:
-        NotRepresentableError: so it does.
-    """
+    """Raise if an object breaks a rule of its layout: the file could not be opened any more."""
     layout = LAYOUTS.get(tensor_object.format)
     problems = [] if layout is None else layout.check_object(tensor_object)
     if problems:
         raise NotRepresentableError(
-            f"the layout {tensor_object.format} would be broken: {problems[0].message}",
+            f"a rule of the layout {tensor_object.format} would be broken: {problems[0].message}",
             component=problems[0].component,
             section=problems[0].section,
         )
@@ -376,16 +372,16 @@ def compact(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> int:
-    """Rewrite a file without the bytes nothing refers to, and return how many that saved.
+    """Rewrite a file without its dead bytes, and return the number of bytes saved.
 
-    The new file replaces the old one as a whole; version, alignment, attributes, encodings,
-    digests and unknown fields stay, and of a 2.x file what lies in other files. Containers that
+    The new file replaces the old one atomically; version, alignment, attributes, encodings, digests
+    and unknown fields stay, and objects of a 2.x file in other files stay there. Containers that
     are only read become 1.2.0. Stored bytes are copied, not decoded.
 
     Args:
         path: the file.
-        canonical: of 2.x: True gives it the form in which the same tensors are always the same
-            bytes; what lies in other files is taken in.
+        canonical: for 2.x: True writes the canonical form, in which the same tensors always give
+            the same bytes; objects in other files become part of this one.
         durable: see `ztensor.typing.EditOptions`, like the next two.
         lock: likewise.
         timeout: likewise.
@@ -393,8 +389,8 @@ def compact(
         progress: called with the stored bytes copied so far and those to copy in all.
 
     Raises:
-        ArgumentValueError: of a file of 1.x or 0.1, a canonical form was asked for.
-        NotRepresentableError: a name is not in NFC, as a canonical file asks.
+        ArgumentValueError: `canonical` is True for a file of 1.x or 0.1.
+        NotRepresentableError: a name is not in NFC, as canonical files require.
         FormatError: the file is damaged; it is left as it is.
         UsageError: it is a file of another format, or a data shard of 2.x.
         SourceError: it cannot be read or written, or another process is writing it; it stays.

@@ -1,4 +1,4 @@
-"""What a finished file says of how it is written: its version, its alignment, its digests."""
+"""Read the version, alignment and digest of a finished file, to keep them in an edit."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
 
 def read_committed(source: Source) -> tuple[Frame, Manifest]:
-    """Return what a file that may be changed says.
+    """Return the frame and manifest of a file that may be changed.
 
     Raises:
         FormatError: the file is damaged; the message says how to repair it.
-        UsageError: it is a file of another format, a data shard of 2.x, or of a divided checkpoint.
+        UsageError: it is a file of another format, a data shard of 2.x, or part of a distributed
+            checkpoint.
     """
     try:
         frame, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
@@ -34,7 +35,7 @@ def read_committed(source: Source) -> tuple[Frame, Manifest]:
             refuse_not_ours(source, error)
         error.hint = (
             "a damaged file is not changed: "
-            f"`ztensor repair {describe(source.name, 200)}` shows what can be saved"
+            f"`ztensor repair {describe(source.name, 200)}` shows its last whole state"
         )
         raise
     for _, kind, value in kinds_of(manifest.attributes):
@@ -42,7 +43,7 @@ def read_committed(source: Source) -> tuple[Frame, Manifest]:
     if frame.manifest_length:
         return frame, manifest
     unknown = UsageError(
-        "a data shard of 2.x has no manifest: only another file says what lies in it",
+        "a data shard of 2.x has no manifest: another file lists its objects",
         file=source.name,
     )
     unknown.hint = "change the file that names it"
@@ -50,24 +51,24 @@ def read_committed(source: Source) -> tuple[Frame, Manifest]:
 
 
 def emitter_for(manifest: Manifest) -> Emitter:
-    """Return what writes a manifest again, by the rule of `Portable.version_of`."""
+    """Return the emitter for a changed manifest, by the rule of `Portable.version_of`."""
     emitter = EMITTERS.older(manifest.version)
-    pairs = ((found, found) for found in manifest.objects.values())
+    pairs = ((entry, entry) for entry in manifest.objects.values())
     if emitter is None or not says_all(emitter, manifest.attributes or {}, pairs):
         return EMITTERS.named(EMITTERS.latest)
     return emitter
 
 
 def kept_alignment(emitter: Emitter, frame: Frame, manifest: Manifest) -> int:
-    """Return what the blobs of a file begin at multiples of, as new ones of it should."""
+    """Return the largest known alignment that all blobs of a file have."""
     here = [part.offset for part in _components(manifest) if part.shard is None and part.length]
     offsets, known = here or [frame.manifest_offset], emitter.form.alignments
-    fitting = (one for one in known if not any(offset % one for offset in offsets))
+    fitting = (size for size in known if not any(offset % size for offset in offsets))
     return max(fitting, default=min(known))
 
 
 def kept_digest(emitter: Emitter, manifest: Manifest) -> str | bool:
-    """Return the kind of digest that a file has, or True, for the usual, where it is not one."""
+    """Return the digest algorithm of all components; True, for the default, if they differ."""
     digests = (part.digest for part in _components(manifest) if part.digest is not None)
     kinds = {digest.partition(":")[0].lower() for digest in digests}
     is_one = len(kinds) == 1 and kinds <= {*(emitter.form.checksums or writable())}
@@ -75,7 +76,7 @@ def kept_digest(emitter: Emitter, manifest: Manifest) -> str | bool:
 
 
 def blobs_end(frame: Frame, manifest: Manifest) -> int:
-    """Return how much of a file its blobs need; in 2.x they may lie behind the manifest."""
+    """Return the end of the last blob; in 2.x blobs may follow the manifest."""
     if frame.manifest_hash is None:
         return frame.manifest_offset
     here = (part for part in _components(manifest) if part.shard is None)
@@ -83,5 +84,5 @@ def blobs_end(frame: Frame, manifest: Manifest) -> int:
 
 
 def _components(manifest: Manifest) -> Iterator[Component]:
-    for found in manifest.objects.values():
-        yield from found.components.values()
+    for entry in manifest.objects.values():
+        yield from entry.components.values()

@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RepairReport:
-    """What `find` or `repair` found.
+    """The result of `find` or `repair`.
 
     Attributes:
         path: the file.
         size: its length in bytes.
-        end: where the last committed state ends; None where none was found.
-        is_clean: the file ends there: nothing has to be repaired.
-        objects: how many objects that state holds.
-        tail: bytes behind it.
-        digests_ok: components of that state whose digest matches.
-        damaged: names of objects of that state whose stored bytes do not verify; of those whose
-            bytes lie in other files, none.
-        candidates: places that were looked at, the last first, with the reason each failed.
-        written: the file the state was written to, or None.
-        tail_path: where the bytes behind it were kept, or None.
+        end: the end of the last committed state; None if there is none.
+        is_clean: whether the file ends there, and needs no repair.
+        objects: the number of objects of that state.
+        tail: the number of bytes behind it.
+        digests_ok: the number of components of that state with a matching digest.
+        damaged: names of objects of that state with stored bytes that do not verify; objects in
+            other files are not checked.
+        candidates: ends that were tried, the last first, with the fault of each.
+        written: the file that the state was written to, or None.
+        tail_path: the file that keeps the bytes behind it, or None.
     """
 
     path: str
@@ -63,16 +63,16 @@ def find(
     accept: int | None = None,
     limits: Limits | None = None,
 ) -> RepairReport:
-    """Return where the last committed state of a file ends; the file is only read.
+    """Report the last committed state of a file, which is only read.
 
     Args:
         path: the file.
-        within: how many bytes from the end to search; all by default.
+        within: the number of bytes from the end to search; all by default.
         accept: take the state that ends at this offset although its position proves nothing.
         limits: safety caps.
 
     Raises:
-        ContainerError: the file is not of the container whose states can be found (0.1).
+        ContainerError: states cannot be found in this container (0.1).
         UsageError: it is a file of another format.
         SourceError: it cannot be read.
     """
@@ -94,29 +94,29 @@ def repair(
     overwrite: bool = True,
     progress: Progress | None = None,
 ) -> RepairReport:
-    """Report, and on demand mend, a torn file.
+    """Report a torn file, and repair it on demand.
 
     Without `write` and `in_place` nothing is changed.
 
     Args:
         path: the file.
-        write: a new file that takes the last committed state; the torn one stays as it is.
-        in_place: cut the file itself back to that state. The bytes behind it are first kept
-            beside it as `PATH.tail-1` (or the next free number).
-        drop_tail: with `in_place`, do not keep them.
+        write: a new file for the last committed state; the torn one stays as it is.
+        in_place: truncate the file itself to that state. The bytes behind it are first copied to
+            `PATH.tail-1` (or the next free number).
+        drop_tail: with `in_place`, do not copy them.
         accept: take the state that ends at this offset although its position proves nothing.
         durable: as for `Writer`.
         lock: with `in_place`; see `ztensor.typing.EditOptions`.
         timeout: with `in_place`, seconds to wait for another writer.
-        dry_run: True takes every step but writing; the report says what would be written.
-        overwrite: with `write`, False refuses to replace a file that is there.
+        dry_run: True takes every step but writing; the report is that of a real run.
+        overwrite: with `write`, False refuses to replace an existing file.
         progress: called with the bytes done so far and those to do: of the check of the state,
             then of the copy.
 
     Raises:
-        ArgumentValueError: both or contradicting ways to mend were asked for.
-        ContainerError: no committed state was found; the message says what was.
-        UsageError: it is a file of another format; or `write` is there, and `overwrite` False.
+        ArgumentValueError: the arguments contradict each other.
+        ContainerError: the file has no committed state; the message lists the ends tried.
+        UsageError: it is a file of another format; or `write` exists, and `overwrite` is False.
         SourceError: a file cannot be read or written, or another process is writing it.
     """
     if (write is not None and in_place) or (drop_tail and not in_place):
@@ -148,7 +148,7 @@ def repair(
 
 
 def _require_other(target: str, name: str, *, overwrite: bool) -> str:
-    """Return the path of a new file, which may be written, and is not that of the torn one."""
+    """Return the path of a new file, which may be written, and is not the torn one."""
     require_changed_in_place(target)
     if os.path.exists(target) and os.path.samefile(target, name):
         raise ArgumentValueError(
@@ -159,7 +159,7 @@ def _require_other(target: str, name: str, *, overwrite: bool) -> str:
 
 
 def _report(source: Source, progress: Progress | None = None, **options: Any) -> RepairReport:
-    """Return what is found in a file, and whether the stored bytes of its last state verify."""
+    """Find the last state of a file, and verify its stored bytes."""
     try:
         state, candidates = search(source, **options)
     except ContainerError as error:
@@ -190,7 +190,7 @@ def _report(source: Source, progress: Progress | None = None, **options: Any) ->
 def _copy(
     source: FileSource, start: int, stop: int, sink: FileSink | Nowhere, progress: Progress | None
 ) -> None:
-    """Make a part of a file the whole of another."""
+    """Copy a part of a file into a new one."""
     try:
         sink.start_with(source, stop, start, progress=progress)
         sink.commit()

@@ -1,13 +1,12 @@
-"""Where bytes come from and go to; knows offsets, not formats.
+"""Sources and sinks of bytes; this package knows offsets, not formats.
 
-Read `base.py` (the contract of a source and a sink), `local.py` (a file on disk), `memory.py`,
-`joined.py` (several files as one), `beneath.py` (files that others lead to), `paths.py`,
-`stores.py` (which of them a path, a URL or an object gives). Then the way out: `stream.py` (how
-bytes are gathered), `sink.py` (a file that appears as a whole), `targets.py` (what may be written
-over), `rights.py`, `reserving.py` (room on a disk), `appending.py` (a file changed in place, in one
-of two orders of writes), `locking.py` and `removal.py`.
-For URLs: `urls.py` (one with what opens its store; `stores.py` has the table of the places they
-lead to, which `ztensor.remote` has), and `ahead.py` (long reads where each request
-costs much).
-`open` and `mmap` live here and nowhere else in the library.
+Read `base.py` (the contracts), `local.py` (a file on disk), `memory.py`, `joined.py` (several files
+as one source), `beneath.py` (files that another file or a folder names), `paths.py`, `stores.py`
+(the source for a path, a URL or an object). Then the sinks: `stream.py` (the write buffer),
+`sink.py` (a file that is put in place atomically), `targets.py` (checks of a target), `rights.py`,
+`reserving.py` (disk space), `appending.py` (a file changed in place, in one of two orders of
+writes), `locking.py` and `removal.py`.
+For URLs: `urls.py` (a URL with the options of its store; the table of stores is in `stores.py`,
+the stores are in `ztensor.remote`), and `ahead.py` (prefetch for sources with slow requests).
+No other package calls `open` or `mmap`.
 """

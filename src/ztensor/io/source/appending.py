@@ -1,11 +1,11 @@
-"""A finished file with new bytes behind it, so that a crash at any moment leaves a state readable.
+"""Append to a finished file so that a crash at any moment leaves a readable state.
 
-The old file ends at S, and nothing below S is ever written. Readers look at the end of the file to
-find the manifest. So before new bytes are written, what the end has to be, the *guard*, is written
-where they will end. `LockedFile` is the file; each order of writes and flushes is a sink:
-`CommitBehind` for formats whose manifest lies at the end, `CommitOver` for those whose last bytes
-say where it lies: there the last write replaces them, and no moment is left at which the end is
-none.
+The old file ends at S, and no byte before S is ever written. Readers find the manifest from the end
+of the file. So before new bytes are written, a copy of the old end, the *guard*, is written behind
+the place where they will end. `LockedFile` is the file; each order of writes and flushes is a sink:
+`CommitBehind` for formats with the manifest at the end, `CommitOver` for formats with the offset of
+the manifest in the last bytes: there the last write replaces these bytes, so that the file has a
+valid end at every moment.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from ztensor.accepted import Durable
 
 _TRIES = 10
-# New bytes are gathered to pieces this long, as each piece costs a guard before it.
+# New bytes are buffered to pieces of this length, since each piece costs a guard.
 _PIECE_BYTES = 8 << 20
-# And at least as long as four guards, so that a large manifest costs a quarter at the most.
+# And at least this many guards long, so that guards take a quarter of the space at most.
 _GUARDS_PER_PIECE = 4
-# Room is made for as much as came so far, up to this: each time costs a flush.
+# The room doubles, but grows by no more than this; each growth costs a flush.
 _AHEAD_BYTES = 64 << 20
-# What a disk writes whole or not at all.
+# A disk writes a sector atomically.
 _SECTOR_BYTES = 512
 
 _OLD = "cannot flush; the file still holds its old state"
@@ -40,24 +40,24 @@ _NEW = "the new state is written, but whether it reached the disk is unknown"
 
 
 class _Locked(Descriptor):
-    """A descriptor with the lock that keeps other writers out as long as it is open."""
+    """A descriptor of a file that stays locked while it is open."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Let other writers in, and close it."""
+        """Unlock and close the file."""
         if self.number >= 0:
             locking.release(self.number)
         super().close()
 
 
 class LockedFile(FileSource):
-    """A finished file, locked for one writer: its old bytes are read, new ones put behind them.
+    """A finished file, locked for one writer, which reads the old bytes and appends new ones.
 
     Args:
         path: the file.
-        durable: False leaves the flushes out: safe against a killed process, not a power cut.
-        lock: False takes no lock; only for file systems without locks, if nobody else writes.
+        durable: False omits the flushes: safe against a killed process, not a power cut.
+        lock: False takes no lock; only for file systems without locks, if no other process writes.
         timeout: seconds to wait for another writer.
         dry_run: True locks and reads the file, and changes nothing.
 
@@ -85,25 +85,25 @@ class LockedFile(FileSource):
         """Do nothing: the lock keeps other writers out."""
 
     def require_in_place(self) -> None:
-        """Raise where another file has taken this one's place: a plain save asks for no lock.
+        """Raise if another file has taken this one's place: a plain save asks for no lock.
 
         Raises:
-            SourceError: so it is; what would be written now would be lost, or lose the new file.
+            SourceError: the path leads to another file; a commit would be lost, or replace it.
         """
         with system_call("the file is gone", self.name):
             is_in_place = os.path.samestat(os.stat(self.path or ""), self.status())
         if not is_in_place:
             raise SourceError(
-                "another writer put a new file in its place; that one is kept as it is",
+                "another writer put a new file in its place; it is kept",
                 reason=Reason.SOURCE_CHANGED,
                 file=self.name,
             )
 
     def put(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        """Write bytes at an offset behind the old end; where that fails, cut the file back.
+        """Write bytes at an offset behind the old end; if that fails, truncate the file again.
 
         Raises:
-            SourceError: the system refused.
+            SourceError: the write failed.
         """
         if self._is_trial:
             return
@@ -113,24 +113,23 @@ class LockedFile(FileSource):
         except OSError as error:
             doing = "cannot write; the file still holds its old state"
             if not self.take_back():
-                doing += "; if it does not open, `ztensor repair` cuts off what was begun"
+                doing += "; if it does not open, `ztensor repair` cuts off the new bytes"
             raise SourceError.from_os(error, doing, self.name) from error
         finally:
             del descriptor
 
     def take_back(self) -> bool:
-        """Cut the file to the length it had, and return whether that worked.
+        """Truncate the file to its old length. Return False if the system refuses.
 
-        The disk may be full, and compacting would need room. A reader that opened the file
-        meanwhile is told that it shrank; a process that has it mapped touches blobs of the old
-        state only, and those stay.
+        The disk may be full, and compacting would need room. Open readers see the file shrink;
+        their maps of old blobs stay valid.
         """
         try:
             self.shorten(self.size)
         except (SourceError, ClosedError):
             return False
         finally:  # also where Ctrl-C comes between the two
-            # The time says to readers that were there before that the bytes are the old ones.
+            # The old time shows readers that were there before that their bytes are the same.
             with contextlib.suppress(OSError, ClosedError):
                 status = self.status()
                 is_old = status.st_size == self.size and not self._is_trial
@@ -140,7 +139,7 @@ class LockedFile(FileSource):
         return True
 
     def shorten(self, length: int) -> None:
-        """Cut the file to a length, without a flush.
+        """Truncate the file, without a flush.
 
         Raises:
             SourceError: the system refused.
@@ -149,10 +148,10 @@ class LockedFile(FileSource):
             self._ask(lambda number: os.ftruncate(number, length), "cannot shorten the file")
 
     def flush(self, failure: str) -> None:
-        """Put what was written on disk, unless that was not wanted.
+        """Flush the file to disk, unless `durable` is False.
 
         Args:
-            failure: what the error says where that fails.
+            failure: the message if that fails.
 
         Raises:
             SourceError: the system refused.
@@ -161,10 +160,10 @@ class LockedFile(FileSource):
             self._ask(os.fsync, failure)
 
     def cut(self, length: int) -> None:
-        """Shorten the file to a state that ends at `length`, and flush.
+        """Truncate the file to a state that ends at `length`, and flush.
 
-        A process that has the cut part mapped is killed when it touches it; that part belonged to
-        no state.
+        A process that has mapped the cut part is killed if it touches it; that part belonged to no
+        state.
 
         Raises:
             SourceError: the system refused.
@@ -176,13 +175,13 @@ class LockedFile(FileSource):
         """Close the file in its new state.
 
         Raises:
-            SourceError: closing failed, where a network file system says that it could not write.
+            SourceError: closing failed, as on a network file system that could not write back.
         """
         self._close("the change is in the file, but closing it failed")
 
 
 class Commit(Gatherer):
-    """New bytes behind a finished file, gathered to pieces.
+    """A write buffer for new bytes behind a finished file.
 
     Args:
         file: the file.
@@ -202,26 +201,26 @@ class Commit(Gatherer):
         self._file.put(data, start + len(gathered))
 
     def abort(self) -> None:
-        """Drop what is gathered, and let go of the file, which holds its old state."""
+        """Drop the buffer, and close the file, which has its old state."""
         self._gathered.clear()
         self._file.close()
 
 
 class CommitBehind(Commit):
-    """The guard is manifest and footer; those of the new state are written behind the last one.
+    """The guard is manifest and footer; the new manifest and footer follow the last guard.
 
     1. Before new bytes are written up to an end E, the guard is written at E. A process that opens
-       the file sees the old state while the new bytes fill the gap before it.
-    2. All is flushed to disk.
+       the file sees the old state while the new bytes fill the gap before the guard.
+    2. The file is flushed to disk.
     3. Manifest and footer of the new state are written behind the last guard in one call.
-    4. That is flushed.
+    4. The file is flushed again.
 
-    What was written stays where the change is given up: another process may have it mapped, with
-    the manifest in it. One more guard then makes the file longer: a reader that came while the gap
-    was filled takes it for one that grew, not for one that was changed. A process killed before 3
-    leaves the old state; inside 3, a torn end that `repair` cuts off; after it, the new state.
-    Without the flush in 2 a power cut could leave the new manifest over blobs that never reached
-    the disk.
+    If the change is given up, the written bytes stay: another process may have mapped them, with
+    the manifest in them. One more guard then makes the file longer, so that a reader that opened it
+    while the gap was filled sees a file that grew, not one that was changed. A process killed
+    before 3 leaves the old state; inside 3, a torn end that `repair` cuts off; after 3, the new
+    state. Without the flush in 2 a power cut could leave the new manifest over blobs that never
+    reached the disk.
     """
 
     _guarded = 0  # the end of the last guard
@@ -232,11 +231,11 @@ class CommitBehind(Commit):
         super()._store(gathered, data, start)
 
     def end_blobs(self) -> int:
-        """Put every blob on disk before what follows, and return where the manifest will lie."""
+        """Flush all blobs to disk, and return the offset of the manifest."""
         self._flush()
-        # Also where no blob is new: those of an earlier commit may have been left to the system.
-        # A failed flush is final: what is on disk is then unknown, and a second try would report
-        # success without knowing (as PostgreSQL learnt).
+        # Also if no blob is new: those of an earlier commit may not have been flushed. A failed
+        # flush is final: the state on disk is then unknown, and a second try would report success
+        # all the same (see PostgreSQL's "fsyncgate").
         guarded, self._guarded = self._guarded, 0
         self._file.flush(_OLD)
         self._guarded = guarded
@@ -251,31 +250,31 @@ class CommitBehind(Commit):
         self._file.finish()
 
     def abort(self) -> None:
-        """Drop what is gathered, and let go of the file, which holds its old state."""
+        """Drop the buffer, and close the file, which has its old state."""
         with contextlib.suppress(SourceError, ClosedError):
-            if self._file.status().st_size == self._guarded:  # else there is none any more
+            if self._file.status().st_size == self._guarded:  # else no guard is at the end
                 self._file.put(self._guard, self._guarded)
         super().abort()
 
 
 class CommitOver(Commit):
-    """The guard is the footer alone, a copy of the old one; that of the new state takes its place.
+    """The guard is a copy of the old footer; the new footer replaces it.
 
     1. A copy of the old footer is written so far behind the old end that the new state fits before
-       it: one write, in one sector, over a hole. The file has its new length, and ends as before.
-    2. That is flushed. Without it a power cut could leave a file that ends among new blobs.
-    3. New blobs and the new manifest fill the room, and are flushed.
+       it: one write, in one sector, behind a hole. The file has its new length and its old end.
+    2. The file is flushed. Else a power cut could leave a file that ends among new blobs.
+    3. New blobs and the new manifest fill the hole, and are flushed.
     4. The new footer is written over the copy, in one write, and flushed.
 
-    A process killed at any moment leaves the old state or the new one, and so does a power cut on a
-    file system on which a file is not longer before the bytes are there (ext4 as it is by default,
-    XFS, Btrfs). Where it is not known how much will come, the room grows by 1 and 2, and what is
-    too long at the end is cut off, behind one more copy.
+    A process killed at any moment leaves the old state or the new one. So does a power cut, if the
+    file system makes a file longer only once the bytes are on disk (ext4 by default, XFS, Btrfs).
+    If the length of the new bytes is unknown, the room grows by steps 1 and 2, and unused room is
+    cut off at the end, behind one more copy.
     """
 
     def __init__(self, file: LockedFile, guard: bytes) -> None:
         super().__init__(file, guard)
-        self._room = file.size  # the length of the file, which ends with the guard or the old one
+        self._room = file.size  # the length of the file, which ends with a copy of the old footer
         self._is_final = False  # the new footer may be there
 
     def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
@@ -285,19 +284,19 @@ class CommitOver(Commit):
         super()._store(gathered, data, start)
 
     def _make_room(self, nbytes: int) -> None:
-        """Make the file that long; the old guard is written over when the new one is on disk."""
+        """Extend the file; the guard before is overwritten once the new one is on disk."""
         end = self._end(nbytes)
         self._file.put(self._guard, end - len(self._guard))
         self._file.flush(_OLD)
         self._room = end
 
     def _end(self, least: int) -> int:
-        """Return the least end at which the footer lies in one sector."""
+        """Return the least end from `least` on with the footer in one sector."""
         into = (least - len(self._guard)) % _SECTOR_BYTES
         return least if into + len(self._guard) <= _SECTOR_BYTES else least + _SECTOR_BYTES - into
 
     def commit(self, manifest: bytes = b"") -> None:
-        """Store what is left with the manifest, then write the footer over the guard."""
+        """Write the buffer with the manifest, then the footer over the guard."""
         size = len(self._guard)
         start = self.position - len(self._gathered)
         rest, self._gathered = self._gathered + manifest[:-size], bytearray()
@@ -320,14 +319,14 @@ class CommitOver(Commit):
         self._file.finish()
 
     def abort(self) -> None:
-        """Drop what is gathered, and give its room back."""
+        """Drop the buffer, and give its room back."""
         if not self._is_final and self._room > self._file.size:
             self._file.take_back()
         super().abort()
 
 
 def _open_to_write(path: str, flags: int, *, lock: bool, timeout: float) -> Descriptor:
-    """Open a file, and lock it; one that is put in its place while we wait is opened instead."""
+    """Open and lock a file; open it again if it is replaced during the wait for the lock."""
     for _ in range(_TRIES):
         with system_call("cannot open for writing", path), contextlib.ExitStack() as failing:
             opened = (_Locked if lock else Descriptor)(os.open(path, flags | os.O_RDWR))

@@ -1,4 +1,4 @@
-"""What a source of bytes has, and a sink: the contracts with reader and writer."""
+"""The contracts of sources and sinks of bytes."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ if TYPE_CHECKING:
     from ztensor.io.source.rights import Rights
 
 
-PART_BYTES = 8 << 20  # of one request at most
-# One read where all bytes are looked at once: they stay in the processor's cache until then.
+PART_BYTES = 8 << 20  # most bytes of one request
+# Length of a read if all bytes are processed once: they are still in the processor's cache then.
 PIECE_BYTES = 1 << 20
-# A range keeps no more of what it read last.
+# Most bytes that a range keeps of its last read.
 _KEPT_BYTES = 8 << 20
-# One read of all bytes where requests are dear.
+# Length of a read if all bytes are processed, and requests are slow.
 _LONG_BYTES = 16 << 20
-# Up to here it is a look at headers, which does not take the place of what is kept.
+# A read up to this length is of a header; it does not replace the kept bytes.
 _LOOK_BYTES = 4 << 10
 _NOTHING = memoryview(b"")
-# What is gathered before it is read; so much memory at most waits for bytes.
+# Most memory that waits for its bytes before they are read.
 _MOST_BYTES = 64 << 20
 
 
 class Source(abc.ABC):
     """Random access to the bytes of one file; safe to use from several threads.
 
-    A source that is not mapped and not in memory has to say only how bytes are read.
+    A source that is neither mapped nor in memory implements `read_into` only.
 
     Attributes:
         name: path or a description, for messages.
         path: the path by which another process could open the file, or None.
         size: length in bytes when it was opened.
-        remote: the URL that opens it in another process, with its store; None without one.
-        prefers_long_reads: whether a read costs so much that bytes in between are better read, too.
-        is_held: whether `view` is memory of this process. A map is not: touching it where another
-            process has cut the file kills this one. So bytes that are checked, decoded or copied
-            are read; only views that were asked for are maps.
-        files: of a folder whose files are read as one, those that were chosen; it has no bytes.
+        remote: the URL that opens it in another process, with its store; None if it has none.
+        prefers_long_reads: whether a read is so slow that it should include the bytes between.
+        is_held: whether `view` is memory of this process. A map is not: a process that touches a
+            map behind the end of a file that was cut is killed. So bytes that are checked, decoded
+            or copied are read, and only views for the caller are maps.
+        files: for a folder whose files are read as one, the chosen files (it has no bytes itself);
             None for a file.
     """
 
@@ -76,19 +76,19 @@ class Source(abc.ABC):
         return buffer
 
     def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory, each with the bytes from its offset.
+        """Fill several buffers, each with the bytes from its offset.
 
         Args:
-            pieces: where each begins, and its memory.
+            pieces: pairs of an offset and the buffer for the bytes from there.
 
         Raises:
-            SourceError: as `read_into`; which pieces were filled by then is not said.
+            SourceError: as `read_into`; some buffers may be filled.
         """
         for offset, destination in pieces:
             self.read_into(offset, destination)
 
     def shrunk(self, offset: int, length: int, got: int) -> SourceError:
-        """Return the error for bytes that were there when it was opened, and are not now."""
+        """Return the error for a file that is shorter than when it was opened."""
         return SourceError(
             "the file is shorter than when it was opened; another process cut or replaced it",
             reason=Reason.SOURCE_CHANGED,
@@ -98,18 +98,18 @@ class Source(abc.ABC):
         )
 
     def view(self) -> memoryview | None:
-        """Return the whole file as one view without a copy, or None where that is impossible.
+        """Return the whole file as one view without a copy, or None if that is impossible.
 
-        The memory stays valid as long as the view or an array over it lives, whatever happens to
-        the source. Writing into it, where it allows that, never reaches the file.
+        The memory stays valid as long as the view or an array over it exists, even if the source
+        is closed. Writes into it (if it is writable) never reach the file.
         """
         return None
 
     def require_unchanged(self, *, ask: bool = False) -> None:  # noqa: B027  # most cannot change
-        """Raise where the file is no longer what was opened.
+        """Raise if the file changed since it was opened.
 
         Args:
-            ask: whether to find out also where that costs a request.
+            ask: whether to make a request for that.
 
         Raises:
             SourceError: the file is gone, shorter than it was, or was written to in place.
@@ -117,7 +117,7 @@ class Source(abc.ABC):
 
     @property
     def parts(self) -> Sequence[tuple[int, Source]]:
-        """Return the sources that the bytes are from, each with where its own begin."""
+        """Return the sources that the bytes come from, each with its offset in this one."""
         return ((0, self),)
 
     def rights(self) -> Rights | None:
@@ -125,7 +125,7 @@ class Source(abc.ABC):
 
         Raises:
             ClosedError: it is closed.
-            SourceError: the system says nothing.
+            SourceError: the system call failed.
         """
         if self.path is None or self.files is not None:
             return None
@@ -135,16 +135,16 @@ class Source(abc.ABC):
             return Rights.of(self.path)
 
     def identity(self) -> tuple[object, ...] | None:
-        """Return what tells the file from one that takes its place; None where only bytes do."""
+        """Return a key that differs if another file takes this one's place; None if unknown."""
         return None
 
     def close(self) -> None:  # noqa: B027  # most sources are the caller's
-        """Give back handles; views handed out stay valid. May be called again."""
+        """Close handles; views that were returned stay valid. May be called again."""
 
 
 @runtime_checkable
 class Sink(Protocol):
-    """A place that takes bytes in order.
+    """A destination of bytes, written in order.
 
     Attributes:
         name: path or a description, for messages.
@@ -158,7 +158,7 @@ class Sink(Protocol):
         ...
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append `data` (flat bytes); it may change once this returns.
+        """Append `data` (flat bytes); the caller may change it afterwards.
 
         Raises:
             SourceError: the bytes could not be stored.
@@ -166,7 +166,7 @@ class Sink(Protocol):
         ...
 
     def end_blobs(self) -> int:
-        """Return the offset at which manifest and footer will lie; no blob follows.
+        """Return the offset of the manifest, which follows; no more blobs do.
 
         Raises:
             SourceError: the blobs could not be stored.
@@ -174,21 +174,21 @@ class Sink(Protocol):
         ...
 
     def commit(self, manifest: bytes = b"") -> None:
-        """Write the manifest, if there is one, and make all the file's content, as a whole.
+        """Write the manifest, if any, and put the new content in place atomically.
 
         Raises:
-            SourceError: it could not be; what was there before still is, unless the message says
-                that only the flush failed.
+            SourceError: that failed; the old content is still there, unless the message says that
+                only the flush failed.
         """
         ...
 
     def abort(self) -> None:
-        """Forget what was written; may be called again, and after `commit`, without effect."""
+        """Drop the written bytes; without effect after `commit` or a second time."""
         ...
 
 
 class Opening(os.PathLike[str]):
-    """What is named by a path, and says itself how it is opened."""
+    """A path that opens itself."""
 
     __slots__ = ()
 
@@ -198,15 +198,15 @@ class Opening(os.PathLike[str]):
 
 
 class Range:
-    """One component's stored bytes, read from a source piece by piece.
+    """One component's stored bytes, read from a source in pieces.
 
-    What was read last is kept, as headers are looked at before what they are of. Threads may share
-    a range.
+    The last read is kept, since a header is read before the bytes that it describes. Threads may
+    share a range.
 
     Attributes:
-        source: where the bytes are.
+        source: the source that has the bytes.
         offset: first byte in the source.
-        length: how many bytes.
+        length: in bytes.
     """
 
     __slots__ = ("_kept", "length", "offset", "source")
@@ -219,14 +219,14 @@ class Range:
         kept: memoryview = _NOTHING,
         start: int = 0,
     ) -> None:
-        """Take what was read of it before as `kept`, its bytes from `start` on."""
+        """Start with the bytes from `start` on already read, as `kept`."""
         self.source = source
         self.offset = offset
         self.length = length
         self._kept = start, kept
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return `length` bytes from `offset` within the range, read-only; they stay as they are.
+        """Return `length` bytes from `offset` within the range, read-only; they never change.
 
         A short read that begins where the last one ended reads ahead.
 
@@ -256,7 +256,7 @@ class Range:
         return buffer.toreadonly()
 
     def keep(self) -> None:
-        """Read all at once where it is short, so that what is checked is what is decoded.
+        """Read a short range now, so that the checked bytes are the decoded ones.
 
         Raises:
             SourceError: as `read`.
@@ -267,10 +267,7 @@ class Range:
     def pieces(self, size: int = PIECE_BYTES) -> Iterator[memoryview]:
         """Yield all bytes in order, `size` at a time; the last piece may be shorter.
 
-        A piece is valid until the next.
-
-        Args:
-            size: bytes of a piece.
+        A piece is valid until the next one is taken.
 
         Raises:
             SourceError: as `read`.
@@ -292,15 +289,15 @@ class Range:
 
 
 class AtOnce:
-    """Gathers reads of one source, and makes them when they are many or when all are there.
+    """Collects reads of one source, and makes many of them by one request.
 
-    Where requests are not dear each is made when it is asked for.
+    Of a source with fast requests each read is made at once.
 
     Args:
-        source: what is read.
+        source: the source to read.
 
     Attributes:
-        about: gives the context in which what is asked to be done later is done.
+        about: returns the context in which deferred work runs.
     """
 
     def __init__(self, source: Source) -> None:
@@ -311,10 +308,10 @@ class AtOnce:
         self._nbytes = 0
 
     def add(self, offset: int, target: memoryview) -> None:
-        """Ask for bytes: `target` is filled with those from `offset` before the next `later`.
+        """Request the bytes from `offset` for `target`, filled before later work runs.
 
         Raises:
-            SourceError: what was asked for before could not be read.
+            SourceError: an earlier request failed.
         """
         if not self._source.prefers_long_reads:
             self._source.read_into(offset, target)
@@ -325,17 +322,17 @@ class AtOnce:
         self._nbytes += target.nbytes
 
     def later(self, work: Callable[[], None]) -> None:
-        """Do something once what was asked for so far is there."""
+        """Run `work` once the bytes requested so far are read."""
         if self._parts:
             self._later.append((self.about, work))
         else:
             work()
 
     def end(self) -> None:
-        """Read what was asked for, and do what waits for it.
+        """Make the requested reads, then run the deferred work.
 
         Raises:
-            SourceError: it could not be read.
+            SourceError: a read failed.
         """
         parts, later = self._parts, self._later
         self._parts, self._later, self._nbytes = [], [], 0

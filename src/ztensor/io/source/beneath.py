@@ -1,10 +1,10 @@
-"""Files that another file or a folder leads to: beneath certain folders, and through no link out.
+"""Files that another file or a folder names: inside certain folders, and through no link out.
 
-Also what is in a folder, on disk or in a store, and the source that stands for all its files.
+Also lists of a folder, on disk or in a store, and the source that stands for all files of a folder.
 
-What is beneath is asked of the resolved path, and the file is then opened from the folder down, one
-part after the other and following no link: a link that is put in the way between the two calls
-gives an error, not another file.
+The resolved path is checked, and the file is then opened from the folder down, one path component
+at a time without following links: a link that is put there between the two steps gives an error,
+not another file.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Beneath(Opening):
-    """A path that a file names, and the folders in which it has to lie.
+    """A path that a file names, and the folders that it must be in.
 
     Attributes:
-        path: the path; links on it are followed as long as they end there.
+        path: the path; links on it are followed if they end in one of the folders.
         roots: the folders, resolved.
-        may_be_hidden: whether it may be called like a hidden file.
+        may_be_hidden: whether the name may be that of a hidden file.
     """
 
     path: str
@@ -45,14 +45,14 @@ class Beneath(Opening):
 
     @staticmethod
     def parts_of(location: str) -> tuple[str, ...]:
-        """Return the parts of a relative path with slashes that stays beneath where it starts.
+        """Return the parts of a relative path with slashes that stays inside its folder.
 
         Raises:
-            FormatError: it is absolute, goes up, is none on some system, or leads to a hidden file.
+            FormatError: it is absolute, goes up, is invalid on some system, or is of a hidden file.
         """
         parts = tuple(part for part in location.split("/") if part != ".")
         are_plain = all(p and p[0] != "." and not p.endswith((" ", ".")) for p in parts)
-        # Separators and drives of Windows are none of ours.
+        # Also without separators and drives of Windows.
         if not parts or not are_plain or set(location) & {"\0", "\\", ":"}:
             raise FormatError(
                 "the file names another one outside its own folder, or a hidden one",
@@ -64,7 +64,7 @@ class Beneath(Opening):
 
     @staticmethod
     def roots_of(folder: str) -> frozenset[str]:
-        """Return where the files of a folder may be: in it, or where the hub's cache keeps them.
+        """Return the folders that may have a folder's files: itself, or the blobs of a hub's cache.
 
         In the cache of the Hugging Face hub a revision is a folder `snapshots/<revision>` of links
         into `blobs` beside `snapshots`.
@@ -78,14 +78,14 @@ class Beneath(Opening):
 
     @classmethod
     def beside(cls, file: str, parts: Sequence[str]) -> Beneath:
-        """Return what opens a file in the folder of another one, or deeper.
+        """Return the path of a file in the folder of another file, or in a subfolder.
 
-        Where the other file is a link, the file may also be one to a place beside that link's
-        target: so the cache of the hub keeps a model and its data.
+        If the other file is a link, the file may also link to the folder of that link's target: so
+        the hub's cache keeps a model and its data.
 
         Args:
             file: path of the other file.
-            parts: as `parts_of` gives them.
+            parts: as `parts_of` returns them.
         """
         folder = os.path.dirname(os.path.abspath(file))
         roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(file))}
@@ -98,7 +98,7 @@ class Beneath(Opening):
             mapped: as for `FileSource`.
 
         Raises:
-            UnsupportedError: a symbolic link on the way leads to another place than these.
+            UnsupportedError: a symbolic link on the way leads out of the folders.
             SourceError: it cannot be opened, is not a regular file, or was replaced meanwhile.
         """
         root, parts = self.require_beneath()
@@ -106,11 +106,11 @@ class Beneath(Opening):
         return FileSource(self.path, mapped=mapped, opener=opener)
 
     def require_beneath(self) -> tuple[str, list[str]]:
-        """Return the folder it lies in, and the way from there.
+        """Return the folder that has the file, and the path from there.
 
         Raises:
-            UnsupportedError: a symbolic link on the way leads to another place than these.
-            SourceError: there is no such file.
+            UnsupportedError: a symbolic link on the way leads out of the folders.
+            SourceError: the file does not exist.
         """
         with system_call("cannot open for reading", self.path):
             real = os.path.realpath(self.path, strict=True)
@@ -129,7 +129,7 @@ class Beneath(Opening):
 
 
 def _descend(root: str, parts: list[str], flags: int) -> Descriptor:
-    """Open a file beneath a folder through no link."""
+    """Open a file inside a folder without following links."""
     if os.open not in os.supports_dir_fd:  # Windows; links there need rights to be made
         return Descriptor(os.open(os.path.join(root, *parts), flags))
     way = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
@@ -151,7 +151,7 @@ def _descend(root: str, parts: list[str], flags: int) -> Descriptor:
 
 
 def names_in(folder: str) -> list[str]:
-    """Return the names in a folder; none where it cannot be listed."""
+    """Return the names in a folder; an empty list if it cannot be listed."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -159,35 +159,35 @@ def names_in(folder: str) -> list[str]:
 
 
 def folder_of(remote: Remote) -> Remote:
-    """Return a folder's URL as it is written: with a slash at its end."""
+    """Return a folder's URL with a slash at its end."""
     if remote.url.endswith("/"):
         return remote
     return Remote(f"{remote.url}/", remote.storage, remote.cache)
 
 
 def listed(folder: Remote) -> tuple[list[str], list[str]] | None:
-    """Return what lies directly in a folder; names that no index may have are left out.
+    """Return the names directly in a folder of a store, except names that no index may have.
 
     Args:
-        folder: as `folder_of` gives it.
+        folder: as `folder_of` returns it.
 
     Returns:
-        The names of its files and of its folders, without a slash; None where the place does not
-        say what it has, as HTTP servers do not.
+        The names of its files and of its subfolders, without a slash; None if the store cannot list
+        them, such as an HTTP server.
 
     Raises:
-        SourceError: the place cannot be asked.
-        UsageError: more is in the folder than can be looked through.
+        SourceError: the store does not answer.
+        UsageError: the folder has too many names.
     """
-    found = Store.of(folder.url).listed(folder)
-    if found is None:
+    entries = Store.of(folder.url).listed(folder)
+    if entries is None:
         return None
-    plain = sorted((one.name, one.is_folder) for one in found if _is_plain(one.name))
+    plain = sorted((entry.name, entry.is_folder) for entry in entries if _is_plain(entry.name))
     return [name for name, is_in in plain if not is_in], [name for name, is_in in plain if is_in]
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a name may be that of a file beside an index, and reads so in a URL."""
+    """Return whether an index may have this name, and a URL needs no escapes for it."""
     try:
         return Beneath.parts_of(name) == (name,) and not set(name) & set("?#%")
     except FormatError:
@@ -195,11 +195,11 @@ def _is_plain(name: str) -> bool:
 
 
 class FolderSource(Opening, Source):
-    """A folder whose files are read as one: a source of no bytes that opens the same again.
+    """A folder whose files are read as one: a source without bytes, from which it is opened again.
 
     Args:
         folder: its path, or its URL with a slash at the end.
-        names: the files in it that are read, where it is in a store.
+        names: the files in it that are read, if it is in a store.
     """
 
     size = 0
@@ -216,12 +216,12 @@ class FolderSource(Opening, Source):
         return self.path or os.fspath(self.remote or "")
 
     def open(self, *, mapped: bool = True) -> FolderSource:
-        """Return itself; its files are opened when they are read."""
+        """Return this source; the files are opened when they are read."""
         return self
 
     def read_into(self, offset: int, destination: memoryview) -> None:
-        """Do nothing: there are no bytes."""
+        """Do nothing: a folder has no bytes."""
 
     def identity(self) -> tuple[object, ...]:
-        """Return nothing: its files tell."""
+        """Return an empty key: those of the files count."""
         return ()

@@ -1,4 +1,4 @@
-"""Several files as one, so that an offset tells the file as well."""
+"""Several files as one source: an offset identifies file and place."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _REQUESTS = 8  # to several files at a time
 
 
 class JoinedSource(Source):
-    """The bytes of several sources; those between them are zeros. Never mapped.
+    """The bytes of several sources; bytes between them are zeros. Never mapped.
 
     Args:
-        parts: where each begins, rising from 0, and the source; none reaches into the next. They
-            are closed with this one.
+        parts: pairs of an offset, ascending from 0, and a source; they do not overlap. They are
+            closed with this one.
 
     Attributes:
-        starts: where each begins.
+        starts: the offsets of the sources.
     """
 
     def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:
@@ -38,11 +38,11 @@ class JoinedSource(Source):
 
     @property
     def parts(self) -> Sequence[tuple[int, Source]]:
-        """Return where each source begins, in order."""
+        """Return pairs of offset and source, in order."""
         return self._parts
 
     def place(self, offset: int) -> tuple[Source, int]:
-        """Return the source an offset is in, and where in it."""
+        """Return the source that an offset is in, and the offset in that source."""
         start, source = self._parts[bisect.bisect_right(self.starts, offset) - 1]
         return source, offset - start
 
@@ -56,7 +56,7 @@ class JoinedSource(Source):
             source, within = self.place(offset)
             count = destination.nbytes
             if source is self._parts[-1][1]:
-                held = count  # what is behind all of them is an error of the last
+                held = count  # an offset behind all of them is an error of the last
             else:
                 count = min(count, self.starts[bisect.bisect_right(self.starts, offset)] - offset)
                 held = max(0, min(count, source.size - within))
@@ -66,7 +66,7 @@ class JoinedSource(Source):
             offset, destination = offset + count, destination[count:]
 
     def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory: those in one source by one call of its own.
+        """Fill several buffers, of each source by one call.
 
         Raises:
             SourceError: as `read_into`.
@@ -78,18 +78,18 @@ class JoinedSource(Source):
                 asked.setdefault(source, []).append((within, destination))
             else:
                 self.read_into(offset, destination)
-        jobs = [functools.partial(source.read_many, some) for source, some in asked.items()]
+        jobs = [functools.partial(source.read_many, reads) for source, reads in asked.items()]
         run_jobs(jobs, _REQUESTS if self.prefers_long_reads else 1)
 
     def require_unchanged(self, *, ask: bool = False) -> None:
-        """Raise where one of the files is no longer what was opened; see `Source`."""
+        """Raise if one of the files changed since it was opened; see `Source`."""
         for _, source in self._parts:
             source.require_unchanged(ask=ask)
 
     def identity(self) -> tuple[object, ...] | None:
-        """Return what tells the files from others; None where only bytes do."""
-        found = [source.identity() for _, source in self._parts]
-        return None if None in found else tuple(itertools.chain.from_iterable(filter(None, found)))
+        """Return the keys of all files; None if that of one is unknown."""
+        keys = [source.identity() for _, source in self._parts]
+        return None if None in keys else tuple(itertools.chain.from_iterable(filter(None, keys)))
 
     def close(self) -> None:
         """Close all of them. May be called again."""

@@ -1,4 +1,4 @@
-"""Files on this machine, opened by path: mapped or read, and open for as long as they are used."""
+"""Files on this machine, opened by path: mapped or read, and open while they are in use."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _OPEN_FLAGS = os.O_RDONLY
 for _flag in ("O_CLOEXEC", "O_NONBLOCK", "O_BINARY"):
     _OPEN_FLAGS |= getattr(os, _flag, 0)
 
-# Linux takes no more of one call than the larger of its read-ahead and the disk's longest request.
+# Linux handles at most the larger of its read-ahead and the disk's longest request in one call.
 _ADVICE_BYTES = 1 << 20
-# How often the end of a file is read again that changes while it is read.
+# How often the end of a file is read again if it changes meanwhile.
 _LOOKS = 20
 
 # Linux refuses a private writable map larger than free memory unless it reserves no swap.
@@ -45,13 +45,12 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux
 class Descriptor:
     """An open file's number, closed with the last reference to this object.
 
-    References are the count of its users: each read or write holds one for as long as the call,
-    and `close` in another thread takes away only its own. So the system gives the number to
-    another file no sooner than the last call is done. References are counted right in every
-    thread, with a GIL or without, in signal handlers, and behind a fork; under a lock they would
-    not be.
+    Each read or write holds a reference during the call; `close()` in another thread drops only
+    its own. So the system reuses the number only after the last call. Reference counts are right
+    in every thread, with a GIL or without, in signal handlers and after a fork; a count of our own
+    under a lock would not be.
 
-    Hold one as a local name, and delete that in a `finally`: the traceback of an error would keep
+    Keep it in a local name, and delete that in a `finally`: the traceback of an error would keep
     the file open.
     """
 
@@ -61,7 +60,7 @@ class Descriptor:
         self.number = number
 
     def close(self) -> None:
-        """Close it now, even if it is in use: the only way to learn that closing failed.
+        """Close it now, even if it is in use; only so a failure of closing is noticed.
 
         Raises:
             OSError: as `os.close`.
@@ -71,15 +70,15 @@ class Descriptor:
             os.close(number)
 
     def __del__(self) -> None:
-        """Close it, unless that was done."""
-        try:  # noqa: SIM105  # a context takes longer than the rest
+        """Close it, unless it is closed."""
+        try:  # noqa: SIM105  # a context is slower than everything else here
             self.close()
         except (AttributeError, OSError):  # an interpreter at its end has no os
             pass
 
 
 class OpenFile:
-    """A file that is open until it is closed, perhaps by another thread.
+    """An open file, which another thread may close.
 
     Attributes:
         name: its path, for messages.
@@ -89,7 +88,7 @@ class OpenFile:
     _descriptor: Descriptor | None = None
 
     def in_use(self) -> Descriptor:
-        """Return what keeps the file open as long as it is referred to; see `Descriptor`.
+        """Return the descriptor; the file stays open while it is referenced.
 
         Raises:
             ClosedError: it is closed.
@@ -100,11 +99,11 @@ class OpenFile:
         return descriptor
 
     def _ask(self, ask: Callable[[int], _T], doing: str = "cannot look at the file") -> _T:
-        """Return what a call says that takes the number of the open file.
+        """Return the result of a call with the number of the open file.
 
         Raises:
             ClosedError: it is closed.
-            SourceError: the system refused.
+            SourceError: the call failed.
         """
         descriptor = self._descriptor or self.in_use()  # which raises
         try:
@@ -114,10 +113,10 @@ class OpenFile:
             del descriptor  # an error's traceback would keep the file open
 
     def _close(self, failure: str) -> None:
-        """Close it now, to learn whether a network file system could write back.
+        """Close it now, so that a network file system reports a failed write.
 
         Raises:
-            SourceError: it could not.
+            SourceError: closing failed.
         """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -128,14 +127,14 @@ class OpenFile:
 class FileSource(OpenFile, Source):
     """A regular file opened by path.
 
-    `close()` may be called beside reads in other threads: those that have begun end as if it had
-    not been, and later ones raise `ClosedError`.
+    `close()` may be called during reads in other threads: these finish, and later ones raise
+    `ClosedError`.
 
     Args:
         path: the file; opened once, and never again by name.
-        mapped: whether `view()` maps the file. Where mapping fails (some network and FUSE file
-            systems) it gives None and reads take its place.
-        opener: opens the file with flags; by default by its path.
+        mapped: whether `view()` maps the file. If mapping fails (on some network and FUSE file
+            systems) it returns None, and the file is read.
+        opener: opens the file, given the flags; by default by its path.
 
     Raises:
         SourceError: the file cannot be opened, or is not a regular file.
@@ -166,7 +165,7 @@ class FileSource(OpenFile, Source):
             if not stat.S_ISREG(status.st_mode):
                 raise _not_regular(path, "a folder" if stat.S_ISDIR(status.st_mode) else "a device")
             if not status.st_size and self._ask(lambda number: os.read(number, 1)):
-                raise _not_regular(path, "a file of the system that tells no length")
+                raise _not_regular(path, "a file of the system without a length")
         except SourceError:
             opened.close()
             raise
@@ -205,14 +204,14 @@ class FileSource(OpenFile, Source):
         return len(piece)
 
     def status(self) -> os.stat_result:
-        """Return what the system says of the open file.
+        """Return the `fstat` of the open file.
 
         Raises:
             ClosedError: it is closed.
-            SourceError: the system says nothing.
+            SourceError: the call failed.
         """
         descriptor = self._descriptor or self.in_use()
-        try:  # as `_ask`, which takes 0.3 us longer: it is asked before each view
+        try:  # as `_ask`, which takes 0.3 us longer: each view calls this
             return os.fstat(descriptor.number)
         except OSError as error:
             raise SourceError.from_os(error, "cannot look at the file", self.name) from error
@@ -224,16 +223,16 @@ class FileSource(OpenFile, Source):
 
         Raises:
             ClosedError: it is closed.
-            SourceError: the system says nothing.
+            SourceError: the call failed.
         """
         from ztensor.io.source.rights import Rights  # not for a file that is only read
 
         return self._ask(Rights.of)
 
     def view(self) -> memoryview | None:
-        """Return the file as one copy-on-write map, or None where the system cannot map it.
+        """Return the file as one copy-on-write map.
 
-        None as well once the file is closed.
+        None if the system cannot map it, or it is closed.
         """
         view = self._view
         if view is None and self._mapped:
@@ -243,16 +242,16 @@ class FileSource(OpenFile, Source):
                 self._mapped = False
                 return None
             view = self._view = memoryview(mapped)  # of several threads' maps one is kept
-            if self._descriptor is None:  # closed meanwhile, and no call will ask again
+            if self._descriptor is None:  # closed meanwhile
                 self._view = None
         return view
 
     def require_unchanged(self, *, ask: bool = False) -> None:
-        """Raise when the file shrank or was written to in place.
+        """Raise if the file shrank or was written to in place.
 
         Touching the cut part of a map would kill the process. A file that grew was appended to,
-        and one whose lock a writer has is being appended to: what it held when it was opened is
-        untouched.
+        and one that a writer has locked is being appended to: the bytes that it had when it was
+        opened are the same.
         """
         status = self.status()
         if status.st_size == self.size and status.st_mtime_ns == self._changed_at:
@@ -260,7 +259,7 @@ class FileSource(OpenFile, Source):
         if status.st_size >= self.size:
             from ztensor.io.source import locking  # not for a file that no process writes
 
-            # Asked again at the end: a writer lets its lock go when the file is longer.
+            # Looked at again at the end: a writer releases its lock when the file is longer.
             if not self.is_touched() or self._ask(locking.is_held) or not self.is_touched():
                 return
         if self._is_committed(status):
@@ -274,12 +273,12 @@ class FileSource(OpenFile, Source):
         )
 
     def expect_commits(self, length: int, end: bytes, least: int) -> None:
-        """Take it that a commit may replace the last bytes, or cut off what was only prepared.
+        """Accept commits that replace the last bytes, or cut off room that was prepared.
 
         Args:
-            length: how many bytes a commit replaces.
-            end: the last of them, in every file.
-            least: what was opened lies before this offset.
+            length: the number of bytes that a commit replaces.
+            end: the last of them, equal in every file.
+            least: the opened state ends before this offset.
 
         Raises:
             SourceError: the last bytes could not be read.
@@ -288,7 +287,7 @@ class FileSource(OpenFile, Source):
         self._ends_with = end
 
     def _is_committed(self, status: os.stat_result) -> bool:
-        """Return whether a commit, or one that was given up, is all that happened to the file."""
+        """Return whether only a commit, finished or given up, changed the file."""
         length = len(self._end)
         for _ in range(_LOOKS):
             size, changed_at = status.st_size, status.st_mtime_ns
@@ -302,7 +301,7 @@ class FileSource(OpenFile, Source):
                 end = b""
             status = self.status()
             if (size, changed_at) != (status.st_size, status.st_mtime_ns):
-                continue  # changed since: what was read belongs to another length or time
+                continue  # it changed meanwhile: the bytes are of another state
             if not end.endswith(self._ends_with) or (size == self.size and end == self._end):
                 return False
             self._end, self.size, self._changed_at = end, size, changed_at
@@ -310,7 +309,7 @@ class FileSource(OpenFile, Source):
         return False
 
     def identity(self) -> tuple[int, ...]:
-        """Return what tells the file that was opened from one that takes its place."""
+        """Return a key that differs if another file takes this one's place."""
         return self._identity
 
     def is_touched(self) -> bool:
@@ -321,7 +320,7 @@ class FileSource(OpenFile, Source):
         return status.st_size == self.size and status.st_mtime_ns != self._changed_at
 
     def is_stale(self) -> bool:
-        """Return whether the path leads to another file by now, or to another length of this."""
+        """Return whether the path now leads to another file, or this one has another length."""
         if self._descriptor is None or self.path is None:
             return False
         try:
@@ -331,26 +330,26 @@ class FileSource(OpenFile, Source):
         return not os.path.samestat(there, here) or there.st_size != self.size
 
     def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
-        """Tell the system which bytes it will be asked for, or need not keep; return of how many.
+        """Advise the system that bytes will be read, or need no cache; return their number.
 
         Raises:
             ClosedError: it is closed.
         """
         end = min(offset + length, self.size)
 
-        def tell(number: int) -> None:
+        def advise(number: int) -> None:
             advice = os.POSIX_FADV_WILLNEED if is_needed else os.POSIX_FADV_DONTNEED
             for start in range(offset, end, _ADVICE_BYTES):
                 os.posix_fadvise(number, start, min(_ADVICE_BYTES, end - start), advice)
 
         try:
-            self._ask(tell)
-        except (SourceError, AttributeError):  # a hint, which not all systems take
+            self._ask(advise)
+        except (SourceError, AttributeError):  # not all systems take such advice
             return 0
         return max(0, end - offset)
 
     def close(self) -> None:
-        """Let go of the descriptor and of the map; reads that have begun and arrays keep theirs."""
+        """Drop the descriptor and the map; reads that have begun and arrays keep theirs."""
         self._descriptor = None
         self._view = None
 
@@ -361,7 +360,7 @@ def _cannot_open(path: str, error: OSError) -> SourceError:
     if not is_url(path) or os.path.lexists(path):
         return SourceError.from_os(error, "cannot open for reading", path)
     problem = SourceNotFoundError(
-        "this is a URL of a scheme that is not read", errno=error.errno, file=path
+        "this is a URL of an unknown scheme", errno=error.errno, file=path
     )
     problem.hint = (
         "s3://, gs://, az://, hf://, http:// and https:// are; or download it, and open the copy"
@@ -376,7 +375,7 @@ def _not_regular(path: str, what: str) -> SourceNotRegularError:
 
 
 def _map_private(size: int, number: int) -> mmap.mmap:
-    """Return a map whose pages are copied on write and never reach the file."""
+    """Return a map whose pages are copied on write; writes never reach the file."""
     if hasattr(mmap, "MAP_PRIVATE"):
         flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
         return mmap.mmap(number, size, flags, mmap.PROT_READ | mmap.PROT_WRITE)

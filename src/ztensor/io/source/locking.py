@@ -2,8 +2,8 @@
 
 On Linux it is an *open file description* lock of one byte far behind any data. The system grants a
 write lock only over a descriptor that is open for writing, so a process that may only read the file
-never passes for a writer. Such a process can take a read lock, which holds up edits until it is
-given back. On other systems the lock is a `flock`, on Windows a byte range. A file system without
+never looks like a writer. Such a process can take a read lock, which blocks edits until it is
+released. On other systems the lock is a `flock`, on Windows a byte range. A file system without
 locks answers with an error; then only the caller can know that no other process writes.
 """
 
@@ -24,9 +24,9 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _POLL_SECONDS = 0.01
-# A reader that asks with `flock` holds one itself for a moment, which turns no writer away.
+# A reader that asks with `flock` holds one itself for a moment; no writer fails for that.
 _PATIENCE_SECONDS = 0.05
-# This byte lies behind any file's end, so that reads are not barred where locks are mandatory.
+# A byte behind the end of any file, so that mandatory locks block no reads.
 _LOCK_OFFSET = 1 << 62
 # struct flock: kind, from where the start counts, start, length, process; filled to its length.
 _RANGE = struct.Struct("@hhqqi0q")
@@ -65,7 +65,7 @@ def try_acquire(descriptor: int) -> bool | None:
     """Lock a file that is open for writing; return False if another process has a lock.
 
     Returns:
-        None where the file system has no locks.
+        None if the file system has no locks.
     """
     try:
         return _is_taken(descriptor)
@@ -81,7 +81,7 @@ def release(descriptor: int) -> None:
 
 
 def is_locked(path: str) -> bool:
-    """Return whether a writer has the lock of the file at `path`."""
+    """Return whether a writer has locked the file at `path`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | _QUIETLY)
     except OSError:
@@ -93,9 +93,9 @@ def is_locked(path: str) -> bool:
 
 
 def is_held(descriptor: int) -> bool:
-    """Return whether a writer has the lock of an open file that this process only reads."""
+    """Return whether a writer has locked an open file that this process only reads."""
     if fcntl is None:
-        return False  # opening by another handle fails on Windows while it matters
+        return False  # on Windows the file cannot be opened meanwhile anyway
     try:
         kind = _range_lock("F_OFD_GETLK", descriptor, "F_RDLCK")
         if kind is None:
@@ -109,12 +109,12 @@ def is_held(descriptor: int) -> bool:
 
 
 def is_dead(file: BinaryIO) -> bool:
-    """Return whether an open temporary is ours, and its writer gone: its lock went with it.
+    """Return whether an open temporary is ours, and has no writer, whose lock it would have.
 
-    Only a file of ours with one name is one. The file is locked, so that no writer begins.
+    It must be the user's own file, with one name. It is locked here, so that no writer begins.
     """
     if fcntl is None:
-        return False  # Windows removes no open file anyway, but cannot tell a dead one's
+        return False  # Windows removes no open file, but cannot recognize one of a dead process
     status = os.fstat(file.fileno())
     if status.st_uid == os.geteuid() and status.st_nlink == 1:
         with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ def _is_taken(descriptor: int) -> bool:
         else:
             _lock(descriptor, "F_WRLCK", fcntl.LOCK_EX)
     except (BlockingIOError, PermissionError):
-        return False  # the latter is how Windows, and some network mounts, say so
+        return False  # the latter is the answer of Windows, and of some network mounts
     return True
 
 
@@ -156,10 +156,10 @@ def _lock_byte(descriptor: int) -> None:
 
 
 def _range_lock(command: str, descriptor: int, kind: str) -> int | None:
-    """Set a lock of an open file description, or ask which lock of another process bars it.
+    """Set a lock of an open file description, or query the lock that conflicts with it.
 
     Returns:
-        The kind of lock; None where the system has no such locks.
+        The kind of lock; None if the system has no such locks.
     """
     number = getattr(fcntl, command, None)
     if number is None:
@@ -168,7 +168,7 @@ def _range_lock(command: str, descriptor: int, kind: str) -> int | None:
     try:
         answer: int = _RANGE.unpack(fcntl.fcntl(descriptor, number, lock))[0]
     except OSError as error:
-        if error.errno == errno.EINVAL:  # an old kernel, or one that plays it
+        if error.errno == errno.EINVAL:  # an old kernel
             return None
         raise
     return answer

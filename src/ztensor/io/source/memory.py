@@ -1,4 +1,4 @@
-"""Bytes that are already in memory, and those of an open file object."""
+"""Sources over bytes in memory, and over open file objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MemorySource(Source):
 
     Args:
         data: any object with a contiguous buffer; it must not be resized while in use.
-        name: how messages call it.
+        name: for messages.
     """
 
     is_held = True
@@ -59,7 +59,7 @@ class FileObjectSource(Source):
         hint = "a seekable file object opened in binary mode; else read it and pass the bytes"
         try:
             file.seek(0, os.SEEK_END)
-            size = file.tell()  # not every seek() tells
+            size = file.tell()  # not every seek() returns it
             file.seek(0)
             memoryview(file.read(0))  # of text, or None, it raises
         except (OSError, ValueError, AttributeError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Paths as callers give them, as text; folders on disk; and what the system refuses."""
+"""Callers' paths as text, and flushes of files and folders."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def is_path(value: object) -> TypeGuard[str | bytes | os.PathLike[str] | os.PathLike[bytes]]:
-    """Return whether a caller names a file with a value, and does not pass the file itself."""
+    """Return whether a value names a file, and is not an open one."""
     return isinstance(value, (str, bytes, os.PathLike))
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path reads as a URL, which no file is likely to be called."""
+    """Return whether a path has the form of a URL."""
     return "://" in path and _URL.match(path) is not None
 
 
@@ -30,22 +30,21 @@ def path_text(path: Any, *, absolute: bool = False, local: bool = False) -> str:
     """Return a path as text.
 
     Args:
-        path: text, bytes, or an object that has one as its path.
-        absolute: whether it is to mean the same in another working folder; a URL does.
-        local: whether the text of a `file://` URL is taken for the path on this machine that it
-            means. A `Remote` keeps its URL: it may have a store.
+        path: text, bytes, or an object with a path.
+        absolute: whether to make it independent of the working folder; a URL already is.
+        local: whether to replace the text of a `file://` URL by its path on this machine. A
+            `Remote` keeps its URL: it may have a store.
 
     Raises:
         ArgumentTypeError: it is none of these.
-        ArgumentValueError: it is empty, or no system has a file of that name; or it is of another
-            machine.
+        ArgumentValueError: it is empty, is not a possible file name, or is of another machine.
         SourceError: the working folder was removed.
     """
     try:
         text = os.fsdecode(path)
     except (TypeError, UnicodeDecodeError) as error:
         raise ArgumentTypeError(
-            "this is no path", expected="text, or an object with a path", found=describe(path, 40)
+            "not a path", expected="text, or an object with a path", found=describe(path, 40)
         ) from error
     if not text:
         raise ArgumentValueError("an empty path names no file")
@@ -67,7 +66,7 @@ def path_text(path: Any, *, absolute: bool = False, local: bool = False) -> str:
 
 
 def path_of_file_url(url: str) -> str:
-    """Return the path on this machine that a `file://` URL means.
+    """Return the path of a `file://` URL on this machine.
 
     Raises:
         ArgumentValueError: it names a file of another machine.
@@ -83,7 +82,7 @@ def path_of_file_url(url: str) -> str:
 
 
 def absolute_path(path: str) -> str:
-    """Return a path that means the same in another working folder.
+    """Return a path that does not depend on the working folder.
 
     Raises:
         SourceError: the working folder was removed.
@@ -96,10 +95,10 @@ _FLAGS = (os.O_RDWR if os.name == "nt" else os.O_RDONLY) | getattr(os, "O_CLOEXE
 
 
 def flush_file(path: str) -> None:
-    """Flush the bytes of a file to disk, also those that other processes wrote.
+    """Flush the bytes of a file to disk, including those that other processes wrote.
 
     Raises:
-        OSError: they could not be.
+        OSError: the flush failed.
     """
     descriptor = os.open(path, _FLAGS)
     try:
@@ -109,15 +108,15 @@ def flush_file(path: str) -> None:
 
 
 def flush_folder(path: str) -> None:
-    """Flush the names of all that is in a folder to disk, where the system has a way to.
+    """Flush the names in a folder to disk, if the system can.
 
     Raises:
-        OSError: they could not be.
+        OSError: the flush failed.
     """
-    if os.name == "nt":  # Windows has none
+    if os.name == "nt":  # Windows cannot
         return
     try:
         flush_file(path)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # as some network mounts say
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # answers of some network mounts
             raise

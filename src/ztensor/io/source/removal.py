@@ -1,16 +1,15 @@
-"""The one door through which files go: no other module unlinks, or deletes folders or objects.
+"""The only module that removes files, folders and objects of stores.
 
-A name alone lets nothing go. What goes is a regular file under exactly the name that was given, and
-either
+A name alone is never enough. A regular file under exactly the given name is removed, if it is
 
-- *made here*, or named by the caller: it is the one whose status this process noted; or
-- *checked*: a check reads it, opened through no link, and says that it is ours. Of a temporary it
-  says that its writer is dead; of a published file, that its contents are those that its name says.
+- *made here*, or named by the caller: its status is the one that this process noted; or
+- *checked*: a check reads it, opened without following links, and accepts it as ours: a temporary
+  if its writer is dead, a published file if it has the contents that its name implies.
 
-No link is followed, and one goes only by its own stamp. The folder is held open while its names are
-checked and removed, so its path may lead elsewhere meanwhile. Windows has no such calls: there each
-name is looked at before and after its check. A store has neither links nor folders: one exact key
-goes.
+No link is followed; a link itself is removed only by its own status. The folder is held open while
+its names are checked and removed, so its path may lead elsewhere meanwhile. Windows has no such
+calls: there each name is looked at before and after its check. A store has neither links nor
+folders: one exact key is removed.
 """
 
 from __future__ import annotations
@@ -42,31 +41,31 @@ _QUIETLY = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | _NO_LINK
 _NAME_SURROGATE = 1 << 29  # in the tag of links, junctions and mounts of Windows
 _IS_GONE = (FileNotFoundError, NotADirectoryError)
 _STAYS = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
-# Gone, or a link: what systems say for O_NOFOLLOW.
+# Gone, or a link: the answers of systems to O_NOFOLLOW.
 _IS_NONE = (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.EMLINK)
 
 
 class OpenFolder:
     """A folder on disk, held open: a context.
 
-    What is removed in it is removed in this folder, wherever its path leads meanwhile. Only here,
-    and in `remove`, do files go, and each is looked at before: see `ztensor.io.source.removal`.
+    Removals are made in this folder, even if its path leads elsewhere meanwhile. Files are removed
+    only here and in `remove`, and each is checked before: see `ztensor.io.source.removal`.
 
     Args:
-        path: where it is; what the caller names is followed.
-        within: an open folder that has it; then `path` is its name there, and no link.
+        path: the folder; a link that the caller names is followed.
+        within: an open folder that has it; then `path` is its name there, and must not be a link.
 
     Attributes:
-        path: where it was.
+        path: the path when it was opened.
 
     Raises:
-        OSError: it is not there, or is a link in `within`.
+        OSError: it does not exist, or is a link in `within`.
     """
 
     def __init__(self, path: str, within: OpenFolder | None = None) -> None:
         self.path: str = path if within is None else os.path.join(within.path, path)
         self._descriptor: int | None = None
-        if os.stat in os.supports_dir_fd:  # asked at each call: tests play Windows
+        if os.stat in os.supports_dir_fd:  # looked up at each call: tests play Windows
             flags = _FOLDER | (0 if within is None else _NO_LINK)
             self._descriptor = os.open(path, flags, dir_fd=getattr(within, "_descriptor", None))
             return
@@ -76,7 +75,7 @@ class OpenFolder:
 
     @staticmethod
     def make(path: str) -> None:
-        """Make a folder, and those it is in, where they are missing.
+        """Make a folder and its parents, if they do not exist.
 
         Raises:
             SourceError: it cannot be made.
@@ -86,7 +85,7 @@ class OpenFolder:
 
     @staticmethod
     def is_link(status: os.stat_result) -> bool:
-        """Return whether what `os.lstat` found leads elsewhere, as links and junctions do."""
+        """Return whether a result of `os.lstat` is of a link or a junction."""
         tag: int = getattr(status, "st_reparse_tag", 0)
         return stat.S_ISLNK(status.st_mode) or bool(tag & _NAME_SURROGATE)
 
@@ -119,10 +118,10 @@ class OpenFolder:
             os.close(listed)
 
     def flush(self, files: Iterable[str] = ()) -> None:
-        """Flush files in it to disk, then all its names, where the system has a way to.
+        """Flush files in it to disk, then all its names, if the system can.
 
         Raises:
-            OSError: they could not be.
+            OSError: the flush failed.
         """
         for name in files:
             flush_file(os.path.join(self.path, name))
@@ -133,12 +132,12 @@ class OpenFolder:
 
         Args:
             name: its name in this folder.
-            ours: the status of the file that was made here, or meant by the caller; or a check,
-                which gets the file open for reading. A lock that it takes is held until the file is
-                gone, but on Windows.
+            ours: the status of the file that was made here, or that the caller named; or a check,
+                called with the file open for reading. A lock that it takes is held until the file
+                is removed, except on Windows.
 
         Raises:
-            OSError: it is ours and cannot be removed, or cannot be looked into.
+            OSError: it is ours and cannot be removed, or cannot be read.
         """
         if isinstance(ours, os.stat_result):
             return self._unlink(name, ours)
@@ -148,7 +147,7 @@ class OpenFolder:
                 return False
             descriptor = os.open(self._place(name), os.O_RDONLY | _QUIETLY, dir_fd=self._descriptor)
         except OSError as error:
-            if error.errno in _IS_NONE:  # since it was looked at
+            if error.errno in _IS_NONE:  # replaced since the call of `stat`
                 return False
             raise
         with open(descriptor, "rb") as file:
@@ -169,10 +168,10 @@ class OpenFolder:
         return False
 
     def sweep(self, targets: str) -> None:
-        """Remove the temporaries of saves whose process was killed: none holds their lock.
+        """Remove the temporaries of killed saves: their lock is free.
 
         Args:
-            targets: an expression for the names of the files they would have become.
+            targets: a regular expression for the names of their targets.
 
         Raises:
             OSError: the folder cannot be listed.
@@ -185,12 +184,12 @@ class OpenFolder:
     def remove_folder(
         self, name: str, made: os.stat_result | None = None, *, whole: bool = False
     ) -> bool:
-        """Remove a folder in it that is no link; return whether it is removed.
+        """Remove a subfolder that is not a link; return whether it is removed.
 
         Args:
             name: its name in this folder.
-            made: the status of the one made here; None for one whose name says that it is ours.
-            whole: with all in it that can be removed, through no link; else only where it is empty.
+            made: the status of the folder made here; None if its name implies that it is ours.
+            whole: with everything in it that can be removed, following no link; else only if empty.
 
         Raises:
             OSError: it cannot be removed.
@@ -217,15 +216,15 @@ def remove(place: str | Remote, ours: os.stat_result | Check | None = None) -> b
     """Remove a file by its path, or an object of a store.
 
     Args:
-        place: the path, whose last part is followed through no link; or the exact URL.
-        ours: as for `OpenFolder.remove`; a check of an object gets the URL. None where the caller
-            named what is there, or this process wrote it.
+        place: the path, of which a link as the last part is not followed; or the exact URL.
+        ours: as for `OpenFolder.remove`; a check of an object gets the URL. None if the caller
+            named the file, or this process wrote it.
 
     Returns:
-        Whether it is removed; of an object also, whether it was not there.
+        Whether it is removed; for an object also True if it did not exist.
 
     Raises:
-        SourceError: it could not be removed, or not be looked into.
+        SourceError: it cannot be removed, or cannot be read.
     """
     if not isinstance(place, str):
         if callable(ours) and not ours(place):
@@ -243,6 +242,6 @@ def remove(place: str | Remote, ours: os.stat_result | Check | None = None) -> b
 
 
 def take_back(place: str | Remote, ours: os.stat_result | None = None) -> None:
-    """Remove what a save put in place that failed later; what cannot be removed stays."""
+    """Remove a file of a save that failed later; errors are ignored."""
     with contextlib.suppress(OSError):
         remove(place, ours)

@@ -1,14 +1,14 @@
-"""The permissions of a file that takes another one's place, or holds another one's bytes.
+"""The permissions of a file that replaces another one, or holds another one's bytes.
 
-No user gets more than before. Set-id and sticky bits are never carried on. Where owner, group or
-access control list cannot be kept, the users that would gain by that lose instead:
+No user gets more rights than before. Set-id and sticky bits are dropped. If owner, group or access
+control list cannot be kept, users that would gain rights lose them instead:
 
-- Members of the new group were others before, and members of the old one are others now. So both
-  get what both had.
-- Without its list the bits of a file say nothing about its group (they are the list's mask), nor
-  about users the list shuts out. So only the owner is left.
+- Members of the new group were "others" before, and members of the old one are "others" now. So
+  both get the rights that group and others had in common.
+- Without its list the mode of a file says nothing about its group (the bits are the list's mask),
+  nor about users that the list excludes. So only the owner keeps rights.
 
-Lists are those of POSIX, as Linux keeps them; those of NFS 4, macOS and Windows are not looked at.
+Lists are those of POSIX on Linux; those of NFS 4, macOS and Windows are ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _LIST = "system.posix_acl_access"
-_ENTRY = struct.Struct("<HHI")  # what kind, rights, whose
+_ENTRY = struct.Struct("<HHI")  # kind, rights, id of user or group
 _HEADER_BYTES = 4
-# Entries that chmod sets: the owner's, the mask, and that of others.
+# Entries that chmod sets: owner, mask, others.
 _IN_THE_MODE = (0x01, 0x10, 0x20)
 _NO_LIST = {errno.ENODATA, errno.ENOTSUP, errno.EOPNOTSUPP}
 _NO_MODES = {errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}
@@ -43,7 +43,7 @@ class Rights(NamedTuple):
         owner: id of a user.
         group: id of a group.
         mode: the bits for owner, group and others.
-        acl: its access control list as the system stores it; None where it has none.
+        acl: its access control list as the system stores it; None without one.
     """
 
     owner: int
@@ -53,36 +53,36 @@ class Rights(NamedTuple):
 
     @classmethod
     def of(cls, file: str | int) -> Rights:
-        """Return the rights of a file, by its descriptor or its path, which is no link.
+        """Return the rights of a file, by its descriptor or its path, which must not be a link.
 
         Raises:
-            OSError: there is no such file.
+            OSError: the file does not exist.
         """
         status = os.stat(file)
         return cls(status.st_uid, status.st_gid, status.st_mode & PERMISSIONS, _list_of(file))
 
     @property
     def shared(self) -> int:
-        """Return what members of the group and others both may do, as one digit of a mode."""
+        """Return the rights that group and others have in common, as one digit of a mode."""
         return 0 if self.acl is not None else self.mode >> 3 & self.mode & 0o7
 
 
 def narrowest_of(files: Iterable[str]) -> Rights | None:
-    """Return the rights of the file that grants the fewest; None where they have none."""
-    found = []
+    """Return the narrowest rights of some files; None if no regular file is among them."""
+    every = []
     for file in files:
         with contextlib.suppress(OSError):
             if stat.S_ISREG(os.lstat(file).st_mode):
-                found.append(Rights.of(file))
-    return min(found, key=lambda one: (one.shared.bit_count(), one.mode.bit_count()), default=None)
+                every.append(Rights.of(file))
+    return min(every, key=lambda it: (it.shared.bit_count(), it.mode.bit_count()), default=None)
 
 
 def hand_over(descriptor: int, old: Rights) -> None:
-    """Give an open file, which nobody but its owner may open yet, the rights of another.
+    """Give an open file, which only its owner may open yet, the rights of another.
 
     Args:
         descriptor: the file.
-        old: the rights of the file whose place it takes.
+        old: the rights of the file that it replaces.
 
     Raises:
         OSError: the system failed.
@@ -90,7 +90,7 @@ def hand_over(descriptor: int, old: Rights) -> None:
     if not hasattr(os, "fchmod"):  # Windows before Python 3.13
         return
     if hasattr(os, "fchown"):
-        # Only root may give a file away; other users may give theirs to a group they are in.
+        # Only root may change the owner; other users may choose among their groups.
         for owner, group in ((-1, old.group), (old.owner, -1)):
             with contextlib.suppress(OSError):
                 os.fchown(descriptor, owner, group)
@@ -104,11 +104,11 @@ def hand_over(descriptor: int, old: Rights) -> None:
 
 
 def narrow(descriptor: int, mode: int | None, sources: Iterable[Rights]) -> None:
-    """Take from a new file what some of its sources grant to nobody, or to others.
+    """Take rights from a new file that one of its sources does not grant.
 
     Args:
         descriptor: the file.
-        mode: the bits of a new file; None where it has them already.
+        mode: the mode of a new file; None if it has that already.
         sources: the rights of the files whose bytes it holds.
 
     Raises:
@@ -129,7 +129,7 @@ def _set_mode(descriptor: int, mode: int) -> None:
     try:
         os.fchmod(descriptor, mode)
     except OSError as error:
-        # To the owner only mounts say this on which all files have one mode: FAT, some of FUSE.
+        # The owner gets this answer only on mounts where all files have one mode: FAT, some FUSE.
         if error.errno not in _NO_MODES:
             raise
 
@@ -144,7 +144,7 @@ def _list_of(file: str | int) -> bytes | None:
 
 
 def _has_taken_list(descriptor: int, acl: bytes | None) -> bool:
-    """Make a list the file's own, or take away the one its folder gave it."""
+    """Set the file's list, or remove the one that it inherited from its folder."""
     if _list_of(descriptor) == acl:
         return True
     try:
@@ -158,7 +158,7 @@ def _has_taken_list(descriptor: int, acl: bytes | None) -> bool:
 
 
 def _entries(acl: bytes | None) -> tuple[tuple[int, int, int], ...] | None:
-    """Return what a list says beside the mode; None without a list."""
+    """Return the entries of a list that are not in the mode; None without a list."""
     if acl is None or (len(acl) - _HEADER_BYTES) % _ENTRY.size:
         return None if acl is None else ((-1, -1, -1),)
     entries = _ENTRY.iter_unpack(acl[_HEADER_BYTES:])

@@ -1,4 +1,4 @@
-"""Where bytes go: a path, replaced as a whole or not at all, or an open file object."""
+"""Sinks for a path, which is replaced atomically, and for an open file object."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 
 _COPY_BYTES = 8 << 20
-# What the kernel copies in one call, so that a copy of gigabytes can be watched and interrupted.
+# The kernel copies so much in one call; a longer copy would show no progress and no interrupt.
 _KERNEL_BYTES = 256 << 20
 _TRIES = 100
-# Of a new file, from which the umask takes; and of a temporary that has a name.
+# The mode of a new file, before the umask; and of a temporary that has a name.
 _NEW_MODE = 0o666
 _PRIVATE_MODE = 0o600
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -52,21 +52,21 @@ _WINDOWS_SECONDS = 1.0
 
 
 class Place(NamedTuple):
-    """Where to write, and what is known of the file that is made there.
+    """A target, and how the file there is made.
 
     Attributes:
         path: the target; or a URL of a store.
-        is_derived: the name was made from the caller's name, such as that of a shard. A link there
-            is replaced, not followed.
-        is_new: nothing is replaced; `commit` fails where the name was taken meanwhile.
-        like: the rights the file gets where it replaces none, as those of an older file of
-            another name; by default those of a new file.
-        undo: called once the file is in place, with a function that takes it back and its
-            arguments: such as the `callback` of an `ExitStack`.
-        remote: the URL with what opens its store; None for a file.
-        expected: how long it will be in a store, where that is known.
-        check: called with a path of the finished bytes before the file gets its name; what it
-            raises leaves the target as it was. Not of a store, whose objects appear at once.
+        is_derived: the name was derived from the caller's name, as for a shard. A link there is
+            replaced, not followed.
+        is_new: nothing is replaced; `commit` fails if the name was taken meanwhile.
+        like: the rights of the file if it replaces none, such as those of an older file of another
+            name; by default those of a new file.
+        undo: called once the file is in place, with a function that removes it again and its
+            arguments, such as the `callback` of an `ExitStack`.
+        remote: the URL with the options of its store; None for a file.
+        expected: the length of the object in a store, if known.
+        check: called with a path of the finished bytes before the file gets its name; if it raises,
+            the target stays as it is. Not for stores, whose objects appear at once.
     """
 
     path: str
@@ -80,10 +80,10 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, given: Any) -> Place:
-        """Return the place of what a caller passed: a path, a URL or a `Remote`.
+        """Return the place that the caller's path, URL or `Remote` names.
 
         Raises:
-            ArgumentTypeError: it is no path.
+            ArgumentTypeError: it is not a path.
             ArgumentValueError: no file can have that path.
         """
         path = path_text(given)
@@ -92,15 +92,15 @@ class Place(NamedTuple):
         return cls(path, remote=Remote(path) if is_remote(path) else None)
 
     def require_free(self, *, overwrite: bool = False, allowed_by: str | None = None) -> None:
-        """Refuse to write over what is there, unless that is allowed.
+        """Refuse to replace an existing file or object, unless that is allowed.
 
         Args:
             overwrite: whether it is allowed.
-            allowed_by: the option that allows it, where the command asks.
+            allowed_by: the option that allows it, for messages of the command.
 
         Raises:
-            UsageError: there is something.
-            SourceError: a store could not be asked.
+            UsageError: there is a file or object.
+            SourceError: the store does not answer.
         """
         if overwrite or not (
             os.path.lexists(self.path)
@@ -115,14 +115,14 @@ class Place(NamedTuple):
         raise error
 
     def locked(self, *, lock: bool = True, timeout: float = 0.0) -> LockedFile:
-        """Return the file that is there, locked for one writer; it is closed by the caller.
+        """Return the existing file, locked for one writer; the caller closes it.
 
         Args:
             lock: False takes no lock; only for file systems without locks.
             timeout: seconds to wait for another writer.
 
         Raises:
-            UsageError: it is in a store, where no file is changed in its place.
+            UsageError: it is in a store, which cannot change a file in place.
             SourceError: it cannot be opened for writing, or another process is writing.
         """
         from ztensor.io.source.appending import LockedFile  # not for a new file
@@ -130,10 +130,10 @@ class Place(NamedTuple):
         return LockedFile(self.path, lock=lock, timeout=timeout)
 
     def dry(self, *, makes_folder: bool = False) -> Nowhere:
-        """Return a sink that counts bytes and keeps none, as a dry run does.
+        """Return a sink that only counts bytes, for a dry run.
 
         Args:
-            makes_folder: whether the folder would be made where it is missing.
+            makes_folder: whether a missing folder would be made.
 
         Raises:
             SourceError: no file can be made there.
@@ -145,7 +145,7 @@ class Place(NamedTuple):
         return Nowhere(self.remote.name)
 
     def sink(self, durable: Durable) -> Sink:
-        """Return what writes there.
+        """Return the sink that writes the file or object.
 
         Raises:
             SourceError: no file can be made there.
@@ -161,19 +161,19 @@ class Place(NamedTuple):
 
 
 class FileSink(OpenFile, Gatherer):
-    """A file that appears, or replaces the old one, only as a whole.
+    """A file that appears, or replaces the old one, atomically.
 
-    Bytes go to a temporary in the target's folder: nameless where the system has `O_TMPFILE`, so
-    that a killed process leaves nothing behind; elsewhere exclusively created under a random
-    name, for the owner's eyes until the end. `commit` gives it the rights of what it replaces
-    (see `io/source/rights.py`) and renames it over the target. Through a symbolic link the link
-    stays and its target is replaced.
+    Bytes go to a temporary in the target's folder: without a name if the system has `O_TMPFILE`, so
+    that a killed process leaves nothing behind; else created exclusively under a random name,
+    readable by its owner only. `commit` gives it the rights of the file that it replaces
+    (see `io/source/rights.py`) and renames it over the target. A symbolic link is kept, and its
+    target replaced.
 
     Args:
         place: the target.
-        durable: True flushes file and folder to disk before `commit` returns; "auto" does so when
-            an existing file is replaced, so that a power cut loses nothing that was safe; False
-            leaves flushing to the system.
+        durable: True flushes file and folder to disk before `commit` returns; "auto" does so if a
+            file is replaced, so that a power cut does not lose the old bytes; False leaves it to
+            the system.
 
     Raises:
         SourceError: the folder is missing or forbidden, or the target is not a regular file.
@@ -185,7 +185,7 @@ class FileSink(OpenFile, Gatherer):
         self.name = path = path_text(self._place.path)
         require_choice("durable", durable, (True, False, "auto"))
         self._durable = durable
-        self._stamp: os.stat_result | None = None  # which file it is, also once it is closed
+        self._stamp: os.stat_result | None = None  # identifies the file once it is closed
         self._temporary: str | None = None
         self._sources: set[Rights] = set()
         self._mode: int | None = None
@@ -203,7 +203,7 @@ class FileSink(OpenFile, Gatherer):
                 raise no_folder(path, self._folder) from error
 
     def _find_target(self, path: str) -> str:
-        """Return the path of what is replaced, behind all links that are followed."""
+        """Return the path that is replaced, with links resolved if they are followed."""
         if not self._place.is_derived and not self._place.is_new:
             require_own_link(path)
             return os.path.realpath(path)
@@ -219,30 +219,30 @@ class FileSink(OpenFile, Gatherer):
         return self._descriptor is not None
 
     def held(self) -> Descriptor | None:
-        """Return what keeps the file's lock beyond the commit, until it is closed.
+        """Return a descriptor that keeps the file's lock beyond the commit, until it is closed.
 
-        So others see that the file belongs to a process that lives. None where nothing does.
+        The lock shows other processes that the file belongs to a running one. None on Windows.
         """
         if os.name == "nt":
-            return None  # it would keep the file from getting its name
+            return None  # an open file cannot be renamed
         with contextlib.suppress(SourceError):
             return Descriptor(self._ask(os.dup))
         return None
 
     def _open_temporary(self) -> None:
         flags = os.O_RDWR | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        # Taken from `os` at each call, as tests take it away to reach what other systems do.
+        # Looked up at each call: tests remove it to play other systems.
         nameless = getattr(os, "O_TMPFILE", 0)
         is_plain = self._old is None and self._place.like is None
         if nameless and os.path.isdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # not every file system has it
+            with contextlib.suppress(OSError):  # not every file system supports it
                 mode = _NEW_MODE if is_plain else _PRIVATE_MODE
                 self._take(os.open(self._folder, flags | nameless, mode))
                 self._ask(locking.try_acquire)  # held while it has a name: see `OpenFolder.sweep`
                 return
         flags |= os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
         if is_plain and hasattr(os, "fchmod"):
-            # The bits a new file gets here: only a file tells, as the umask is not all.
+            # The mode of a new file here: only a file shows it, as more than the umask decides.
             name = self._temporary_name()
             descriptor = os.open(name, flags, _NEW_MODE)
             status = os.fstat(descriptor)
@@ -252,7 +252,7 @@ class FileSink(OpenFile, Gatherer):
         for _ in range(_TRIES):
             name = self._temporary_name()
             descriptor = os.open(name, flags, _PRIVATE_MODE)
-            # Between the two calls another save may have taken the file for a dead one's.
+            # Between the two calls another save may have swept the file as that of a dead process.
             if locking.try_acquire(descriptor) is not False:
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.stat(name), os.fstat(descriptor)):
@@ -266,7 +266,7 @@ class FileSink(OpenFile, Gatherer):
         self._descriptor, self._stamp = Descriptor(number), os.fstat(number)
 
     def narrow(self, source: Rights) -> None:
-        """Grant group and others, where the file is new, no more than a file it is made of does."""
+        """Limit the rights of a new file to those of a file whose bytes it holds."""
         self._sources.add(source)
 
     def _rights_of_target(self) -> Rights | None:
@@ -283,7 +283,7 @@ class FileSink(OpenFile, Gatherer):
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Begin with a part of another file, shared with it where that can be; grant no more.
+        """Copy a part of another file, by shared blocks if possible; limit the rights to its.
 
         Args:
             old: the other file.
@@ -292,7 +292,7 @@ class FileSink(OpenFile, Gatherer):
             progress: called with the bytes copied so far and those to copy.
 
         Raises:
-            SourceError: they could not be copied.
+            SourceError: copying failed.
         """
         self.narrow(old.rights())
         while (at := start + self.position) < stop:
@@ -302,10 +302,10 @@ class FileSink(OpenFile, Gatherer):
                 progress(self.position, stop - start)
 
     def _copy_in_kernel(self, old: FileSource, start: int, stop: int) -> bool:
-        # Shares the blocks on file systems that can (XFS, Btrfs), copies in the kernel elsewhere.
+        # Shares the blocks on XFS and Btrfs, copies in the kernel elsewhere.
         source, target, at = old.in_use(), self.in_use(), self.position
         count = min(_KERNEL_BYTES, stop - start)
-        with contextlib.suppress(OSError, AttributeError):  # across file systems, or it has none
+        with contextlib.suppress(OSError, AttributeError):  # across file systems, or no such call
             self.position += os.copy_file_range(source.number, target.number, count, start, at)
             os.lseek(target.number, self.position, os.SEEK_SET)
         return self.position > at
@@ -324,12 +324,12 @@ class FileSink(OpenFile, Gatherer):
         for rest in (memoryview(gathered), data):
             while rest.nbytes:
                 count = os.write(number, rest[: WRITE_BYTES - start % WRITE_BYTES])
-                rest, start = rest[count:], start + count  # noqa: PLW2901  # what is left
+                rest, start = rest[count:], start + count  # noqa: PLW2901  # the rest is left
 
     def skip(self, count: int) -> None:
-        """Go on so many bytes further; between is a hole, which reads as zeros.
+        """Skip bytes: they become a hole, which reads as zeros.
 
-        What follows must not be empty: a file ends with its last byte.
+        More bytes must follow, since a file ends with its last written byte.
         """
         self._flush()
         self._ask(lambda number: os.lseek(number, count, os.SEEK_CUR), "cannot write")
@@ -345,7 +345,7 @@ class FileSink(OpenFile, Gatherer):
                 descriptor = self.in_use()  # without a name it has one in /proc
                 self._place.check(self._temporary or f"/proc/self/fd/{descriptor.number}")
                 del descriptor
-            failure = "cannot put the finished file in place; what was there still is"
+            failure = "cannot put the finished file in place; the old one is kept"
             self._ask(functools.partial(self._put_in_place, flush=flush), failure)
         except SourceError:
             self.abort()
@@ -354,11 +354,11 @@ class FileSink(OpenFile, Gatherer):
         if flush:
             self.flush_folder("the new file is in place, but its folder could not be flushed")
         with contextlib.suppress(OSError), removal.OpenFolder(self._folder) as folder:
-            folder.sweep(re.escape(shown(self._target)))  # what killed saves left
+            folder.sweep(re.escape(shown(self._target)))  # temporaries of killed saves
 
     def _put_in_place(self, number: int, *, flush: bool) -> None:
-        # Until here nobody but the owner can open it by a name. The target's rights are asked for
-        # again: someone may have taken some away while we wrote.
+        # Until here only the owner can open it by a name. The target's rights are read again: they
+        # may have been narrowed while we wrote.
         old = self._rights_of_target() or self._old or self._place.like
         if old is not None:
             hand_over(number, old)
@@ -380,7 +380,7 @@ class FileSink(OpenFile, Gatherer):
             self._place.undo(removal.take_back, self._target, self._stamp)
 
     def _take_free_name(self, number: int) -> None:
-        """Give the temporary the target's name where nothing has it."""
+        """Give the temporary the target's name, if that is free."""
         temporary = self._temporary
         if temporary is None:
             self._link_nameless(number, self._target)
@@ -390,7 +390,7 @@ class FileSink(OpenFile, Gatherer):
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
-            # The name is ours once we made it; a rename follows no link.
+            # The name is ours once we created it; a rename follows no link.
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
             os.close(os.open(self._target, flags, _PRIVATE_MODE))
             os.replace(temporary, self._target)
@@ -398,7 +398,7 @@ class FileSink(OpenFile, Gatherer):
             removal.remove(temporary, os.fstat(number))
 
     def _rename_on_windows(self) -> None:
-        # Windows renames no open file, and over none that someone has open or mapped.
+        # Windows cannot rename an open file, nor replace one that is open or mapped.
         self._close("cannot close the finished file")
         temporary = self._temporary or ""
         rename = os.rename if self._place.is_new else os.replace  # the first goes over nothing
@@ -408,7 +408,7 @@ class FileSink(OpenFile, Gatherer):
                 rename(temporary, self._target)
             except PermissionError as error:
                 if time.monotonic() > until:
-                    self._temporary = None  # kept: it is finished, only its name is missing
+                    self._temporary = None  # kept: the file is finished, only its name is wrong
                     raise SourceError.from_os(
                         error,
                         "the target is open in some process and cannot be replaced; the finished "
@@ -435,7 +435,7 @@ class FileSink(OpenFile, Gatherer):
         """Flush the names of all files beside the target to disk.
 
         Args:
-            failure: what the error says where that fails.
+            failure: the message if that fails.
         """
         with system_call(failure, self.name):
             flush_folder(self._folder)
@@ -450,11 +450,11 @@ class FileSink(OpenFile, Gatherer):
 
 
 def sink_of(target: Any, *, durable: Durable) -> Sink:
-    """Return where the bytes for what a caller passed go.
+    """Return the sink for a caller's target: a path, a `Place`, a sink or a file object.
 
     Raises:
-        ArgumentTypeError: it is nothing that can be written to.
-        SourceError: it cannot be created.
+        ArgumentTypeError: it is none of these.
+        SourceError: the file cannot be created.
     """
     if is_path(target):
         target = Place.of(target)

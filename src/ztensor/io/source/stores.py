@@ -1,7 +1,7 @@
-"""Which source gives the bytes of what a caller passed, and the places that URLs lead to.
+"""The source for a caller's path, URL or object, and the stores of URLs.
 
-There is one place for each scheme, loaded when the first of its URLs is met. A new kind of place is
-a `Store`, and a line of `SCHEMES` or an entry point of its group.
+Each scheme has one store, loaded with its first URL. A new kind of store is a `Store`, and a line
+of `SCHEMES` or an entry point of its group.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _THREADS = 8
 
 
 class Store(abc.ABC):
-    """Where the objects of URLs are.
+    """The objects of URLs of some schemes.
 
-    Only `open` is needed: such a place is read, one object at a time, and has no folders.
+    Only `open` is abstract: a store without more is read, one object at a time, without folders.
     """
 
     class Listed(NamedTuple):
-        """What lies in a folder of a store.
+        """An entry of a folder in a store.
 
         Attributes:
             name: without the folder, and without a slash.
-            is_folder: whether objects lie beneath it.
-            nbytes: the length of an object; -1 where the place does not say.
-            modified: when it got its bytes, in seconds since 1970, likewise.
-            version: another text once the object was replaced; None where the place tells none.
+            is_folder: whether it is a folder.
+            nbytes: the length of an object; -1 if unknown.
+            modified: when the object was written, in seconds since 1970; -1 if unknown.
+            version: a text that changes when the object is replaced; None if unknown.
         """
 
         name: str
@@ -55,15 +55,15 @@ class Store(abc.ABC):
 
     @staticmethod
     def of(url: str) -> Store:
-        """Return the place that a URL leads to.
+        """Return the store of a URL.
 
         Raises:
-            ArgumentValueError: no place has its scheme.
+            ArgumentValueError: its scheme is unknown.
         """
         scheme = scheme_of(url)
         if scheme not in SCHEMES:
             raise ArgumentValueError(
-                "URLs of this scheme are not read",
+                "this is a URL of an unknown scheme",
                 file=url,
                 expected="one of " + ", ".join(f"{known}://" for known in SCHEMES),
             )
@@ -74,11 +74,11 @@ class Store(abc.ABC):
         """Open an object for reading.
 
         Args:
-            remote: its URL, with what the caller passed to open its store.
-            size: its length where that is known.
+            remote: its URL, with the caller's options for the store.
+            size: its length, if known.
 
         Returns:
-            A source whose name is the URL without secrets, and which has no path.
+            A source named like the URL without secrets; its path is None.
 
         Raises:
             SourceError: it cannot be read.
@@ -87,26 +87,26 @@ class Store(abc.ABC):
     # --- Folders ----------------------------------------------------------------------------
 
     def names_folder(self, url: str) -> bool:
-        """Return whether a URL can only name a folder, as one that ends in a slash does."""
+        """Return whether a URL can only name a folder, such as one that ends in a slash."""
         return False
 
     def look(self, remote: Remote) -> Listed | None:
-        """Return what there is of an object; None without one, or where the place is not asked.
+        """Return the entry of an object; None if it does not exist, or that is unknown.
 
         Raises:
-            SourceError: it could not be asked.
+            SourceError: the store does not answer.
         """
         return None
 
     def there(self, folder: Remote, names: Sequence[str]) -> list[str]:
-        """Return which of some names a folder has, each asked for: what is forbidden is not there.
+        """Return the names that a folder has, by a request for each; forbidden ones do not count.
 
         Args:
             folder: its URL ends in a slash.
-            names: of files directly in it.
+            names: candidates directly in it.
 
         Raises:
-            SourceError: the place does not answer.
+            SourceError: the store does not answer.
             UsageError: the URL is signed.
         """
         from ztensor.threads.pool import Pool  # not for a file on disk
@@ -118,25 +118,25 @@ class Store(abc.ABC):
                 return False
 
         with Pool(_THREADS) as pool:
-            found = pool.map(is_there, names)
-            return [name for name, is_found in zip(names, found, strict=True) if is_found]
+            answers = pool.map(is_there, names)
+            return [name for name, answer in zip(names, answers, strict=True) if answer]
 
     def expanded(self, url: str) -> list[str]:
-        """Return the URLs of the objects that a pattern matches; of no pattern the URL itself.
+        """Return the URLs of the objects that a pattern matches; for another URL that URL.
 
         Raises:
-            SourceNotFoundError: nothing matches.
-            UsageError: it is no pattern, or more than can be looked through may match.
-            SourceError: the place cannot be asked.
+            SourceNotFoundError: no object matches.
+            UsageError: the pattern is invalid, or too many objects may match.
+            SourceError: the store does not answer.
         """
         return [url]
 
     def listed(self, folder: Remote) -> list[Listed] | None:
-        """Return what lies directly in a folder, whose URL ends in a slash; None without lists.
+        """Return the entries of a folder, whose URL ends in a slash; None if unsupported.
 
         Raises:
-            SourceError: the place cannot be asked.
-            UsageError: more is in the folder than can be looked through.
+            SourceError: the store does not answer.
+            UsageError: the folder has too many entries.
         """
         return None
 
@@ -144,25 +144,25 @@ class Store(abc.ABC):
 
     @staticmethod
     def read_only(remote: Remote) -> UsageError:
-        """Return the error for a place that is only read."""
+        """Return the error for a store that is only read."""
         return UsageError(
-            f"{scheme_of(remote.url)}:// is read, and not written to; write to a file, or to a "
-            "store such as s3://bucket/name",
+            f"{scheme_of(remote.url)}:// is only read, and not written to; write to a file, or "
+            "to a store such as s3://bucket/name",
             file=remote.name,
         )
 
     @staticmethod
     def taken(name: str) -> UsageError:
-        """Return the error for what is there, and must not be replaced."""
+        """Return the error for a target that exists, and must not be replaced."""
         error = UsageError("it exists already", file=name)
         error.in_python = "overwrite=True replaces it"
         return error
 
     def require_writable(self, remote: Remote) -> None:
-        """Raise where no object can be written.
+        """Raise if no object can be written.
 
         Raises:
-            UsageError: so it is.
+            UsageError: the store is only read.
         """
         raise self.read_only(remote)
 
@@ -174,33 +174,33 @@ class Store(abc.ABC):
         is_new: bool = False,
         note: Callable[[Remote], object] | None = None,
     ) -> Sink:
-        """Return what writes an object, which appears or replaces an old one only as a whole.
+        """Return a sink for an object, which appears or replaces an old one atomically.
 
         Args:
             remote: its URL.
-            expected: about how long it will be, where that is known.
+            expected: about how long it will be, if known.
             is_new: nothing is replaced.
-            note: called with the URL once the object is whole.
+            note: called with the URL once the object is there.
 
         Raises:
-            SourceError: the place cannot be reached, or there is an object and `is_new` is set.
-            UsageError: nothing is written to this place.
+            SourceError: the store does not answer, or the object exists and `is_new` is set.
+            UsageError: the store is only read.
         """
         raise self.read_only(remote)
 
     def copy(self, source: Remote, target: Remote) -> bool:
-        """Have the place copy an object; return False where the two are not in one.
+        """Copy an object inside the store; return False if the target is in another store.
 
         Raises:
-            SourceError: it could not be done.
+            SourceError: the copy failed.
         """
         return False
 
     def remove(self, remote: Remote) -> None:
-        """Remove an object, if it is there; only `removal.py` asks for that.
+        """Remove an object, if it exists; only `removal.py` calls this.
 
         Raises:
-            SourceError: it could not be removed.
+            SourceError: it cannot be removed.
         """
         raise self.read_only(remote)
 
@@ -209,7 +209,7 @@ _STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https", "
 SCHEMES: Registry[str, Store] = Registry(
     {
         **dict.fromkeys(_STORES, "ztensor.remote.places:PLACES"),
-        "file": "ztensor.remote.places:PLACES",  # of a store that is passed; else it is a path
+        "file": "ztensor.remote.places:PLACES",  # with a store of the caller; else it is a path
     },
     group="ztensor.sources",
     kind=Store,
@@ -217,15 +217,15 @@ SCHEMES: Registry[str, Store] = Registry(
 
 
 def scheme_of(url: str) -> str:
-    """Return the scheme of a URL, in small letters."""
+    """Return the scheme of a URL, in lower case."""
     return url.partition("://")[0].lower()
 
 
 def is_remote(path: str) -> bool:
-    """Return whether a path is a URL that is read, and not a file on disk that is called so.
+    """Return whether a path is a URL of a known scheme, and not the name of a file on disk.
 
     Raises:
-        UnsupportedError: the plugin that has its scheme is broken.
+        UnsupportedError: the plugin for its scheme is broken.
     """
     if not is_url(path) or os.path.lexists(path):
         return False
@@ -237,15 +237,15 @@ def is_remote(path: str) -> bool:
 
 
 def source_of(given: Any, *, mapped: bool, size: int | None = None) -> Source:
-    """Return where the bytes of what a caller passed come from.
+    """Return the source for a caller's argument.
 
     Args:
-        given: a path, a URL of a scheme that is read, a bytes-like object, or a file object.
+        given: a path, a URL of a known scheme, a bytes-like object, or a file object.
         mapped: whether a file on disk is mapped.
-        size: the length of an object of a store where it is known, so that nothing is asked for.
+        size: the length of an object of a store, if known, which saves a request.
 
     Raises:
-        ArgumentTypeError: it is nothing that can be opened.
+        ArgumentTypeError: it is none of these.
         ArgumentValueError: no file can have that path.
         SourceError: it cannot be read.
     """
@@ -260,7 +260,7 @@ def source_of(given: Any, *, mapped: bool, size: int | None = None) -> Source:
         return open_url(remote or Remote(path), size)
     from ztensor.io.source.memory import FileObjectSource, MemorySource
 
-    try:  # before asking for read(), which an mmap has as well
+    try:  # before the look for read(), which an mmap has as well
         return MemorySource(given)
     except (TypeError, BufferError, ValueError) as error:
         no_buffer = error
@@ -274,15 +274,15 @@ def source_of(given: Any, *, mapped: bool, size: int | None = None) -> Source:
 
 
 def open_url(remote: Remote, size: int | None = None) -> Source:
-    """Open what a URL names; of a `file://` URL the file itself, unless a store was passed.
+    """Open the object of a URL; for a `file://` URL the file itself, unless a store was passed.
 
     Args:
         remote: the URL.
-        size: the object's length where that is known.
+        size: the object's length, if known.
 
     Raises:
         SourceError: it cannot be read.
-        ArgumentValueError: the URL is wrong, or no place has its scheme.
+        ArgumentValueError: the URL is wrong, or its scheme unknown.
     """
     if remote.url.lower().startswith("file://") and is_option_store(remote.storage):
         return FileSource(path_of_file_url(remote.url))
@@ -290,10 +290,10 @@ def open_url(remote: Remote, size: int | None = None) -> Source:
 
 
 def opened_by(source: Source) -> Any:
-    """Return what opens the same source in another process; None where nothing does.
+    """Return the argument that opens the same source in another process.
 
     Returns:
-        A path, a `Remote`, a URL, or the bytes.
+        A path, a `Remote`, a URL, or the bytes; None if there is none.
     """
     first = source.parts[0][1]
     remote = first.remote

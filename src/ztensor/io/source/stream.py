@@ -1,4 +1,4 @@
-"""How bytes go out: gathered, in order; and the file object of a caller that they go to."""
+"""The write buffer of sinks, and the sink over a file object of the caller."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ztensor.errors import ArgumentTypeError, SourceError
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-# Linux keeps a write in pages of its length where it can, and new memory for them comes fast in
-# long pages: saves of 262 MB, in turn with other libraries, took 61 to 267 ms by 512 KiB and 40 to
-# 60 by 4 MiB (medians, ext4, Linux 6.18 in a virtual machine). So no write goes over a multiple.
+# Linux caches a write in pages of its length if it can, and long pages are allocated faster:
+# saves of 262 MB, in turn with other libraries, took 61 to 267 ms by 512 KiB and 40 to 60 by 4 MiB
+# (medians, ext4, Linux 6.18 in a virtual machine). So no write crosses a multiple of this.
 WRITE_BYTES = 1 << 22
 
 
 class Gatherer(abc.ABC):
-    """Joins small writes, hands large ones on without a copy, and counts.
+    """A write buffer: joins small writes, passes large ones on without a copy, and counts.
 
     Args:
-        position: where the first byte will lie.
+        position: the offset of the first byte.
 
     Attributes:
-        position: the offset at which the next byte will lie.
-        small_bytes: up to this length writes are gathered: a system call costs more than the copy.
-        most_bytes: so many are gathered.
+        position: the offset of the next byte.
+        small_bytes: writes up to this length are buffered: a system call costs more than the copy.
+        most_bytes: the buffer is flushed at this length.
     """
 
     small_bytes = 1 << 15
@@ -40,7 +40,7 @@ class Gatherer(abc.ABC):
         """Append bytes.
 
         Raises:
-            SourceError: they could not be stored.
+            SourceError: a write failed.
         """
         count = data.nbytes if isinstance(data, memoryview) else len(data)
         if count > self.small_bytes:
@@ -52,11 +52,11 @@ class Gatherer(abc.ABC):
             self._flush()
 
     def end_blobs(self) -> int:
-        """Return the position: the file appears as a whole, so its parts need no order."""
+        """Return the position: the file is put in place atomically, so its parts need no order."""
         return self.position
 
     def _flush(self, data: bytes | bytearray | memoryview = b"", count: int = 0) -> None:
-        """Store what is gathered, and `count` bytes that follow it."""
+        """Store the buffer, and `count` bytes that follow it."""
         gathered, self._gathered = self._gathered, bytearray()
         start = self.position - len(gathered)
         self.position += count
@@ -65,22 +65,22 @@ class Gatherer(abc.ABC):
 
     @abc.abstractmethod
     def _store(self, gathered: bytearray, data: memoryview, start: int) -> None:
-        """Write what was gathered from an offset on, and then what follows it."""
+        """Write the buffer at an offset, then the data that follows it."""
 
 
 class WritableFile(Protocol):
-    """What is used of an open binary file object."""
+    """The method that is used of an open binary file object."""
 
     def write(self, data: Buffer, /) -> int | None:
-        """Take bytes; the count taken, or None for all of them (of a raw file: for none)."""
+        """Write bytes; return their count, or None for all of them (for 0, if it is a raw file)."""
         ...
 
 
 class StreamSink(Gatherer):
     """An open binary file object, which need not be seekable.
 
-    The object stays the caller's: it is flushed at the end where it can be, and not closed. What
-    was written before an `abort` stays there, without a footer: no reader takes it for a file.
+    The caller keeps the object: it is flushed at the end if it can be, and not closed. Bytes that
+    were written before an `abort` stay there, without a footer: no reader accepts them as a file.
 
     Raises:
         ArgumentTypeError: the object has no `write`.
@@ -119,14 +119,14 @@ class StreamSink(Gatherer):
             raise SourceError(f"cannot write: {error}", file=self.name) from error
         if count is None and not isinstance(self._file, io.RawIOBase):
             return data.nbytes
-        if count is None or not 0 < count <= data.nbytes:  # None: a raw file would have to wait
+        if count is None or not 0 < count <= data.nbytes:  # None: a raw file is not ready
             raise SourceError(
                 "the file object took no bytes", file=self.name, found=f"write() -> {count!r}"
             )
         return count
 
     def commit(self, manifest: bytes = b"") -> None:
-        """Hand on what is gathered and the manifest, and flush the file object where it can be."""
+        """Write the buffer and the manifest, and flush the file object if it can be flushed."""
         self.write(manifest)
         self._flush()
         flush = getattr(self._file, "flush", None)
@@ -137,5 +137,5 @@ class StreamSink(Gatherer):
                 raise SourceError(f"cannot flush: {error}", file=self.name) from error
 
     def abort(self) -> None:
-        """Drop what is gathered."""
+        """Drop the buffer."""
         self._gathered.clear()

@@ -1,4 +1,4 @@
-"""What may be written over: the checks of a target, and a dry run's file that keeps nothing."""
+"""Checks of a target before it is written, and the sink of a dry run."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _MOST_LINKS = 40
 
 
 def shown(target: str) -> str:
-    """Return a target's name as part of a temporary's, cut to fit.
+    """Return a target's name as a part of a temporary's, cut to fit.
 
-    A file name has at most 255 bytes, and ours has some more beside.
+    A file name has at most 255 bytes.
     """
     base = os.path.basename(target).encode("utf-8", "surrogateescape")[:200]
     return base.decode("utf-8", "ignore")
 
 
 def no_folder(path: str, folder: str) -> SourceError:
-    """Return the error for a target whose folder is missing, or takes no files."""
-    if os.path.isdir(folder):  # one of the system's
+    """Return the error for a target with a folder that is missing, or takes no files."""
+    if os.path.isdir(folder):  # such as /proc
         return SourceError("no file can be made in its folder", file=path)
     why = f"the folder {describe(folder, 200)} does not exist; create it first"
     if is_url(path):
@@ -41,15 +41,15 @@ def no_folder(path: str, folder: str) -> SourceError:
 
 
 def require_changed_in_place(path: str) -> None:
-    """Raise where a file to be changed is named by a URL: no store changes part of an object.
+    """Raise if the file to change is named by a URL: stores cannot change part of an object.
 
     Raises:
-        UsageError: so it is.
+        UsageError: the path is a URL.
     """
     if not is_url(path) or os.path.lexists(path):
         return
     error = UsageError(
-        "what is in a store is replaced as a whole, and never changed in its place",
+        "an object of a store is replaced as a whole, and never changed in its place",
         file=without_secrets(path),
     )
     error.hint = (
@@ -60,10 +60,10 @@ def require_changed_in_place(path: str) -> None:
 
 
 def require_own_link(path: str) -> None:
-    """Refuse a link that another user put where everyone may put one, as Linux does by itself.
+    """Refuse a link of another user in a folder that everyone may write to.
 
-    It does so where a file is opened through one (`fs.protected_symlinks`), but not for a process
-    that finds out where it leads, and puts a new file there.
+    Linux refuses to open a file through such a link (`fs.protected_symlinks`), but not a process
+    that resolves the link and puts a new file at its target.
     """
     for _ in range(_MOST_LINKS if hasattr(os, "geteuid") else 0):
         try:
@@ -84,7 +84,7 @@ def require_own_link(path: str) -> None:
 
 
 def require_place(target: str, path: str, *, is_followed: bool = True) -> None:
-    """Raise where something is at a target that is no file to be replaced."""
+    """Raise if the target exists, and is neither a regular file nor a link."""
     try:
         mode = os.stat(target, follow_symlinks=is_followed).st_mode
     except FileNotFoundError:
@@ -100,11 +100,11 @@ def require_place(target: str, path: str, *, is_followed: bool = True) -> None:
 
 
 def require_room(path: str, *, makes_folder: bool = False) -> None:
-    """Raise where no file can be made: the folder is missing, or the target is no regular file.
+    """Raise if no file can be made: the folder is missing, or the target is not a regular file.
 
     Args:
-        path: where the file would appear.
-        makes_folder: whether its folder would be made where it is missing.
+        path: the target.
+        makes_folder: whether a missing folder would be made.
     """
     target = os.path.realpath(absolute_path(path))
     with system_call("cannot write", path):
@@ -115,7 +115,7 @@ def require_room(path: str, *, makes_folder: bool = False) -> None:
 
 
 class Nowhere:
-    """A sink that counts bytes and keeps none: what a dry run writes to."""
+    """A sink that only counts bytes, for dry runs."""
 
     def __init__(self, name: str) -> None:
         self.name, self.position = name, 0
@@ -137,4 +137,4 @@ class Nowhere:
         self.write(manifest)
 
     def abort(self) -> None:
-        """Do nothing: there is no file."""
+        """Do nothing: no file was made."""

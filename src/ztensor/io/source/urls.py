@@ -1,9 +1,9 @@
-"""A URL with what opens its store, as callers name objects of stores and servers.
+"""A URL with the options of its store.
 
-Nothing here opens anything, so that a program which reads files on disk loads no more than this of
-what is remote. Credentials are never part of what messages, names or pickles show: they come from
-the environment, as the clouds' own tools have it, from a credential provider, or from `storage=`.
-Signatures in a query stay in the URL and are cut wherever it is shown.
+This module opens nothing: a program that reads files on disk loads no more of `remote` than this.
+Messages, names and pickles never contain credentials: these come from the environment, as for the
+clouds' own tools, from a credential provider, or from `storage=`. Signatures in a query stay in the
+URL and are cut where it is shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ztensor.accepted import Path, Storage
 
 
-# What may leave the process in a pickle: options that are no secret, without a service's prefix.
+# Options that are not secret and so may be pickled, without the prefix of a service.
 _SHOWN_OPTIONS = (
     r"(default_)?region|endpoint(_url)?|bucket(_name)?|container_name|(storage_)?account_name|"
     r"virtual_hosted_style_request|skip_signature|unsigned_payload|request_payer|s3_express|"
@@ -36,29 +36,30 @@ _SHOWN_OPTIONS = (
     r"credential_provider|retry_config|client_options"
 )
 _HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
-# A service's own, before the name of an option.
+# The prefix of a service before the name of an option.
 _PREFIX = re.compile(r"^(aws|azure|google|gcs)_")
 
 
 @dataclasses.dataclass(init=False, repr=False, unsafe_hash=True)
 class Remote(os.PathLike[str]):
-    """A URL together with what opens its store: it is taken wherever a path is.
+    """A URL together with the options of its store, accepted wherever a path is.
 
     Saving, `Writer`, `convert`, `merge` and `split` write to it. Without `storage` and `cache` the
     plain text of the URL does the same.
 
     Attributes:
         url: `s3://bucket/model.zt`, `gs://`, `az://` or `abfs://`; also one that is only read. A
-            signature in its query is kept. Of another `Remote` also what is not given with it.
+            signature in its query is kept. For a `Remote`: its URL, and its storage and cache
+            unless given here.
         storage: options of the store by obstore's names, such as `endpoint`, `region`,
             `access_key_id`, `skip_signature` and `credential_provider`, or a store of obstore. By
-            default the environment tells, as the clouds' own tools have it.
-        cache: a folder that keeps what is read of it, see `ztensor.Reader`; "" for none, None for
-            the environment's.
+            default they come from the environment, as for the clouds' own tools.
+        cache: a folder that keeps the bytes that were read, see `ztensor.Reader`; "" for no cache,
+            None for the folder from the environment.
 
     Raises:
-        ArgumentValueError: it is no URL.
-        ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
+        ArgumentValueError: it is not a URL.
+        ArgumentTypeError: `storage` is neither a dict nor a store, or `cache` is not a path.
     """
 
     __slots__ = ("cache", "storage", "url")
@@ -82,12 +83,12 @@ class Remote(os.PathLike[str]):
         text = path_text(url) if isinstance(url, (str, os.PathLike)) else ""
         if not is_url(text):
             raise ArgumentValueError(
-                "storage= and cache= say how what a URL names is read, and this is none",
+                "storage= and cache= need a URL",
                 found=describe(text or type(url).__name__, 200),
             )
         self.url = text
         self.storage = storage
-        # The folder means the same after a change of folder.
+        # Absolute, so that it does not depend on the working folder.
         self.cache = os.path.abspath(path_text(cache)) if cache else cache
 
     def __fspath__(self) -> str:
@@ -108,13 +109,13 @@ class Remote(os.PathLike[str]):
         return without_secrets(self.url)
 
     def beside(self, name: str) -> Remote:
-        """Return the object that a relative name means beside this one.
+        """Return the object of a relative name in the folder of this one.
 
         Args:
-            name: parts with slashes, checked to stay beneath the folder of this one.
+            name: parts with slashes, checked to stay inside that folder.
 
         Raises:
-            UsageError: this one's URL is signed, and a signature is good for one object.
+            UsageError: this URL is signed, and a signature is valid for one object.
         """
         whole, mark, _ = self.url.partition("?")
         if mark:
@@ -130,7 +131,7 @@ class Remote(os.PathLike[str]):
         return Remote(f"{whole.rpartition('/')[0]}/{name}", self.storage, self.cache)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without secrets: another process has them from its environment.
+        """Pickle without secrets; another process has its own in its environment.
 
         Raises:
             UsageError: the URL is signed, or the store is an object of this process.
@@ -151,31 +152,31 @@ class Remote(os.PathLike[str]):
 
 
 def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
-    """Return what a caller passed as a path, with `storage` and `cache` where they were given.
+    """Return a caller's path as a `Remote`, if `storage` or `cache` is given.
 
     Args:
-        path: anything a reader takes; a list has a URL in each place.
+        path: anything that a reader takes; of a list each item.
         storage: as for `Remote`.
         cache: as for `Remote`.
 
     Raises:
-        ArgumentValueError: either is given with something that is no URL.
-        ArgumentTypeError: `storage` is no dict and no store, or `cache` is no path.
+        ArgumentValueError: either is given, and the path is not a URL.
+        ArgumentTypeError: `storage` is neither a dict nor a store, or `cache` is not a path.
     """
     if storage is None and cache is None:
         return path
     if isinstance(path, (list, tuple)):
-        return [with_storage(one, storage, cache) for one in path]
+        return [with_storage(item, storage, cache) for item in path]
     return Remote(path, storage, cache)
 
 
 def is_option_store(storage: Any) -> bool:
-    """Return whether a store is opened by options and the environment, and is not a ready one."""
+    """Return whether a store is given by options (or by the environment), not as an object."""
     return storage is None or isinstance(storage, dict)
 
 
 def _shown(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are no secret."""
+    """Return the options that are not secret."""
     shown = {
         k: v for k, v in options.items() if re.fullmatch(_SHOWN_OPTIONS, _PREFIX.sub("", k.lower()))
     }
@@ -186,5 +187,5 @@ def _shown(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_http(url: str) -> bool:
-    """Return whether a URL is of a server, and of no store."""
+    """Return whether a URL is of an HTTP server."""
     return url.lower().startswith(("http://", "https://"))

@@ -1,4 +1,4 @@
-"""One component on its way out: padding, encoding, digest, and where it came to be."""
+"""Write one component: padding, encoding and digest."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from ztensor.threads.pool import Pool
 
 Pieces = Callable[[], Iterable[memoryview]]
-# From here on another thread hashes while this one writes; to start it costs 20 us.
+# From this length on another thread hashes while this one writes; to start it costs 20 us.
 _BESIDE_BYTES = 1 << 20
-# What comes in pieces is held up to here, as only its end tells whether compressing it saves.
+# Streamed bytes are held up to this length: only at their end it is known if compression saves.
 _MOST_HELD_BYTES = 4 << 20
-_HOLE = 4096  # from here on zeros are not written
+_HOLE = 4096  # padding from this length on is a hole
 _ZEROS = bytes(1 << 16)
 
 
 class Blob:
-    """One component on its way out, as it is stored.
+    """Writes the stored bytes of one component.
 
     Args:
-        sink: where it goes.
-        options: its digest, which is of what is stored, and what blobs of the file are like.
-        crew: threads that hash beside the writing.
+        sink: the sink.
+        options: the digest, which covers the stored bytes, and the alignment.
+        crew: threads that hash during writes.
     """
 
     def __init__(self, sink: Sink, options: BlobOptions, crew: Pool | None = None) -> None:
@@ -42,7 +42,7 @@ class Blob:
         self._offset = start_blob(sink, options.form.alignment)
 
     def write(self, data: memoryview) -> None:
-        """Take bytes."""
+        """Append stored bytes."""
         if self._hasher is None:
             self._sink.write(data)
         elif self._crew is not None and data.nbytes >= _BESIDE_BYTES:
@@ -52,8 +52,8 @@ class Blob:
             finally:
                 hashing.result()
         else:
-            # Hashed piece by piece, each written while it is still in the processor's cache. They
-            # end where the sink's writes do: see there.
+            # Each piece is written while it is in the processor's cache. Pieces end where the
+            # sink's writes do: see `WRITE_BYTES`.
             while data.nbytes:
                 count = WRITE_BYTES - self._sink.position % WRITE_BYTES
                 self._hasher.update(data[:count])
@@ -61,7 +61,7 @@ class Blob:
                 data = data[count:]
 
     def finish(self, component: Component) -> Component:
-        """Return the component with its place, length and digest, raw."""
+        """Return the component with its offset, length and digest, as raw."""
         digest = None
         if self._algorithm is not None and self._hasher is not None:
             digest = self._algorithm.spell(self._hasher.hexdigest())
@@ -70,10 +70,10 @@ class Blob:
 
 
 class FrameBlob:
-    """The data of an object on its way out in frames, in pieces.
+    """Compresses and writes the data of an object that comes in pieces.
 
     Args:
-        sink: where it goes.
+        sink: the sink.
         plan: the object.
         options: how it is stored.
         crew: threads that compress.
@@ -85,7 +85,7 @@ class FrameBlob:
         self._compressor = Compressor(plan, "data", options, crew)
 
     def write(self, data: memoryview) -> None:
-        """Take decoded bytes, which may change when this has returned."""
+        """Append decoded bytes; the caller may change them afterwards."""
         if self._held is not None:
             if len(self._held) + data.nbytes <= _MOST_HELD_BYTES:
                 self._held += data
@@ -96,7 +96,7 @@ class FrameBlob:
         self._store(self._compressor.add(data))
 
     def finish(self, component: Component) -> Component:
-        """Return the component with its place, lengths, encoding and digest."""
+        """Return the component with its offset, lengths, encoding and digest."""
         if self._held is not None:
             whole, (sink, plan, options, crew) = memoryview(self._held), self._how
             return write_component(sink, plan, "data", lambda: [whole], len(whole), options, crew)
@@ -117,14 +117,14 @@ def write_component(
     options: BlobOptions,
     crew: Pool,
 ) -> Component:
-    """Write a component, compressed only where that is smaller; return it with its place.
+    """Write a component, compressed only if that is smaller; return it with its offset.
 
     Args:
-        sink: where it goes.
-        plan: the object it is of.
+        sink: the sink.
+        plan: the object of the component.
         role: its role.
-        pieces: gives its decoded bytes, which stay as they are, more than once where needed.
-        nbytes: how many bytes they are, or None where only they tell.
+        pieces: returns its decoded bytes, which do not change, each time it is called.
+        nbytes: the number of decoded bytes; None if unknown.
         options: how it is stored.
         crew: threads that compress and hash.
     """
@@ -146,12 +146,12 @@ def write_component(
 
 
 def _blob_of_frames(sink: Sink, options: BlobOptions) -> Blob:
-    """Return what takes frames; a digest of 2.x is of the bytes that they are made of."""
+    """Return a blob for frames, without a digest in 2.x, where it covers decoded bytes."""
     return Blob(sink, options._replace(algorithm=None) if options.form.is_exact else options)
 
 
 def start_blob(sink: Sink, alignment: int) -> int:
-    """Write zeros up to where a blob may begin, and return its offset; much of them is a hole."""
+    """Write padding up to the alignment, and return the offset; long padding is a hole."""
     position = sink.position
     missing = -position % alignment
     if missing >= _HOLE and isinstance(sink, FileSink):
@@ -162,9 +162,9 @@ def start_blob(sink: Sink, alignment: int) -> int:
 
 
 def as_of(placed: Component, component: Component) -> Component:
-    """Return a component that was written: where it is from `placed`, what it means from the other.
+    """Return a component with the place of a written one: it has the same bytes.
 
-    Others may have the same bytes, and other types.
+    The types and unknown fields of the two may differ.
     """
     kept = {key: value for key, value in (component.extra or {}).items() if key != FRAME_FIELD}
     return placed._replace(

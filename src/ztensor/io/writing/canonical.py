@@ -1,8 +1,8 @@
-"""The canonical form of 2.x, written: the same tensors give the same bytes (2.1 section 6.3).
+"""Write the canonical form of 2.x: the same tensors give the same bytes (2.1 section 6.3).
 
-Objects come in the order of their names' bytes, parts in that of theirs, raw, at multiples of
-65536, each with its xxh3; equal bytes are there once, whatever they are of. So bytes are hashed
-before they are written.
+Objects are in the order of their names' bytes, components in the order of their roles; all are raw,
+at multiples of 65536, with xxh3 digests. Equal bytes are stored once, so bytes are hashed before
+they are written.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class CanonicalBlobs:
     """The blobs of a canonical file: each content once.
 
     Args:
-        version: of the file.
+        version: the file's version.
         options: how its objects are stored.
 
     Raises:
-        ArgumentValueError: the version has no canonical form, or an option is of another one.
+        ArgumentValueError: the version has no canonical form, or an option contradicts it.
     """
 
     def __init__(self, version: str, options: BlobOptions) -> None:
@@ -38,10 +38,10 @@ class CanonicalBlobs:
         self._written: dict[str, Component] = {}
 
     def require_options(self, options: BlobOptions) -> None:
-        """Raise where an object cannot be stored so.
+        """Raise if an option contradicts the canonical form.
 
         Raises:
-            ArgumentValueError: an option is of another form.
+            ArgumentValueError: it does.
         """
         form, algorithm = options.form, options.algorithm
         digest = "none" if algorithm is None else algorithm.name
@@ -58,11 +58,11 @@ class CanonicalBlobs:
                 )
 
     def require_next(self, name: str, last: str | None) -> None:
-        """Raise where an object of that name cannot follow another one.
+        """Raise if an object of that name cannot follow another one.
 
         Raises:
-            UsageError: the name is not behind that of the last object.
-            NotRepresentableError: it is not in the normal form that canonical files have.
+            UsageError: the name does not sort after the last one.
+            NotRepresentableError: it is not in Unicode's normal form NFC.
         """
         if not unicodedata.is_normalized("NFC", name):
             raise NotRepresentableError(
@@ -79,12 +79,12 @@ class CanonicalBlobs:
             )
 
     def write(self, sink: Sink, component: Component, pieces: Pieces) -> Component:
-        """Write a component, or find its bytes written; return it with its place and digest.
+        """Write a component unless its bytes are there; return it with its offset and digest.
 
         Args:
-            sink: where it goes.
-            component: what it is.
-            pieces: gives its decoded bytes, as often as it is called.
+            sink: the sink.
+            component: the component.
+            pieces: returns its decoded bytes each time it is called.
         """
         key = ALGORITHMS["sha256"].of(pieces())
         placed = self._written.get(key)

@@ -1,4 +1,4 @@
-"""Components of other files on their way into this one, as they are stored or decoded anew."""
+"""Copy components of other files, stored or decoded."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class _Part(NamedTuple):
     """A component that is copied.
 
     Attributes:
-        file: where it is.
+        file: the file that has it.
         name: the name of its object there.
         role: its role.
-        plan: the object as it will be.
+        plan: the manifest entry of the copied object.
         progress: called with the bytes of each piece that was written.
     """
 
@@ -46,27 +46,27 @@ class _Part(NamedTuple):
 
     @property
     def component(self) -> Component:
-        """Return it as it will be, but for its place."""
+        """Return the copied component, without an offset."""
         return self.plan.components[self.role]
 
     @property
     def there(self) -> Component:
-        """Return it as its file says it."""
+        """Return the component of the other file."""
         return self.file.object(self.name).components[self.role]
 
 
 class Copier:
-    """Copies components into one file; what shared its bytes there shares them here.
+    """Copies components into one file; components that share bytes there share them here.
 
     Args:
-        sink: where bytes go.
-        options: how an object is stored that does not stay as it is in its file.
-        write: writes decoded bytes: what they are of, the role, how many they are, how.
-        is_decoded: whether all are decoded, even if their stored bytes mean the same here.
+        sink: the sink.
+        options: how objects are stored that cannot be copied as they are.
+        write: writes decoded bytes, given their object, role, pieces, length and options.
+        is_decoded: whether all components are decoded, even if the version could keep them.
 
     Attributes:
-        chunks: gives the decoded bytes of a component. A caller that copies many objects may have
-            them decoded before they are asked for.
+        chunks: returns the decoded chunks of a component. A caller that copies many objects may
+            set a function that decodes ahead.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Copier:
     ) -> None:
         self._sink, self._options, self._write = sink, options, write
         self._portable, self._is_decoded = Portable(options.form), is_decoded
-        # By source, offset and length: where stored bytes are now. With a digest and an encoding:
-        # the text of the digest that they were held to.
+        # Offset of copied bytes, by source, offset and length; with a digest and an encoding also
+        # the text of the digest that they were checked against.
         self._copied: dict[tuple[Source, int, int], int] = {}
         self._checked: dict[tuple[object, ...], str | None] = {}
         self._recoded: dict[tuple[object, ...], tuple[Component, set[Digest]]] = {}
@@ -84,10 +84,10 @@ class Copier:
         self.chunks: Chunks = self._portable.chunks
 
     def expect(self, objects: Iterable[tuple[Objects, str]]) -> None:
-        """Say what will be copied, so that blobs which overlap are copied once, where they may.
+        """Announce the objects to copy, so that overlapping blobs are copied once, if allowed.
 
         Args:
-            objects: where each is, and its name there; of one file only once.
+            objects: pairs of the other file's objects and a name; call it once for each file.
         """
         if self._portable.form.is_exact:
             return
@@ -98,19 +98,19 @@ class Copier:
                 (component.offset, component.length)
                 for component in home.object(name).components.values()
             )
-        self._overlaps.update({source: SharedRuns(found) for source, found in blobs.items()})
+        self._overlaps.update({source: SharedRuns(extents) for source, extents in blobs.items()})
 
     def plan(self, file: FileObjects, name: str) -> tuple[TensorObject, bool]:
-        """Return an object as it will be, and whether its stored bytes can be copied.
+        """Return the manifest entry of a copy, and whether the stored bytes can be copied.
 
-        From here on nobody gets more rights to the new file than to this one.
+        The rights of the new file are limited to those of the other one.
 
         Args:
-            file: where the object is.
+            file: the file that has the object.
             name: its name there.
 
         Raises:
-            ZTensorError: what `Portable.decoded` raises.
+            ZTensorError: as `Portable.decoded`.
         """
         if isinstance(self._sink, FileSink) and file not in self._narrowed:
             self._narrowed.add(file)
@@ -131,12 +131,12 @@ class Copier:
         """Copy the components of an object.
 
         Args:
-            file: where the object is.
+            file: the file that has the object.
             name: its name there.
-            plan: what `plan` returned.
-            options: how they are stored; None for as they are in their file, where that can be.
+            plan: the result of `plan`.
+            options: how they are stored; None keeps how they are stored there, if possible.
             progress: called with the bytes of each piece that was written.
-            shards: other files of the new one, in which components stay.
+            shards: other files of the new one; components in these stay there.
         """
         (planned, is_stored), copied = plan, {}
         is_raw = options is not None and options.compression is None
@@ -154,7 +154,7 @@ class Copier:
     # --- Decoded anew -----------------------------------------------------------------------
 
     def _kept(self, file: FileObjects, there: Component) -> BlobOptions:
-        """Return how a component is stored that is decoded to be copied: as it was, if it can."""
+        """Return how to store a component that is decoded: as it was stored, if possible."""
         called = self._portable.form.encodings.get(there.encoding, there.encoding)
         is_common = file.format == "zt" and file.is_common(there.encoding)
         if self._is_decoded or not is_common or called not in ENCODINGS:
@@ -163,10 +163,10 @@ class Copier:
         return self._options._replace(compression=compression)
 
     def _decoded(self, part: _Part, options: BlobOptions) -> Component:
-        """Write a component's decoded bytes, or find them written for another that has them."""
+        """Write a component's decoded bytes, unless they were written for another component."""
         component, there, file = part.component, part.there, part.file
         stored = file.stored(there)
-        # All that the written bytes turn on, and whether they can be written.
+        # All that the written bytes depend on.
         read_as = there._replace(digest=None, extra=None)
         length = known_length(file.object(part.name), part.role)
         key = file.source, read_as, length, component.dtype, options.compression
@@ -174,13 +174,13 @@ class Copier:
         if key in self._recoded:
             placed, checked = self._recoded[key]
             if digest is not None and digest.known is not None and digest not in checked:
-                for _ in file.decoded_chunks(part.name, part.role):  # which holds them to it
+                for _ in file.decoded_chunks(part.name, part.role):  # checks the digest
                     pass
         else:
             is_same = component.dtype == there.dtype  # indices may become wider
             pieces, length = self._pieces(part), length if is_same else None
             placed, checked = self._write(part.plan, part.role, pieces, length, options), set()
-            # Components of another format may have no place that tells what they are.
+            # In other formats two components may differ with the same place.
             if file.is_common(there.encoding) or getattr(stored.encoding(), "has_place", False):
                 self._recoded[key] = placed, checked
         if digest is not None:
@@ -188,7 +188,7 @@ class Copier:
         return as_of(placed, component)
 
     def _pieces(self, part: _Part) -> Pieces:
-        """Return what gives the decoded bytes of a component, as often as it is called."""
+        """Return a function that yields the decoded bytes of a component each time it is called."""
         chunks = self.chunks
         reported = 0
 
@@ -208,37 +208,39 @@ class Copier:
     # --- As stored --------------------------------------------------------------------------
 
     def _stored(self, part: _Part) -> Component:
-        """Write a component's stored bytes, or find them written; hold them to its own digest.
+        """Write a component's stored bytes, unless they were written; check its own digest.
 
         Raises:
-            DigestMismatchError: they do not match.
+            DigestMismatchError: the bytes do not match it.
         """
         component, file = part.component, part.file
         digest = digest_in(component)
         algorithm = self._options.algorithm if digest is None else digest.known
         is_of_decoded = component.is_exact and component.encoding != "raw"
         blobs = self._options._replace(algorithm=None if is_of_decoded else algorithm)
-        found = self._copy(file, component, blobs, part.progress)
+        computed = self._copy(file, component, blobs, part.progress)
         place = file.source, component.offset, component.length
-        # What other objects say of the same bytes is no check of this one's digest.
+        # Other objects may have the same bytes, and other digests.
         key = *place, digest, component.encoding
         if key not in self._checked:
             text = component.digest
             if algorithm is None or (is_of_decoded and not file.is_common(component.encoding)):
-                pass  # nobody can tell
+                pass  # the digest cannot be checked
             elif is_of_decoded:
-                found = algorithm.of(file.decoded_chunks(part.name, part.role))  # checks it, too
-                text = text or found
+                computed = algorithm.of(file.decoded_chunks(part.name, part.role))  # checks it, too
+                text = text or computed
             else:
-                found = found or algorithm.of(file.stored(component).stored().pieces(BLOCK_BYTES))
+                computed = computed or algorithm.of(
+                    file.stored(component).stored().pieces(BLOCK_BYTES)
+                )
                 if digest is None:
-                    text = found
-                elif (actual := parse_digest(found).expected) != digest.expected:
+                    text = computed
+                elif (actual := parse_digest(computed).expected) != digest.expected:
                     if not component.digest_may_cover_decoded or component.encoding == "raw":
                         require_match(digest, actual)
                     for _ in file.decoded_chunks(part.name, part.role):
-                        pass  # raises where it covers neither
-                    text = found
+                        pass  # raises if the digest does not match these either
+                    text = computed
             self._checked[key] = text
         return component._replace(offset=self._copied[place], digest=self._checked[key])
 
@@ -249,7 +251,7 @@ class Copier:
         options: BlobOptions,
         progress: Progress | None,
     ) -> str | None:
-        """Copy stored bytes where that is not done; return their digest where it was computed."""
+        """Copy stored bytes, unless they were copied; return their digest, if computed."""
         place = file.source, component.offset, component.length
         if place in self._copied:
             return None
@@ -265,7 +267,7 @@ class Copier:
             blob.write(piece)
             if progress is not None:
                 progress(piece.nbytes)
-        file.stored(component).stored()  # raises where a program wrote into the file meanwhile
+        file.stored(component).stored()  # raises if the file was changed meanwhile
         placed = blob.finish(component)
         self._copied[place] = placed.offset
         return placed.digest

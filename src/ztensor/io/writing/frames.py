@@ -1,7 +1,7 @@
-"""Frames of a compressed component: where they end, and how they are made, in order, by threads.
+"""Frames of a compressed component: their lengths, and threads that compress them in order.
 
-A frame ends behind whole rows, so that a row is in one frame: a reader decodes whole frames, so
-their size is the price of one row.
+A frame ends at the end of a row, so that each row is in one frame: a reader decodes whole frames,
+and so their length is the cost of reading one row.
 """
 
 from __future__ import annotations
@@ -23,45 +23,45 @@ if TYPE_CHECKING:
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.threads.pool import Pool
 
-# No frame is longer, whatever `chunk_rows` says: writers and readers hold a frame in memory.
+# The longest frame, also with `chunk_rows`: writers and readers hold a frame in memory.
 MOST_FRAME_BYTES = 16 << 20
 _WORD = 64  # parts of a row end between elements of any width
-# A thread is handed so much to compress: less than a millisecond of work, 30 us to hand over.
+# Bytes of one job of a thread: less than a millisecond of work, 30 us to hand over.
 _JOB_BYTES = 256 << 10
-# Up to here one thread compresses: it would wait for the others as long as it works itself.
+# Up to this length one thread compresses: it would wait for others as long as it works itself.
 _ALONE_BYTES = 512 << 10
-# Shorter pieces are copied together until so much is there.
+# Shorter pieces are buffered up to this length.
 _GATHERED_BYTES = 1 << 20
-# Frames that are held until it is known whether they stay; then they are made a second time.
+# Frames are held up to this length until it is known that they save; beyond they are made again.
 _HELD_BYTES = 8 << 20
 
 
 class Frames(NamedTuple):
-    """Where frames end, in decoded bytes: every `piece` bytes, and anew behind each `period`.
+    """The ends of frames, in decoded bytes: every `piece` bytes, and at the end of each `period`.
 
     Attributes:
-        period: bytes after which it all begins again.
-        piece: bytes of a frame; fewer at the end of a period.
+        period: bytes after which the pattern repeats.
+        piece: bytes of a frame; the last of a period may be shorter.
     """
 
     period: int
     piece: int
 
     def start(self, position: int) -> int:
-        """Return where the frame begins that the byte at `position` is in."""
+        """Return the start of the frame with the byte at `position`."""
         return position - position % self.period % self.piece
 
     def end(self, position: int) -> int:
-        """Return where the frame ends that the byte at `position` is in."""
+        """Return the end of the frame with the byte at `position`."""
         start = self.start(position)
         return start + min(self.piece, self.period - start % self.period)
 
 
 def frames_of(plan: TensorObject, role: str, options: BlobOptions) -> Frames:
-    """Return where the frames of a component end.
+    """Return the ends of the frames of a component.
 
-    A row that is longer than a frame should be is cut into equal parts; in 2.x, where all frames
-    but the last have one length, anywhere.
+    A row longer than a frame is cut into equal parts; in 2.x, where all frames except the last have
+    one length, it is cut anywhere.
     """
     chunk_rows, layout = options.chunk_rows, LAYOUTS.get(plan.format)
     total = None
@@ -80,23 +80,23 @@ def frames_of(plan: TensorObject, role: str, options: BlobOptions) -> Frames:
 
 
 class Frame(NamedTuple):
-    """A frame, and how many bytes it decodes to."""
+    """A frame, and the number of bytes that it decodes to."""
 
     decoded: int
     data: bytes | memoryview
 
 
 class Compressor:
-    """Makes the frames of one component, in order; they are the same whatever it comes in.
+    """Makes the frames of one component, in order; they do not depend on the pieces of input.
 
     Args:
-        plan: the object it is of.
+        plan: the object of the component.
         role: its role.
         options: how it is stored.
         crew: threads that compress.
 
     Attributes:
-        must_shrink: whether frames are stored only where they are fewer bytes.
+        must_shrink: whether frames are stored only if they are shorter than raw.
     """
 
     def __init__(self, plan: TensorObject, role: str, options: BlobOptions, crew: Pool) -> None:
@@ -104,19 +104,19 @@ class Compressor:
         self._called, self._encoding = called, ENCODINGS[called]
         self.must_shrink = self._encoding.must_shrink
         self._is_exact = options.form.is_exact
-        # A digest of 2.x is that of the decoded bytes.
+        # In 2.x the digest covers the decoded bytes.
         self._algorithm = options.algorithm if self._is_exact else None
         self._frames, self._crew = frames_of(plan, role, options), crew
         self._begin()
 
     def _begin(self) -> None:
-        self._encoded_to = 0  # decoded bytes that were handed over; a frame begins here
+        self._encoded_to = 0  # decoded bytes that were compressed; a frame begins here
         self._pending = bytearray()
         self._lengths: list[tuple[int, int]] = []
         self._hasher = self._algorithm and self._algorithm.hasher()
 
     def add(self, data: memoryview) -> Iterator[Frame]:
-        """Take decoded bytes, the caller's again behind the last frame; yield what is ready."""
+        """Take decoded bytes, valid until the last frame is taken; yield finished frames."""
         if self._hasher is not None:
             self._hasher.update(data)
         if len(self._pending) + data.nbytes < _GATHERED_BYTES:
@@ -136,7 +136,7 @@ class Compressor:
         self._pending += data[whole:]
 
     def end(self) -> Iterator[Frame]:
-        """Yield all other frames."""
+        """Yield the remaining frames."""
         if self._pending:
             yield from self._encoded(memoryview(self._pending))
         elif not self._encoded_to:  # a component without bytes is one frame
@@ -147,12 +147,12 @@ class Compressor:
     def frames(
         self, pieces: Callable[[], Iterable[memoryview]], most: int | None
     ) -> Iterator[Frame] | None:
-        """Return all frames of a component, or None where they are not fewer bytes than `most`.
+        """Return all frames of a component; None if they are not shorter than `most`.
 
         Args:
-            pieces: gives the decoded bytes, a second time where it takes more frames to know than
-                are held.
-            most: how many bytes it has; None for frames of any length.
+            pieces: returns the decoded bytes; called a second time if the frames that decide it are
+                more than are held.
+            most: the number of raw bytes; None for frames of any length.
         """
         if most is None:
             return self._all(pieces())
@@ -165,7 +165,7 @@ class Compressor:
             held.append(frame)
             if stored > _HELD_BYTES:
                 held.clear()
-            # Most save more at their beginning than all that follows can cost.
+            # Most components save more at their start than the rest can cost.
             if stored + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1) < most:
                 break
         if stored >= most:
@@ -180,9 +180,9 @@ class Compressor:
         yield from self.end()
 
     def described(self, stored: Component) -> Component:
-        """Return a component whose frames were written, with what tells how they decode."""
+        """Return a component of written frames, with its encoding and decoded length."""
         extra, digest = None, stored.digest
-        if self._called == "zstd" and not self._is_exact:  # 2.x has tables of its own
+        if self._called == "zstd" and not self._is_exact:  # in 2.x the frames have a table
             extra = listed_frames(*self._frames, [length for length, _ in self._lengths])
         if self._algorithm is not None and self._hasher is not None:
             digest = self._algorithm.spell(self._hasher.hexdigest())
@@ -194,14 +194,13 @@ class Compressor:
         )
 
     def _encoded(self, data: memoryview) -> Iterator[Frame]:
-        """Yield the frames of bytes that end with one, or are the last."""
+        """Yield the frames of bytes that end with a frame, or with the component."""
         jobs = self._jobs(data)
         if self._crew.count == 1 or data.nbytes <= _ALONE_BYTES:
             for job in jobs:
                 yield from self._noted(self._encode(job))
             return
-        # A few more jobs than there are threads are under way at any time, so that no thread waits
-        # and memory stays bounded.
+        # Twice as many jobs as threads at any time: no thread waits, and memory is bounded.
         under_way: deque[Future[list[Frame]]] = deque()
         try:
             for job in jobs:
@@ -215,7 +214,7 @@ class Compressor:
                 future.cancel()
 
     def _jobs(self, data: memoryview) -> Iterator[list[memoryview]]:
-        """Yield the bytes of frames that follow one another, some together."""
+        """Yield jobs, each with the bytes of consecutive frames."""
         job: list[memoryview] = []
         start = done = 0
         while done < data.nbytes:

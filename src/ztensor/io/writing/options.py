@@ -1,4 +1,4 @@
-"""How components are stored: what callers ask for, checked once, as one value."""
+"""How components are stored: the callers' options, checked once, as one value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Compression(NamedTuple):
 
     Attributes:
         encoding: a name of the table of encodings.
-        level: how hard to try, where that means something.
+        level: the compression level, if the encoding has levels.
     """
 
     encoding: str
@@ -27,10 +27,10 @@ class Compression(NamedTuple):
 
     @classmethod
     def asked(cls, how: bool | int | str) -> Compression | None:  # noqa: FBT001  # one argument
-        """Return how a caller asked for components to be encoded; None for raw.
+        """Return the encoding for a caller's `compression` argument; None for raw.
 
         Raises:
-            ArgumentValueError: it is no level, and no encoding's name.
+            ArgumentValueError: it is neither a level nor the name of an encoding.
             ArgumentTypeError: it is neither a bool, a number nor text.
         """
         if how is True:
@@ -40,7 +40,7 @@ class Compression(NamedTuple):
         if isinstance(how, int) and FASTEST_LEVEL <= how <= STRONGEST_LEVEL:
             return cls("zstd", how)
         if isinstance(how, str):
-            with contextlib.suppress(KeyError):  # a plugin is looked for, too
+            with contextlib.suppress(KeyError):  # plugins are looked up, too
                 if ENCODINGS[how].is_written:
                     return cls(how)
         written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
@@ -56,10 +56,10 @@ class BlobOptions(NamedTuple):
     """How the components of an object are stored.
 
     Attributes:
-        form: what blobs of the file are like.
-        compression: how they are encoded; None for raw.
-        algorithm: their digest; None for none.
-        chunk_rows: rows in a frame of compressed bytes; None for as many as 64 KiB hold.
+        form: the rules of the version for blobs, with the file's alignment.
+        compression: their encoding; None for raw.
+        algorithm: their digest algorithm; None for no digest.
+        chunk_rows: rows in a frame of compressed bytes; None for as many as fit in 64 KiB.
     """
 
     form: Form
@@ -74,17 +74,17 @@ class BlobOptions(NamedTuple):
         chunk_rows: int | None = None,
         alignment: int | None = None,
     ) -> BlobOptions:
-        """Return the options with what a caller asks for; None takes what these say.
+        """Return the options changed by a caller's arguments; None keeps an option.
 
         Raises:
-            ArgumentValueError: there is no such compression, digest, alignment or number of rows.
-            ArgumentTypeError: one is of another type.
+            ArgumentValueError: a compression, digest, alignment or number of rows is unknown.
+            ArgumentTypeError: one has another type.
         """
         form, how, algorithm, rows = self
         if alignment is not None:
             if type(alignment) is not int or alignment not in form.alignments:
                 raise ArgumentValueError(
-                    "blobs of a file of this version begin elsewhere",
+                    "the version has no such alignment",
                     expected=f"alignment of {' or '.join(map(str, form.alignments))}",
                     found=describe(alignment, 40),
                 )

@@ -1,4 +1,4 @@
-"""What a caller passes, as the manifest will say it; and what the manifest will say so far."""
+"""Manifest entries for callers' values, and the manifest of a file that is being written."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 
 class Draft:
-    """What the manifest of a file that is being written will say.
+    """The manifest of a file that is being written.
 
     Args:
-        emitter: writes it.
+        emitter: emits its bytes.
 
     Attributes:
         emitter: as given.
         version: the version text.
         objects: the objects so far.
         attributes: the file's own key-value pairs, or None.
-        extra: fields of the root that no version names.
-        shards: other files, in which components may stay.
+        extra: unknown fields of the root.
+        shards: other files that may have components.
     """
 
     def __init__(self, emitter: Emitter) -> None:
@@ -55,10 +55,10 @@ class Draft:
         self.shards: Mapping[str, Shard] = {}
 
     def set_attributes(self, attributes: Mapping[str, object]) -> None:
-        """Set the file's own key-value pairs, all of them anew.
+        """Replace the file's own key-value pairs.
 
         Raises:
-            ArgumentTypeError: they are no mapping.
+            ArgumentTypeError: they are not a mapping.
             NotRepresentableError: the version cannot hold them.
         """
         own = attributes_of(attributes)
@@ -69,12 +69,12 @@ class Draft:
         """Return everything that follows the last blob.
 
         Args:
-            offset: where it will be.
+            offset: the end of the last blob, with padding.
             previous_length: length of the file before this commit, 0 for a new one.
         """
         shards = self.shards
-        if shards:  # without the files in which no object is any more
-            parts = (part for one in self.objects.values() for part in one.components.values())
+        if shards:  # without files that have no object any more
+            parts = (part for entry in self.objects.values() for part in entry.components.values())
             used = {part.shard.name for part in parts if part.shard is not None}
             shards = {
                 name: shard for name, shard in shards.items() if shard.start is None or name in used
@@ -88,25 +88,25 @@ class Draft:
 def plan_of(
     data: Any, attributes: Mapping[str, object] | None, form: Form = FORM_1
 ) -> tuple[TensorObject, Mapping[str, Array]]:
-    """Return an object as the manifest will have it, and the array of each component.
+    """Return the manifest entry of a caller's value, and the array of each component.
 
-    Places and digests come later; lengths are those of the decoded bytes.
+    Offsets and digests are set later; lengths are of the decoded bytes.
 
     Args:
-        data: what a caller wants to write: an array, a tensor, or a value of a framework.
+        data: an array, a tensor, or a value of a framework.
         attributes: its attributes; by default a tensor's own.
-        form: what blobs of the file are like.
+        form: the rules of the version for blobs.
 
     Raises:
         LayoutError: the tensor breaks a rule of its layout.
-        NotRepresentableError: it is a value that cannot be stored, or an element type is none.
-        ArgumentTypeError: it is neither, nor a value of a framework.
+        NotRepresentableError: the value or its element type cannot be stored.
+        ArgumentTypeError: it is none of these.
         FormatError: a bool for a file of 2.x is neither 0 nor 1.
     """
     framework = None if type(data) is np.ndarray else FRAMEWORKS.adapter_of(data)
     if framework is not None:
         data = framework.stored(data)
-    if type(data) is np.ndarray and not attributes:  # nothing can be wrong but its elements
+    if type(data) is np.ndarray and not attributes:  # only its elements need checks
         component = _component(data, *spell(data.dtype))
         if form.is_exact:
             require_written_bools("data", data)
@@ -124,12 +124,12 @@ def plan_of(
         if layout is not None and role == layout.main_role:
             logical = tensor.type
         components[role] = _component(array, storage, logical)
-        # Bits of no element: the shape of a dense tensor says which, in 2.x indices do as well.
-        is_told = tensor.format == "dense" and role == "data"
+        # Spare bits of the last byte: the shape of a dense tensor implies them, in 2.x indices too.
+        is_implied = tensor.format == "dense" and role == "data"
         if form.is_exact:
             require_written_bools(role, array)
-            is_told |= tensor.format in ("sparse_csr", "sparse_coo") and role == "values"
-        if not is_told:
+            is_implied |= tensor.format in ("sparse_csr", "sparse_coo") and role == "values"
+        if not is_implied:
             _require_whole_bytes(role, array.size, components[role])
     if tensor.format == "dense" and tensor.type in (None, *LOGICAL_TYPES):
         DENSE.flat(View(tensor.shape, tensor.components, {}))  # others may pack their elements
@@ -138,7 +138,7 @@ def plan_of(
 
 
 def _component(array: Array, storage: str, logical: str | None) -> Component:
-    """Return a component with the bytes it takes in a file as its length."""
+    """Return a component with its stored length."""
     nbytes = decoded_size(storage, logical, (array.size,))
     return Component(storage, 0, array.nbytes if nbytes is None else nbytes, logical)
 
@@ -146,10 +146,10 @@ def _component(array: Array, storage: str, logical: str | None) -> Component:
 def plan_of_stream(
     shape: Sequence[int], dtype: Any, attributes: Mapping[str, object] | None
 ) -> tuple[TensorObject, np.dtype[Any]]:
-    """Return a dense object that comes in pieces as the manifest will have it, and its elements.
+    """Return the manifest entry of a dense object to be streamed, and its element type.
 
     Raises:
-        ArgumentValueError: there is no such element type.
+        ArgumentValueError: the element type is unknown.
         ArgumentTypeError: the shape is not a sequence of integers.
         NotRepresentableError: the element type cannot be stored.
     """
@@ -161,10 +161,10 @@ def plan_of_stream(
 
 
 def _require_whole_bytes(role: str, count: int, component: Component) -> None:
-    """Raise where packed elements leave a part of a byte: only a dense shape says which are real.
+    """Raise if packed elements do not fill their last byte: only a dense shape implies a count.
 
     Raises:
-        NotRepresentableError: they do.
+        NotRepresentableError: they do not.
     """
     packed = component.logical
     if packed is not None and count % packed.elements_per_storage:
@@ -182,10 +182,10 @@ def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
 
     Args:
         tensor: the tensor.
-        types: those that indices may have in the file: u64, and perhaps others.
+        types: the index types of the version: u64, and perhaps others.
 
     Raises:
-        LayoutError: indices are no integers, or the tensor breaks another rule of its layout.
+        LayoutError: indices are not integers, or the tensor breaks another rule of its layout.
     """
     layout = LAYOUTS.get(tensor.format)
     roles = () if layout is None else layout.index_roles
@@ -193,7 +193,7 @@ def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
     for role, array in indices.items():
         if array.size and array.dtype.kind not in "iu":
             raise LayoutError(
-                "indices are integers",
+                "indices must be integers",
                 reason=Reason.INDEX_DTYPE,
                 component=role,
                 found=array.dtype.name,
@@ -204,7 +204,7 @@ def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
     if not dtypes or (len(dtypes) == 1 and dtypes.pop() in known):
         return tensor
     return Tensor(
-        {**tensor.components, **{role: one.astype(np.uint64) for role, one in indices.items()}},
+        {**tensor.components, **{role: array.astype(np.uint64) for role, array in indices.items()}},
         shape=tensor.shape,
         format=tensor.format,
         type=tensor.type,
@@ -213,10 +213,10 @@ def with_indices(tensor: Tensor, types: Sequence[str]) -> Tensor:
 
 
 def require_written_bools(role: str, array: Array) -> None:
-    """Raise where a bool of a component that goes into a file of 2.x is neither 0 nor 1.
+    """Raise if a bool for a file of 2.x is neither 0 nor 1.
 
     Raises:
-        FormatError: one is.
+        FormatError: one is not.
     """
     if array.dtype == np.bool_:
         try:
@@ -227,11 +227,11 @@ def require_written_bools(role: str, array: Array) -> None:
 
 
 def attributes_of(attributes: Mapping[str, object] | None) -> dict[str, object]:
-    """Return a caller's attributes as a dict of our own.
+    """Return a caller's attributes as a new dict.
 
     Raises:
-        ArgumentTypeError: they are no mapping.
+        ArgumentTypeError: they are not a mapping.
     """
     if isinstance(attributes, Mapping | None):
         return dict(attributes or {})
-    raise ArgumentTypeError("attributes are a mapping", found=describe(attributes, 40))
+    raise ArgumentTypeError("attributes must be a mapping", found=describe(attributes, 40))

@@ -1,4 +1,4 @@
-"""All tensors of a dict into one file: the mirror of `loading.py`."""
+"""Write all tensors of a dict to one file: the mirror of `loading.py`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ztensor.spec.layout.base import Array
 
 
-# What writes a dict as a file of a format that is not ours.
+# Writers of dicts in other formats.
 EXPORTERS: Registry[str, Callable[..., None]] = Registry(
     {"dict": "ztensor.formats.saving:write_dict"}
 )
@@ -34,7 +34,7 @@ def save_all(
     deduplicate: str | bool = "memory",  # noqa: FBT001  # one of three words
     **options: Any,
 ) -> dict[str, str]:
-    """Write a whole dict in order of its names; return which names share whose bytes.
+    """Write a dict in the order of its names; return the names that share bytes, with their alias.
 
     Args:
         tensors: names to NumPy arrays or `Tensor`s, all in memory until this returns.
@@ -46,9 +46,9 @@ def save_all(
 
     Raises:
         NotRepresentableError: a tensor cannot be held by the version.
-        ArgumentTypeError: a name is no text.
+        ArgumentTypeError: a name is not text.
         ArgumentValueError: an argument has an unknown value.
-        SourceError: the file could not be written. What was there before still is.
+        SourceError: the file could not be written; an old file is kept.
     """
     require_choice("deduplicate", deduplicate, ("memory", "content", False))
     require_function("progress", progress)
@@ -83,24 +83,24 @@ def save_as(
     durable: Durable = "auto",
     **options: Any,
 ) -> dict[str, str]:
-    """Write a whole dict as one file of another format, or nothing; else as `save_all`.
+    """Write a dict as one file of another format, atomically; else as `save_all`.
 
-    No name shares the bytes of another one, so what is returned is empty.
+    The result is empty, since no names share bytes.
 
     Args:
-        kind: the format; one that is written.
+        kind: the format.
         tensors: likewise, like the next three.
         target: likewise.
         metadata: likewise.
         progress: likewise.
-        deduplicate: means nothing here.
+        deduplicate: ignored.
         durable: as in `SaveOptions`.
-        options: of a zTensor file: they must say nothing.
+        options: of a zTensor file: all must be defaults.
 
     Raises:
-        NotRepresentableError: the format cannot say a tensor, a name or the metadata.
-        ArgumentValueError: an option only a zTensor file has is set.
-        SourceError: the file could not be written. What was there before still is.
+        NotRepresentableError: the format cannot hold a tensor, a name or the metadata.
+        ArgumentValueError: an option is set that only a zTensor file has.
+        SourceError: the file could not be written; an old file is kept.
     """
     del deduplicate
     sink = sink_of(target, durable=durable)
@@ -113,14 +113,14 @@ def save_as(
 
 
 class _Stored:
-    """Finds arrays that are stored already, under another name.
+    """Finds aliases: arrays that were stored before under another name.
 
-    Most arrays differ from all others of their shape and type in the first element. Only for others
-    it is asked where they are in memory, or what is in them, which takes longer.
+    Most arrays differ from all others of their shape and type in the first element. Only the other
+    ones are compared by their memory, or by their content, which takes longer.
 
     Args:
-        tensors: what is saved.
-        by_content: whether arrays of equal bytes are one; else those over the same memory.
+        tensors: all tensors of the file.
+        by_content: whether arrays of equal bytes are aliases; else those over the same memory.
     """
 
     def __init__(self, tensors: Mapping[str, Any], *, by_content: bool) -> None:
@@ -129,20 +129,20 @@ class _Stored:
         self._alike: dict[object, dict[object, str]] = {}
 
     def alias_of(self, name: str, array: Array) -> str | None:
-        """Return the name under which an array is stored, or None; then it will be as `name`."""
+        """Return the name that an array was stored under; None for a new one, noted as `name`."""
         if not array.size or array.dtype.hasobject:
             return None
         dtype = array.dtype.newbyteorder("=") if self._by_content else array.dtype
         element = array.item(0)
-        look = array.shape, dtype, element if element == element else "NaN"
-        first = self._firsts.setdefault(look, name)
+        key = array.shape, dtype, element if element == element else "NaN"
+        first = self._firsts.setdefault(key, name)
         if first is name:
             return None
-        if look not in self._alike:
-            self._alike[look] = {self._identity(self._tensors[first]): first}
-        alike, identity = self._alike[look], self._identity(array)
+        if key not in self._alike:
+            self._alike[key] = {self._identity(self._tensors[first]): first}
+        alike, identity = self._alike[key], self._identity(array)
         alias = alike.get(identity)
-        # A mapping may make its arrays when asked: this one where another was that is gone.
+        # A mapping may make arrays on request, this one in the freed memory of another.
         if alias is not None and (
             self._by_content or self._identity(self._tensors[alias]) == identity
         ):
@@ -151,7 +151,7 @@ class _Stored:
         return None
 
     def _identity(self, array: Array) -> object:
-        """Return what arrays of one shape and type have in common that are stored once."""
+        """Return a key that aliases have in common."""
         if self._by_content:
             return ALGORITHMS["sha256"].of(Blocks.of(array))
         return array.__array_interface__["data"][0], array.strides

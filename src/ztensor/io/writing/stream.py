@@ -1,4 +1,4 @@
-"""One dense object that comes in pieces."""
+"""A dense object that is written in pieces."""
 
 from __future__ import annotations
 
@@ -66,16 +66,16 @@ class ObjectSink:
 
         Args:
             piece: a NumPy array or a torch tensor of the object's element type, in any byte order
-                and memory order. It may be changed when this has returned.
-            flat: True takes any shape as so many elements in C order, wherever rows begin.
+                and memory order. The caller may change it afterwards.
+            flat: True takes an array of any shape as elements in C order, also within a row.
 
         Raises:
             ArgumentTypeError: the piece has another element type.
-            ArgumentValueError: it is no run of whole rows, or there are more elements than the
-                shape has. Nothing of it is stored, and the sink stays open.
+            ArgumentValueError: it does not consist of whole rows, or has more elements than are
+                missing. Nothing of it is stored, and the sink stays open.
             FormatError: a bool for a file of 2.x is neither 0 nor 1.
             ClosedError: the sink or its writer is closed.
-            SourceError: the bytes could not be stored. The writer is then aborted.
+            SourceError: a write failed. The writer is then aborted.
         """
         self._require_open()
         try:
@@ -96,7 +96,7 @@ class ObjectSink:
         self._missing -= array.size
 
     def _require_next(self, array: Array, *, flat: bool) -> None:
-        """Raise where a piece is not what comes next: its elements would land elsewhere."""
+        """Raise if a piece cannot be the next one: its elements would get wrong positions."""
         if array.dtype.newbyteorder("=") != self.dtype:
             raise ArgumentTypeError(
                 "the piece has another element type",
@@ -106,7 +106,7 @@ class ObjectSink:
         row = self.shape[1:]
         if not flat and row != array.shape and (row != array.shape[1:] or not self.shape):
             error = ArgumentValueError(
-                "the piece is no run of whole rows",
+                "the piece does not consist of whole rows",
                 expected=f"shape {describe(('k', *row)).replace(repr('k'), 'k')}",
                 found=describe(array.shape),
             )
@@ -119,7 +119,7 @@ class ObjectSink:
             )
         if array.size > self._missing:
             raise ArgumentValueError(
-                "there are more elements than the shape has",
+                "the piece has more elements than are missing",
                 expected=f"at most {self._missing} more",
                 found=str(array.size),
             )
@@ -133,11 +133,11 @@ class ObjectSink:
             )
 
     def close(self) -> None:
-        """End the object; the writer takes others again.
+        """End the object; the writer can write others again.
 
         Raises:
             UsageError: elements are missing; the sink stays open.
-            SourceError: the bytes could not be stored. The writer is then aborted.
+            SourceError: a write failed. The writer is then aborted.
         """
         self._require_open()
         if self._missing:
@@ -165,7 +165,7 @@ class ObjectSink:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Close, or abort the whole writer where an exception passes through."""
+        """Close, or abort the whole writer after an exception."""
         if kind is not None:
             self._is_open = False
             self._writer.abort()

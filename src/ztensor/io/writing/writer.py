@@ -1,8 +1,8 @@
-"""`Writer`: objects in, one file out.
+"""`Writer`: write objects to one file.
 
-Blobs go out as they are given, each at the next multiple of the version's alignment; the manifest
-follows at `finish`. Nothing seeks, so a target may be a pipe, and nothing needs to know how many
-objects will come.
+Blobs are written in the order of the calls, each at the next multiple of the version's alignment;
+the manifest follows at `finish`. The target is never sought in, so it may be a pipe, and the number
+of objects need not be known.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ztensor.spec.layout.base import Array
 
 
-# The bytes of shorter arrays take less time to write than the steps of any other object.
+# Arrays up to this length are written by template: the other steps would take longer than they.
 _SMALL_BYTES = 32 << 10
 _PADDING = bytes(4096)
 
@@ -62,7 +62,7 @@ _PADDING = bytes(4096)
 class Writer(Hinted, WriterAliases):
     """Writes a zTensor file.
 
-    The file appears when it is finished; until then, and after an exception or `abort`, what was
+    The file appears when it is finished; until then, and after an exception or `abort`, an old file
     at the path is untouched. As a context manager it finishes at the end and aborts on an
     exception.
 
@@ -72,13 +72,13 @@ class Writer(Hinted, WriterAliases):
             Components that zstd makes no smaller are stored raw.
         attributes: the file's own key-value pairs.
         durable: see `ztensor.typing.SaveOptions`.
-        threads: how many compress and hash beside the writing; see `ztensor.typing.LoadOptions`.
-        format: `"zt"` writes a zTensor file also where the path has another format's suffix.
+        threads: the number of threads that compress and hash; see `ztensor.typing.LoadOptions`.
+        format: `"zt"` writes a zTensor file even if the path has another format's suffix.
         options: see `ztensor.typing.WriteOptions`.
 
     Attributes:
         state: `"open"`, `"finished"` or `"aborted"`.
-        draft: what the manifest will say, for the library's own packages.
+        draft: the manifest so far, for the library's own packages.
         copier: copies components of other files, likewise.
 
     Raises:
@@ -118,7 +118,7 @@ class Writer(Hinted, WriterAliases):
         alignment: int | None = None,
         canonical: bool = False,
     ) -> None:
-        """Look at the options of a file; `_begin` follows before the first object."""
+        """Check the options of a file; `_begin` follows before the first object."""
         emitter = emitter or EMITTERS.named(version)
         how = BlobOptions(emitter.form).asked(compression, checksum, chunk_rows, alignment)
         emitter.form, self._options = how.form, how
@@ -128,26 +128,26 @@ class Writer(Hinted, WriterAliases):
         self._threads = None if threads is None else thread_count(threads)
         self._streamed: str | None = None  # the object whose stream is open
         self._shared: dict[str, str] = {}
-        # By shape and element type: the number of the kind that small arrays are of.
-        self._kinds: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
-        self._sayable: set[object] = set()  # kinds of objects that the version has
+        # The template of small arrays, by shape and element type.
+        self._templates: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}
+        self._sayable: set[object] = set()  # kinds of objects that the version can hold
         self._digest: Callable[[bytes], str] | None = how.algorithm and how.algorithm.whole()
 
     def _begin(self, sink: Sink, previous_length: int = 0) -> None:
-        """Start a new file, or go on with one that was so long, and whose blobs are there."""
+        """Start a new file, or continue one of that length, with its blobs in the sink."""
         self._sink, self._previous_length = sink, previous_length
         if not sink.position:
-            sink.write(self.draft.emitter.magic)  # where that fails, nobody gets the writer
+            sink.write(self.draft.emitter.magic)  # an error leaves the constructor
 
     @cached_property
     def copier(self) -> Copier:
-        """Return what copies components of other files."""
+        """Return the copier of components of other files."""
         is_decoded = self._canonical is not None
         return Copier(self._sink, self._options, self._component, is_decoded=is_decoded)
 
     @cached_property
     def _crew(self) -> Pool:
-        """Return the threads that compress and hash beside the writing."""
+        """Return the pool of threads that compress and hash."""
         return Pool(thread_count(self._threads))
 
     # --- Objects ----------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Writer(Hinted, WriterAliases):
     ) -> None:
         """Write one object.
 
-        The data is stored before this returns and may be changed or dropped then.
+        The data is stored before this returns; the caller may change it afterwards.
 
         Args:
             name: the object's name; any text, each once.
@@ -169,16 +169,16 @@ class Writer(Hinted, WriterAliases):
             options: see `ztensor.typing.ObjectOptions`.
 
         Raises:
-            NotRepresentableError: the version cannot hold it; the message says what would work.
+            NotRepresentableError: the version cannot hold it; the message says what to do instead.
             UsageError: the name was written before, or the writer is finished.
-            SourceError: the bytes could not be stored. The writer is then aborted.
+            SourceError: a write failed. The writer is then aborted.
         """
         if type(data) is np.ndarray and not options:
-            kind = self._kinds.get((data.shape, data.dtype))
-            if kind is None and data.nbytes <= _SMALL_BYTES:
-                kind = self._kind_of(data)
-            if kind is not None:
-                self._write_alike(name, data, kind)
+            template = self._templates.get((data.shape, data.dtype))
+            if template is None and data.nbytes <= _SMALL_BYTES:
+                template = self._template_of(data)
+            if template is not None:
+                self._write_by_template(name, data, template)
                 return
         require_options("write", options, ObjectOptions)
         self._require_ready(name)
@@ -191,41 +191,44 @@ class Writer(Hinted, WriterAliases):
             how = self._own_options(options)
         components = {}
         with self._located(name, is_last=True):
-            for role, one in plan.components.items():
+            for role, component in plan.components.items():
                 pieces = functools.partial(Blocks.of, arrays[role])
-                length = one.known_decoded_length
+                length = component.known_decoded_length
                 components[role] = self._component(plan, role, pieces, length, how)
         # Attributes are written at the end; the caller may change its dict before.
         own = plan.attributes and copy.deepcopy(plan.attributes)
         self.draft.objects[name] = plan._replace(components=components, attributes=own)
 
-    def _kind_of(self, array: Array) -> int | None:
-        """Return the number of a small array's kind, or None where it has none."""
+    def _template_of(self, array: Array) -> int | None:
+        """Register the template for arrays of this shape and type; return its index.
+
+        None if such arrays are written one by one.
+        """
         form = self._options.form
         if self._options.compression is not None or self._canonical is not None:
             return None
-        if form.is_exact and array.dtype.kind == "b":  # those are looked at
+        if form.is_exact and array.dtype.kind == "b":  # each bool is checked
             return None
         try:
             plan, _ = plan_of(array, None)
             self.draft.emitter.require_object(plan)
         except NotRepresentableError:
-            return None  # `write` finds the same, and says of which object
+            return None  # `write` raises the same, with the name
         if not is_stored_as_is(array.dtype):
             return None
         digest = self._digest and self._digest(b"")
         component = plan.components["data"]._replace(digest=digest)
-        kinds = self.draft.objects.kinds
-        kinds.append(plan._replace(components={"data": component}))
-        number = self._kinds[array.shape, array.dtype] = len(kinds) - 1
+        templates = self.draft.objects.kinds
+        templates.append(plan._replace(components={"data": component}))
+        number = self._templates[array.shape, array.dtype] = len(templates) - 1
         return number
 
-    def _write_alike(self, name: str, array: Array, kind: int) -> None:
-        """Write an array of a kind."""
+    def _write_by_template(self, name: str, array: Array, template: int) -> None:
+        """Write an array by its template."""
         self._require_ready(name)
         sink, alignment = self._sink, self._options.form.alignment
         try:
-            if alignment > len(_PADDING):  # what is before it may be a hole
+            if alignment > len(_PADDING):  # the padding may be a hole
                 start_blob(sink, alignment)
             padding = _PADDING[: -sink.position % alignment]
             offset, data = sink.position + len(padding), array.tobytes()
@@ -234,7 +237,7 @@ class Writer(Hinted, WriterAliases):
         except BaseException:
             self.abort()
             raise
-        self.draft.objects.data[name] = kind, offset, digest
+        self.draft.objects.data[name] = template, offset, digest
 
     def _own_options(self, own: ObjectOptions) -> BlobOptions:
         options = self._options.asked(
@@ -265,26 +268,26 @@ class Writer(Hinted, WriterAliases):
         compress: bool | int | str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Write an object of another file as it is stored there, checked but not decoded.
+        """Copy the stored bytes of an object of another file, checked but not decoded.
 
-        Encoding, digest, attributes and unknown fields are kept; objects that shared their bytes
-        share them again. Only what the version spells otherwise is decoded and written anew, piece
-        by piece: big-endian data and bools of 0.1, indices that are not u64, what only another
-        format knows to decode.
+        Encoding, digest, attributes and unknown fields are kept; objects that share bytes there
+        share them here. Components that the version stores in another way are decoded and encoded,
+        piece by piece: big-endian data and bools of 0.1, indices that are not u64, encodings of
+        other formats.
 
         Args:
             name: the object's name here.
             reader: an open reader of the other file, or its `objects`.
             from_name: its name there, by default the same.
-            compress: as for `write`, to have it encoded anew; None keeps how it is stored.
+            compress: as for `write`, to change the encoding; None keeps it.
             progress: called with the bytes of each piece that was written.
 
         Raises:
-            NotRepresentableError: the version cannot hold it; the message says what would work.
+            NotRepresentableError: the version cannot hold it; the message says what to do instead.
             UsageError: the name was written before, or the writer is finished.
-            ObjectNotFoundError: the reader has no such object.
+            ObjectNotFoundError: the reader has no object of that name.
             DigestMismatchError: the stored bytes are damaged. The writer is then aborted.
-            SourceError: bytes could not be read or stored. The writer is then aborted.
+            SourceError: a read or a write failed. The writer is then aborted.
         """
         self._require_ready(name)
         source_name = name if from_name is None else from_name
@@ -301,7 +304,7 @@ class Writer(Hinted, WriterAliases):
         self.draft.objects[name] = planned[0]._replace(components=components)
 
     def share(self, name: str, of: str) -> None:
-        """Write an object that has the bytes of one written before; only its name is new.
+        """Write an alias: another name for an object that was written before.
 
         Raises:
             UsageError: the name was written before, or `of` was not, or the writer is finished.
@@ -320,7 +323,7 @@ class Writer(Hinted, WriterAliases):
 
     @property
     def shared(self) -> dict[str, str]:
-        """Return which names were written without bytes of their own, and whose they have."""
+        """Return the aliases: names without bytes of their own, and the names they share."""
         return dict(self._shared)
 
     def stream(
@@ -330,10 +333,10 @@ class Writer(Hinted, WriterAliases):
         dtype: ElementType,
         **options: Unpack[ObjectOptions],
     ) -> ObjectSink:
-        """Return a sink for one dense object that takes its elements in pieces.
+        """Return a sink for the elements of a dense object, in pieces.
 
         For tensors larger than memory: `with writer.stream("w", (10**6, 512), "float32") as sink:`
-        and then `sink.write(rows)`, from the first row to the last. Nothing else can be written
+        and then `sink.write(rows)`, from the first row to the last. No other object can be written
         until it is closed.
 
         Args:
@@ -342,7 +345,7 @@ class Writer(Hinted, WriterAliases):
             dtype: element type: a long or short name, a logical type's name, a NumPy type or a
                 `torch.dtype`.
             options: see `ztensor.typing.ObjectOptions`. An object of more than 4 MiB stays
-                compressed where that saves nothing: only its end would tell.
+                compressed even if that saves nothing, which is known only at its end.
 
         Raises:
             NotRepresentableError: the version cannot hold it.
@@ -353,7 +356,7 @@ class Writer(Hinted, WriterAliases):
         with self._located(name):
             if self._canonical is not None:
                 raise UsageError(
-                    "a canonical file has equal bytes once, which the end of a stream would tell",
+                    "a canonical file stores equal bytes once, so nothing is streamed to it",
                     expected="objects written as a whole",
                 )
             plan, element = plan_of_stream(shape, dtype, options.get("attributes"))
@@ -381,7 +384,7 @@ class Writer(Hinted, WriterAliases):
         Raises:
             UsageError: a stream is still open.
             ClosedError: the writer was finished or aborted before.
-            SourceError: the file could not be put in place; what was there before still is.
+            SourceError: the file could not be put in place; an old file is kept.
         """
         self._require_idle()
         with self._located(None, is_last=True):
@@ -390,12 +393,12 @@ class Writer(Hinted, WriterAliases):
         return self._sink.position
 
     def abort(self) -> None:
-        """Forget everything; no file appears, and an old one stays. May be called again."""
+        """Drop everything; no file appears, and an old one stays. May be called again."""
         if self.state == "open":
             self._end("aborted")
 
     def _end(self, state: Literal["finished", "aborted"]) -> None:
-        """Let go of all that is held until the end."""
+        """Close the threads, and abort the sink unless the file is finished."""
         self.state, self._streamed = state, None
         if "_crew" in self.__dict__:
             self._crew.close()
@@ -408,7 +411,7 @@ class Writer(Hinted, WriterAliases):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Finish, or abort where an exception passes through."""
+        """Finish, or abort after an exception."""
         try:
             if kind is None and self.state == "open":
                 self.finish()
@@ -416,7 +419,7 @@ class Writer(Hinted, WriterAliases):
             self.abort()
 
     def __del__(self) -> None:
-        """Abort what nobody finished: a half-written file is never committed."""
+        """Abort an unfinished file: it is never committed."""
         if hasattr(self, "_sink"):
             self.abort()
 
@@ -462,12 +465,12 @@ class Writer(Hinted, WriterAliases):
     def _located(
         self, name: str | None, file: str | None = None, *, is_last: bool = False
     ) -> Iterator[None]:
-        """Have an error of ours say which object of which file it is about.
+        """Add file and object to an error.
 
         Args:
-            name: the object, if it is about one.
+            name: the object; None if the error is about the file.
             file: the file; by default the one that is written.
-            is_last: whether bytes were to be stored: the writer is then aborted.
+            is_last: whether bytes are written: after an error the writer is then aborted.
         """
         try:
             yield
