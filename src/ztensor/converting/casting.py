@@ -129,7 +129,7 @@ class Casts:
         """Return a reader of the same files that has the changed objects."""
         if self._dtype is None and self._scheme is None and not self._dequantize:
             return reader
-        return over(reader, reader.objects.mapped(self._over))
+        return over(reader, reader.objects.changed_by(self._over))
 
     @property
     def changes(self) -> tuple[Change, ...]:

@@ -36,7 +36,7 @@ def without_tree(reader: Reader, version: str | None) -> tuple[Reader, list[Loss
             kind = type(value).__qualname__
             sentence = f"left out: value {describe(path)}, a {describe(kind)}"
             lost.append(Loss(None, sentence, "value of a tree"))
-    objects = reader.objects.mapped(lambda part, _: part.changed(attributes=attributes))
+    objects = reader.objects.changed_by(lambda part, _: part.changed(attributes=attributes))
     return over(reader, objects), lost
 
 

@@ -102,7 +102,7 @@ class DividedObjects(FileObjects):
             )
             for one in table.files
         ]
-        source = OpenFiles.behind(file.bringing, files)
+        source = OpenFiles.behind(file.prefetching, files)
         starts = [start for start, _ in source.parts]
         self.assembler = Assembler(table, source, limits, verify=verify, starts=starts[1:])
         tensors = self.assembler.objects(self._whole)

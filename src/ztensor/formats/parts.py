@@ -198,7 +198,7 @@ class Pouring(Ahead):
             SourceError: bytes could not be read.
         """
         file, name, role = part.file, part.object_name, part.role
-        return file.strict(name, role, self.chunks(file, name, role))
+        return file.with_valid_bools(name, role, self.chunks(file, name, role))
 
     def write(self, part: Part) -> None:
         """Write an array.

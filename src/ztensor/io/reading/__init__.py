@@ -1,13 +1,16 @@
-"""An opened source to objects, arrays and slices of them.
+"""Read objects, arrays and slices from an opened source.
 
-Read `manifests.py` (the checked
-manifest of a file), `component.py` (one component; the order of all checks), `places.py`
-(where plain tensors are), `values.py` (objects as values) and `file.py` (the objects of a file),
-`bulk.py` (many small plain ones at once), then `loading.py` (every object at once, or one into
-memory of the caller) and `reader.py` (what users call). `portable.py` has objects as 1.2 does.
-`selection.py`, `parts.py`, `stored_array.py` and `slices.py` read parts of an object, in that order
-from an index to arrays. `verify.py` finds every problem, `walking.py` those of one object,
-`overlaps.py` sees to it that bytes several objects share are gone through or copied once,
-`recovery.py` finds the last good state of a torn file, `shards.py` joins the files of 2.x. What a
-user passes to `open` is not known here.
+Read the modules in this order:
+
+- `manifests.py`: the checked manifest of a file; `component.py`: one component and the order of
+  all checks; `places.py`: offsets of native raw tensors; `values.py`: objects as arrays and
+  tensors; `file.py`: the objects of one file;
+- `bulk.py`: many small tensors at once; `loading.py`: all objects of a file, or one object into
+  memory of the caller; `reader.py`: the public class; `portable.py`: objects for another version;
+- `selection.py`, `parts.py`, `stored_array.py`, `slices.py`: from an index to arrays;
+- `verify.py`: every problem of a file; `walking.py`: of one object; `overlaps.py`: decodes or
+  copies bytes that several objects share once; `recovery.py`: the last committed state of a torn
+  file; `shards.py`: joins the shards of 2.x.
+
+`io/opening.py` decides which arguments of `open` lead here.
 """

@@ -1,8 +1,8 @@
-"""Many small plain tensors at once: neighbours are read together, decoded, checked in the cache.
+"""Read, decode and check many small native tensors in runs of neighbours.
 
-Loading keeps what was read (`loading.py`), `verify` does not. What each takes by itself is longer
-than the work on it. Whatever is wrong, or of another form, is left to the general way, which looks
-at each and says what it is.
+For small tensors the overhead of a separate read exceeds the work. Loading keeps the memory
+(`loading.py`), `verify` does not. Tensors that fail a check, or are not native, are left to the
+general path, which reports the reason.
 """
 
 from __future__ import annotations
@@ -26,17 +26,16 @@ from ztensor.spec.model.manifest import ALIGNMENT
 from ztensor.spec.model.objects import Bools, Ints
 from ztensor.threads import run_jobs
 
-# Small: of so many bytes at most; larger ones are looked at one by one.
+# The most bytes of a small raw tensor; larger ones are read one by one.
 _SMALL_BYTES = 4 << 20
 _SMALL_ENCODED_BYTES = 128 << 10  # stored and decoded
-# So much of these is read, decoded and checked at a time, while it is in the cache.
+# The bytes that are read, decoded and checked at a time: they fit the processor's cache.
 _RUN_BYTES = 4 << 20
-# What is kept shares memory by so much: systems fill long memory with large pages.
+# The size of a shared block of kept memory: systems back long memory with large pages.
 _SLAB_BYTES = 64 << 20
-# Dead bytes between two tensors that are read, and kept: the heads of archives are fewer.
+# The largest gap between two tensors that is read along; headers of archive members are shorter.
 _GAP_BYTES = 1 << 10
-# Threads pay where the work on a tensor takes longer than to hand it over, which holds the
-# interpreter.
+# Threads pay if the work on a tensor takes longer than handing it over under the GIL.
 _LEAST_FOR_THREADS = 4 << 10
 
 Take = Callable[[Places, list[memoryview], Bools], None]
@@ -45,14 +44,15 @@ Take = Callable[[Places, list[memoryview], Bools], None]
 def take_small(
     file: FileObjects, places: Places, take: Take, workers: int, *, are_kept: bool
 ) -> None:
-    """Read small tensors by runs, decode them, and check each; some are left out.
+    """Read, decode and check small tensors in runs. Larger ones are skipped.
 
     Args:
-        file: an open file, on this machine.
+        file: an open local file.
         places: the tensors.
-        take: called with a run, memory of each of its tensors, and a mask of those that are right.
-        workers: how many threads to use where they pay.
-        are_kept: whether the memory is kept, which raw neighbours then share.
+        take: called with a run, the memory of each tensor, and a mask of those that passed; the
+            memory of the others is undefined.
+        workers: the most threads to use.
+        are_kept: True lets raw neighbours share memory blocks that are kept.
     """
     jobs: list[Callable[[], None]] = []
     nbytes = count = 0
@@ -63,10 +63,10 @@ def take_small(
             encoding, sizes = file.encodings.get(word), places.nbytes()
             most = min(_SMALL_ENCODED_BYTES, file.limits.decoded_bytes)
             is_small &= (sizes > 0) & (sizes <= most)
-            if encoding is None or not file.is_common(word):  # another format's may have no place
+            if encoding is None or not file.is_common(word):  # another format may give no extent
                 continue
         is_small &= places.lengths <= most
-        if are_kept and encoding is None:  # they begin in memory as in the file: aligned, or left
+        if are_kept and encoding is None:  # memory keeps the file's alignment: skip unaligned ones
             is_small &= places.offsets % places.widths() == 0
         if not is_small.any():
             continue
@@ -76,7 +76,7 @@ def take_small(
         work = functools.partial(_take_run, file, encoding, take)
         if are_kept and encoding is None:
             for slab in map(run.rows, _cut(run, _SLAB_BYTES)):
-                memory, starts = _laid(slab)
+                memory, starts = _allocated(slab)
                 jobs += [
                     functools.partial(work, slab.rows(part), (memory, starts[part]))
                     for part in _cut(slab, _RUN_BYTES)
@@ -90,23 +90,23 @@ def take_small(
 
 
 def in_order(places: Places) -> Places:
-    """Return tensors in the order of their bytes."""
+    """Return tensors in ascending order of their offsets."""
     order = np.argsort(places.offsets, kind="stable")
     return places if (order[1:] > order[:-1]).all() else places.rows(order)
 
 
 def ends_of(run: Places) -> Ints:
-    """Return (count,) where the bytes of all tensors of a run so far end."""
+    """Return (count,) int64, the running maximum of the tensors' ends."""
     return np.maximum.accumulate(run.offsets + run.lengths)
 
 
 def _cut(run: Places, most: int, decoded: Ints | int = 0) -> Iterator[slice]:
-    """Yield which tensors are read and decoded at a time.
+    """Yield the slices of a run that are read and decoded at a time.
 
     Args:
-        run: tensors in the order of their bytes.
-        most: how many bytes are read, and decoded, in all.
-        decoded: (count,) the bytes that each is decoded to.
+        run: tensors in ascending order of their offsets.
+        most: the bytes, read plus decoded, of a slice.
+        decoded: (count,) the decoded length of each tensor.
     """
     ends = ends_of(run)
     starts = np.maximum(run.offsets, np.append(0, ends[:-1]))
@@ -115,10 +115,10 @@ def _cut(run: Places, most: int, decoded: Ints | int = 0) -> Iterator[slice]:
     yield from map(slice, [0, *borders.tolist()], [*borders.tolist(), len(done)])
 
 
-def _laid(run: Places) -> tuple[memoryview, Ints]:
-    """Return memory for the bytes of all, few dead ones between, and where in it each begins.
+def _allocated(run: Places) -> tuple[memoryview, Ints]:
+    """Allocate memory for a run. Return it with the start of each tensor in it, (count,) int64.
 
-    Each begins as it does in the file, counted within 64 bytes.
+    Starts keep the offsets of the file modulo 64. Gaps of at most `_GAP_BYTES` are included.
     """
     ends = ends_of(run)
     firsts = np.flatnonzero(np.append(True, run.offsets[1:] > ends[:-1] + _GAP_BYTES))
@@ -131,7 +131,7 @@ def _laid(run: Places) -> tuple[memoryview, Ints]:
 
 
 def _read(run: Places, source: Source, memory: memoryview, starts: Ints) -> None:
-    """Fill memory that was laid out for these tensors, perhaps among others."""
+    """Read a run into memory from `_allocated`, which may hold further runs."""
     ends, shifts = ends_of(run), starts - run.offsets
     firsts = np.flatnonzero(np.append(True, np.diff(shifts) != 0))
     stops = ends[np.append(firsts[1:], len(ends)) - 1]
@@ -144,24 +144,24 @@ def _take_run(
     encoding: Encoding | None,
     take: Take,
     run: Places,
-    laid: tuple[memoryview, Ints] | None = None,
+    memory_of: tuple[memoryview, Ints] | None = None,
 ) -> None:
     name = run.names[0]
     with file.located(name):
         file.source.require_unchanged()
-        memory, starts = laid or _laid(run)
+        memory, starts = memory_of or _allocated(run)
         _read(run, file.source, memory, starts)
-    places = zip(starts.tolist(), (starts + run.lengths).tolist(), strict=True)
-    found = [memory[start:stop] for start, stop in places]
+    extents = zip(starts.tolist(), (starts + run.lengths).tolist(), strict=True)
+    stored = [memory[start:stop] for start, stop in extents]
     if encoding is None:
-        take(run, found, _are_right(file, run, found))
+        take(run, stored, _are_right(file, run, stored))
         return
     targets = [new_bytes(nbytes) for nbytes in run.nbytes().tolist()]
     covers_decoded = file.object(name).components["data"].is_exact
-    right = np.ones(len(targets), np.bool_) if covers_decoded else _are_right(file, run, found)
+    right = np.ones(len(targets), np.bool_) if covers_decoded else _are_right(file, run, stored)
     for number in np.flatnonzero(right).tolist():
         try:
-            encoding.decode_into(Held(found[number]), targets[number], file.limits)
+            encoding.decode_into(Held(stored[number]), targets[number], file.limits)
         except ZTensorError:
             right[number] = False
     if covers_decoded:
@@ -170,15 +170,15 @@ def _take_run(
 
 
 def _are_right(file: FileObjects, run: Places, covered: Sequence[memoryview]) -> Bools:
-    """Return a mask of the tensors without a digest to check, and of those that match it.
+    """Return a mask, (count,) bool, of the tensors that match their digest or have none.
 
-    Those whose digests are of another kind than the first, or are not spelled as our writers do,
-    are left to the general way, as if they did not match.
+    False also for digests with another algorithm than the first or with a spelling that our
+    writers do not use: the general path checks these.
 
     Args:
         file: the file.
         run: the tensors.
-        covered: of each the bytes that its digest covers.
+        covered: the bytes under the digest of each tensor.
     """
     first = next(filter(None, run.digests), None)
     if first is None or file.verify is False:
@@ -192,18 +192,18 @@ def _are_right(file: FileObjects, run: Places, covered: Sequence[memoryview]) ->
 def right_names(
     file: FileObjects, places: Places, report: Callable[[int], None], workers: int
 ) -> set[str]:
-    """Return the small plain tensors of which every byte was looked at and found right.
+    """Return the names of small native tensors that match their digests.
 
-    Those that are not returned may be right as well. Of those that have bytes in common the first
-    is looked at.
+    The others are not necessarily damaged: large, without digest, bools, or overlapping an earlier
+    tensor.
 
     Args:
-        file: an open file whose digests are checked.
-        places: the tensors to look at.
-        report: called with stored bytes that were checked.
-        workers: how many threads to use where they pay.
+        file: an open file, not with `verify=False`.
+        places: the tensors to check.
+        report: called with the number of stored bytes that were checked.
+        workers: the most threads to use.
     """
-    # Of a bool any other byte is a number.
+    # A matching digest does not make every byte of a bool 0 or 1.
     is_held = places.where(lambda kind: kind.dtype.char != "?")
     is_held &= np.array([digest is not None for digest in places.digests], np.bool_)
     run = in_order(places.rows(is_held))

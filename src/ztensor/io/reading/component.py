@@ -1,8 +1,8 @@
-"""The one way to a component's bytes: where they are, whether they are right, what they decode to.
+"""Read, check and decode one component: the only path from a component to its bytes.
 
-The reader, slices, whole loads, devices, `verify` and conversions ask here and nowhere else. For
-every component the order is the same: is its encoding known, does its digest match the stored
-bytes, can they decode to the size they must, do they decode to exactly that.
+Reader, slices, whole loads, devices, `verify` and conversions use it. The order of checks is the
+same for every component: the encoding is known, the digest of the stored bytes matches, they can
+decode to the required length, they decode to exactly that length.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ from ztensor.spec.model.manifest import Component
 if TYPE_CHECKING:
     from ztensor.io.reading.parts import Fill, Recent
 
-# Frameworks read complex128 by instructions that kill the process at other addresses. NumPy calls
-# those aligned that are multiples of 8, so no flag would tell.
+# Frameworks read complex128 with instructions that crash at other addresses. NumPy's flag cannot
+# help: it calls multiples of 8 aligned.
 COMPLEX_ALIGNMENT = 16
-# Fewer decoded bytes are decoded by one thread: starting another takes 0.2 ms.
+# Below this decoded length one thread decodes: starting another takes 0.2 ms.
 _LEAST_SHARED_BYTES = 2 << 20
 _BYTES = np.dtype(np.uint8)
 
 
 class Fetching:
-    """What the components of one source share: its bytes, the encodings, what was checked before.
+    """The state that the components of one source share.
 
     Attributes:
         source: the file's bytes.
-        bringing: what whole components are read from: it brings those behind them, too, where
-            requests are dear.
-        encodings: how components are stored, by the word for it.
+        prefetching: the source for reads of whole components; it prefetches the following components
+            if requests are expensive.
+        encodings: encoding names to codecs.
         limits: the caps in force.
-        verify: None checks digests where bytes are copied, True also before a view is first handed
-            out, False never.
-        checked: places with digests that matched.
+        verify: None checks digests of copied bytes; True also checks a component before its first
+            view is returned; False checks nothing.
+        checked: (offset, length, digest) of extents that matched.
     """
 
     source: Source
-    bringing: Source
+    prefetching: Source
     encodings: Mapping[str, Encoding]
     limits: Limits
     verify: bool | None
     checked: set[tuple[int, int, Digest]]
 
     def stored(self, component: Component) -> StoredComponent:
-        """Return the way to a component's bytes: all that reads them goes through it."""
+        """Return the access to a component's bytes."""
         return StoredComponent(self, component)
 
     def is_common(self, encoding: str) -> bool:
-        """Return whether an encoding is one of `ENCODINGS`, not one of the file's format.
+        """Return whether an encoding is one of `ENCODINGS`, not one of the file's format only.
 
-        Its components at one place have the same bytes, whichever objects they are of.
+        Only then does an extent identify the bytes, whatever object a component belongs to.
         """
-        found = self.encodings.get(encoding)
-        return found is not None and found is ENCODINGS.own(encoding)
+        codec = self.encodings.get(encoding)
+        return codec is not None and codec is ENCODINGS.own(encoding)
 
     @cached_property
     def recent(self) -> tuple[Recent, Recent]:
-        """What slices decoded last of compressed components, and where these can be entered."""
-        from ztensor.io.reading.parts import (  # not for whole components
+        """Return two caches for slices of compressed components: decoded runs, offset tables."""
+        from ztensor.io.reading.parts import (  # reads of whole components do not need it
             KEPT_BYTES,
             KEPT_TABLE_BYTES,
             Recent,
@@ -81,10 +81,10 @@ class Fetching:
 
 
 class Check:
-    """The digest of a component over bytes that pass; it does nothing without a digest.
+    """Compares bytes that pass through with a digest; without a digest it does nothing.
 
     Args:
-        digest: what the bytes have to have.
+        digest: the expected digest, or None.
     """
 
     def __init__(self, digest: Digest | None) -> None:
@@ -94,7 +94,7 @@ class Check:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing to compare with."""
+        """True if there is no digest that can be computed."""
         return self._hasher is None
 
     def update(self, piece: memoryview) -> None:
@@ -103,7 +103,7 @@ class Check:
             self._hasher.update(piece)
 
     def over(self, pieces: Iterable[memoryview]) -> Iterator[memoryview]:
-        """Yield pieces, each of them taken."""
+        """Yield pieces, and take each of them."""
         for piece in pieces:
             self.update(piece)
             yield piece
@@ -122,8 +122,8 @@ class StoredComponent:
     """One component of one source.
 
     Args:
-        shared: what it has in common with the source's others.
-        component: what the manifest says of it.
+        shared: the state it shares with the other components of the source.
+        component: its entry in the manifest.
     """
 
     __slots__ = ("_shared", "component")
@@ -132,28 +132,28 @@ class StoredComponent:
         self._shared = shared
         self.component = component
 
-    # --- Where, and how ---------------------------------------------------------------------
+    # --- Extent and encoding ----------------------------------------------------------------
 
     def stored(self) -> Range:
-        """Return the stored bytes, to be read piece by piece.
+        """Return the extent of the stored bytes, not read yet.
 
         Raises:
             SourceError: the file is shorter than it was.
         """
-        self._shared.bringing.require_unchanged()
-        return Range(self._shared.bringing, self.component.offset, self.component.length)
+        self._shared.prefetching.require_unchanged()
+        return Range(self._shared.prefetching, self.component.offset, self.component.length)
 
     def encoding(self) -> Encoding:
-        """Return the encoding it names.
+        """Return the codec of the component.
 
         Raises:
-            UnsupportedError: this release does not know it.
+            UnsupportedError: the encoding is unknown.
         """
         try:
             return self._shared.encodings[self.component.encoding]
         except KeyError:
             raise UnsupportedError(
-                "the encoding is unknown",
+                "unknown encoding",
                 reason=Reason.UNKNOWN_ENCODING,
                 expected=f"one of {', '.join(ENCODINGS)}",
                 found=describe(self.component.encoding),
@@ -161,36 +161,35 @@ class StoredComponent:
             ) from None
 
     def is_in_place(self, nbytes: int, *, packed: bool = False) -> bool:
-        """Return whether its stored bytes are the elements as memory has them, `nbytes` of them.
+        """Return whether the stored bytes are exactly the array in memory: raw and native.
 
         Args:
-            nbytes: what the elements take in memory.
-            packed: as `is_native` takes it.
+            nbytes: the bytes of the array in memory.
+            packed: see `Component.is_native`.
         """
         component = self.component
         is_raw = component.encoding == "raw" and component.length == nbytes
         return is_raw and component.is_native(packed=packed)
 
-    # --- Is it right? -----------------------------------------------------------------------
+    # --- Digests ----------------------------------------------------------------------------
 
     @property
     def digest(self) -> Digest | None:
-        """Return its digest, or None where it has none."""
+        """Return the component's digest, or None."""
         return digest_of(self.component)
 
     def check(self, stored: Range | None = None) -> bool:
-        """Check the digest, where there is one that can be computed, over the stored bytes.
+        """Compare the stored bytes with their digest, if it can be computed.
 
         Args:
-            stored: the bytes that are held to it, where they were read already; by default it is
-                enough that the same digest of these bytes has matched before.
+            stored: the bytes if they were read already. None reads them, unless the same digest of
+                the same extent has matched before.
 
         Returns:
-            False where it may be, or is, that of the decoded bytes: what is read has to be held
-            to it then.
+            False if the digest is, or may be, over the decoded bytes: compare these then.
 
         Raises:
-            DigestMismatchError: it does not match.
+            DigestMismatchError: the digest does not match.
             SourceError: the bytes could not be read.
         """
         component, digest = self.component, self.digest
@@ -198,7 +197,7 @@ class StoredComponent:
             return True
         if component.is_exact and component.encoding != "raw":
             return False
-        # Others may share the bytes and say something else of them.
+        # Other components may share the bytes but state another digest.
         key = (component.offset, component.length, digest)
         if stored is None and key in self._shared.checked:
             return True
@@ -215,48 +214,52 @@ class StoredComponent:
         return True
 
     def require_filled(self, memory: memoryview) -> None:
-        """Check the digest over a copy of what it covers, read or decoded elsewhere.
+        """Compare a copy of the covered bytes with the digest.
 
         Raises:
-            DigestMismatchError: it does not match.
+            DigestMismatchError: the digest does not match.
         """
         check = self.new_check()
         check.update(memory)
         check.end()
 
     def new_check(self) -> Check:
-        """Return the check of bytes that its digest covers; empty where they are not checked."""
+        """Return a `Check` of the component's digest; an empty one with `verify=False`."""
         return Check(None if self._shared.verify is False else self.digest)
 
     def has_sum(self) -> bool:
-        """Return whether decoding all of it compares a checksum that its format has."""
+        """Return whether decoding the whole component compares a checksum of its encoding."""
         encoding = self._shared.encodings.get(self.component.encoding)
         return encoding is not None and encoding.is_summed(self.component)
 
     # --- Raw bytes --------------------------------------------------------------------------
 
     def view(self) -> memoryview | None:
-        """Return the stored bytes as a view of the file, None where that is no good.
+        """Return the stored bytes as a view of the file.
 
-        With `verify=True` the digest is checked, once.
+        None if they are encoded, the source has no map, or complex128 is not aligned. With
+        `verify=True` the digest is compared, once.
 
         Raises:
-            DigestMismatchError: it does not match.
-            SourceError: the file is not what it was.
+            DigestMismatchError: the digest does not match.
+            SourceError: the file has changed.
         """
         component = self.component
         is_odd = component.type == "complex128" and component.offset % COMPLEX_ALIGNMENT
         is_viewed = component.encoding == "raw" and not is_odd
-        whole = self._shared.bringing.view() if is_viewed else None
+        whole = self._shared.prefetching.view() if is_viewed else None
         if whole is None:
             return None
-        self._shared.bringing.require_unchanged()
+        self._shared.prefetching.require_unchanged()
         if self._shared.verify is True:
             self.check()
         return whole[component.offset : component.offset + component.length]
 
     def fill_pieces(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
-        """Fill pieces of memory, in order: where each begins in the stored bytes, and its memory.
+        """Fill memory from the stored bytes and compare the digest.
+
+        Args:
+            pieces: (offset in the stored bytes, memory), consecutive and in order.
 
         Raises:
             DigestMismatchError: the bytes do not match their digest.
@@ -264,16 +267,16 @@ class StoredComponent:
         """
         check = self.new_check()
         for start, piece in pieces:
-            self._shared.bringing.read_into(self.component.offset + start, piece)
+            self._shared.prefetching.read_into(self.component.offset + start, piece)
             check.update(piece)
         check.end()
 
     def _fill_raw(self, memory: memoryview) -> None:
-        source, offset, length = self._shared.bringing, self.component.offset, memory.nbytes
+        source, offset, length = self._shared.prefetching, self.component.offset, memory.nbytes
         is_far = source.prefers_long_reads
         step = PART_BYTES if is_far else PIECE_BYTES
         pieces = [(start, memory[start : start + step]) for start in range(0, length, step)]
-        if not is_far or len(pieces) < 2:  # neighbours may be brought with one
+        if not is_far or len(pieces) < 2:  # one request also prefetches the next components
             self.fill_pieces(pieces)
             return
         source.read_many([(offset + start, piece) for start, piece in pieces])
@@ -282,13 +285,13 @@ class StoredComponent:
     # --- Decoded bytes ----------------------------------------------------------------------
 
     def decoded(self, expected: int | None, memory: Array | None = None) -> Array:
-        """Return the decoded bytes, every check done.
+        """Return the decoded bytes as a uint8 array, with every check done.
 
-        What can be seen without decoding is checked before.
+        Everything that needs no decoding is checked before memory is allocated.
 
         Args:
-            expected: how many an encoded component has; None where nothing but decoding tells.
-            memory: what to fill, of as many bytes; new memory by default.
+            expected: the decoded length; None if only decoding can determine it.
+            memory: a uint8 array of that length to fill; None allocates one.
 
         Raises:
             FormatError: the stored bytes are damaged, or decode to another length.
@@ -303,19 +306,19 @@ class StoredComponent:
             return buffer
         stored = self.stored()
         if self.component.digest is not None or shared.is_common(self.component.encoding):
-            stored.keep()  # few bytes are read at once
+            stored.keep()  # the digest and the decoder read the same bytes
         covers_stored = shared.verify is False or self.check(stored)
         if expected is None:
-            expected = self.decoded_length(stored)  # decoded once to count, and only then allocated
+            expected = self.decoded_length(stored)  # a first pass only counts
         else:
             require_decodable(expected, shared.limits)
         require_declared(self.component, expected)
         runs = encoding.require_length(stored, expected, shared.limits)
-        if expected < _LEAST_SHARED_BYTES or shared.bringing.prefers_long_reads:
+        if expected < _LEAST_SHARED_BYTES or shared.prefetching.prefers_long_reads:
             runs = None
         buffer = empty_array((expected,), _BYTES) if memory is None else memory
         if runs is not None and len(runs.decoded) > 2:
-            from ztensor.io.reading.parts import decode_all  # as slices do
+            from ztensor.io.reading.parts import decode_all  # small components do not need it
 
             decode_all(encoding, stored, runs, buffer.data, shared.limits)
         else:
@@ -325,7 +328,7 @@ class StoredComponent:
         return buffer
 
     def decoded_length(self, stored: Range | None = None) -> int:
-        """Return how many bytes it decodes to, by decoding it.
+        """Decode the component without keeping it, and return the decoded length.
 
         Raises:
             FormatError: the stored bytes are damaged.
@@ -341,10 +344,12 @@ class StoredComponent:
             return sum(chunk.nbytes for chunk in chunks)
 
     def pieces(self, expected: int | None) -> Iterator[memoryview]:
-        """Yield the decoded bytes in order, no digest checked; a piece is valid until the next.
+        """Yield the decoded bytes in order without comparing a digest.
+
+        Each piece is valid until the next.
 
         Args:
-            expected: how many they are; None where nothing but decoding tells.
+            expected: the decoded length; None if only decoding can determine it.
 
         Raises:
             FormatError: the stored bytes are damaged, or decode to another length.
@@ -355,48 +360,48 @@ class StoredComponent:
         return self.encoding().decode_chunks(self.stored(), expected, self._shared.limits)
 
     def checked_pieces(self, expected: int | None) -> Iterator[memoryview]:
-        """Yield `pieces`, the digest of encoded bytes checked before, of others at the end.
+        """Yield `pieces`; compare a digest of stored bytes before, of decoded bytes at the end.
 
         Raises:
-            DigestMismatchError: they do not match their digest.
-            ZTensorError: what `pieces` raises.
+            DigestMismatchError: the digest does not match.
+            ZTensorError: as `pieces`.
         """
         is_raw = self._shared.verify is False or self.component.encoding == "raw"
         check = Check(None) if not is_raw and self.check() else self.new_check()
         yield from check.over(self.pieces(expected))
         check.end()
 
-    # --- Parts of the decoded bytes ---------------------------------------------------------
+    # --- Slices of the decoded bytes --------------------------------------------------------
 
     def read_box(self, wanted: Sequence[Indices], target: Array) -> bool:
-        """Fill an array with a box, where the encoding reads boxes; say whether.
+        """Fill an array with a box. Return False if the encoding cannot read boxes.
 
         Args:
             wanted: the indices along each axis.
-            target: an array of the component's elements.
+            target: an array of the component's element type and the shape of the box.
 
         Raises:
-            ZTensorError: what `decoded` raises.
+            ZTensorError: as `decoded`.
         """
         encoding = self._shared.encodings.get(self.component.encoding)
         if encoding is None or self._shared.is_common(self.component.encoding):
             return False
-        boxes = [one for one in wanted if isinstance(one, range) and one.step == 1]
+        boxes = [axis for axis in wanted if isinstance(axis, range) and axis.step == 1]
         if len(boxes) < len(wanted):
             return False
-        offsets = [one.start for one in boxes]
+        offsets = [axis.start for axis in boxes]
         return encoding.read_box(self.stored(), offsets, list(map(len, boxes)), target)
 
     def filler(self, shape: tuple[int, ...], key: Hashable) -> Fill | None:
-        """Return what fills arrays with parts; None where only the whole can be read.
+        """Return a function that fills arrays with slices; None if only a whole read works.
 
-        It takes the indices along each axis, rising and none of them empty, the array, which is
-        contiguous and of the component's element type, and what reads the file: the array is full
-        when that has ended. With `verify=True` the digest is checked first, once.
+        The function takes the indices along each axis (ascending, not empty), a contiguous array
+        of the component's element type, and an `AtOnce`; the array is full when that has ended.
+        With `verify=True` the digest is compared first, once.
 
         Args:
-            shape: the shape that the elements are seen in.
-            key: what tells it from others where the file gives it no place.
+            shape: the shape of the elements.
+            key: identifies the component in caches if its extent does not.
 
         Raises:
             DigestMismatchError: the stored bytes do not match their digest.
@@ -406,36 +411,41 @@ class StoredComponent:
 
         component, shared = self.component, self._shared
         if shared.verify is True and not self.check():
-            return None  # it may be that of the decoded bytes
+            return None  # the digest may be over the decoded bytes
         if component.encoding == "raw":
             return functools.partial(fill, raw_reader(component.offset), component, shape)
         stored, runs, place = self._runs(needed_bytes(component, shape), key)
         if runs is None or len(runs.decoded) < 3:
-            return None  # one run is the whole
+            return None  # a single run is the whole component
         is_gathered = stored.source is shared.source and stored.source.prefers_long_reads
         (cache, _), limits = shared.recent, shared.limits
         reader = RunReader(self.encoding(), stored, runs, limits, cache, place, is_gathered)
         return functools.partial(fill, reader.read, component, shape)
 
     def runs(self, needed: int, key: Hashable) -> Runs | None:
-        """Return where an encoded component may be entered, as `filler` finds it."""
+        """Return the offset table of an encoded component; None if it has no entry points.
+
+        Args:
+            needed: the decoded length.
+            key: see `filler`.
+        """
         return None if self.component.encoding == "raw" else self._runs(needed, key)[1]
 
     def _runs(self, needed: int, key: Hashable) -> tuple[Range, Runs | None, Hashable]:
-        """Return what runs are read from, the runs, and the key by which they are kept."""
+        """Return the stored bytes, the offset table of the runs or None, and its cache key."""
         component, shared, stored = self.component, self._shared, self.stored()
         encoding, limits = self.encoding(), shared.limits
         place: Hashable = component.encoding, component.offset, component.length, needed
-        if not shared.is_common(component.encoding):  # another format's may have no place
+        if not shared.is_common(component.encoding):  # another format may give no extent
             place = component.encoding, key, needed
         runs: Runs | None = None
         _, known = shared.recent
-        if shared.bringing.prefers_long_reads:
+        if shared.prefetching.prefers_long_reads:
             listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
                 require_decodable(needed, limits)
                 runs = known.get(place) or runs_of_field(listed, length, needed)
-            # Without a table runs are looked for from the first to the last: all is read.
+            # Without a table a scan for runs reads all stored bytes.
             if runs is not None or encoding.has_table:
                 stored = Range(shared.source, component.offset, length)
         runs = runs or known.get(place) or encoding.require_length(stored, needed, limits)
@@ -446,22 +456,22 @@ class StoredComponent:
 
 
 def digest_of(component: Component) -> Digest | None:
-    """Return a component's digest, or None where it has none."""
+    """Return a component's parsed digest, or None."""
     if component.digest is None:
         return None
     return parse_digest(component.digest, strict=component.is_exact)
 
 
 def require_declared(component: Component, expected: int) -> None:
-    """Raise where the manifest gives another decoded length than the one that is needed.
+    """Require that the manifest's decoded length, if stated, is the expected one.
 
     Raises:
-        EncodingError: it does.
+        EncodingError: it differs.
     """
     declared = component.decoded_length
     if declared is not None and declared != expected:
         raise EncodingError(
-            "uncompressed_length is not the size the layout needs",
+            "uncompressed_length differs from the length that the layout needs",
             reason=Reason.SIZE_MISMATCH,
             expected=str(expected),
             found=str(declared),

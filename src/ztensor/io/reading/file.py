@@ -1,6 +1,6 @@
-"""The objects of one file: which file it is, what it names, how many are gone through.
+"""The objects of one file: its source, names, locations and derived views.
 
-What the manifest alone shows was checked when the file was opened; `values.py` reads the rest.
+The manifest was checked when the file was opened. `values.py` reads and checks the data.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ztensor.io.source.ahead import AheadSource
     from ztensor.io.source.rights import Rights
 
-_FAR_BYTES = 1 << 40  # of a component that is waited for: worth any thread
+_FAR_BYTES = 1 << 40  # stands for a component behind a network: worth any thread
 
 
 _offset = operator.attrgetter("offset")
@@ -42,12 +42,12 @@ _start = operator.itemgetter(0)
 
 
 class Location(NamedTuple):
-    """Where a component's stored bytes lie, for other I/O engines.
+    """The extent of a component's stored bytes, for other I/O engines.
 
     Attributes:
-        path: the file, or None where it is only in memory.
-        offset: first byte in the file.
-        length: how many bytes.
+        path: the file; None if the bytes are in memory only.
+        offset: the first byte in the file.
+        length: the number of bytes.
     """
 
     path: str | None
@@ -56,25 +56,25 @@ class Location(NamedTuple):
 
 
 class FileObjects(Values):
-    """The objects of one file; `ShardedObjects` are those of a set of files.
+    """The objects of one file. `ShardedObjects` has the objects of a set of files.
 
     Args:
-        source: the file's bytes; closed with this.
-        manifest: what they mean.
-        frame: where the manifest lies; None where the file is of another format.
+        source: the file's bytes; closed together with this object.
+        manifest: the parsed manifest.
+        frame: offset and length of the manifest; None for other formats.
         format: the name of the container format.
-        ahead: what brings whole components, where requests are dear; closed with this as well.
-        encodings: how components are stored, by the word for it.
-        account: gives what the file says that neither objects nor attributes do.
+        ahead: a source that prefetches whole components if requests are expensive, else None.
+        encodings: encoding names to codecs.
+        account: returns the loss report: content that is neither an object nor an attribute.
         sums: the format's own checksums over more than one component.
-        faults: gives what is wrong with attributes, by their names.
+        faults: returns attribute names to the errors of their values.
         verify: see `Fetching`.
         limits: the caps in force.
-        reopen: takes a path or bytes and opens the same again, in another process.
+        reopen: takes a path or bytes and opens the file again, in another process.
 
     Attributes:
         version: the version text of the file, such as `1.2.0`.
-        is_closed: whether the file was given back.
+        is_closed: whether `close` was called.
     """
 
     is_set = False
@@ -95,12 +95,12 @@ class FileObjects(Values):
         limits: Limits = DEFAULT_LIMITS,
         reopen: Callable[[Any], FileObjects] | None = None,
     ) -> None:
-        self.source, self.bringing, self._ahead = source, ahead or source, ahead
+        self.source, self.prefetching, self._ahead = source, ahead or source, ahead
         self.manifest, self.frame, self.format, self.encodings = manifest, frame, format, encodings
         self.version = manifest.version
         self.verify, self.limits = verify, limits
         self.checked = set()
-        self.sums = sorted((Sum(*one) for one in sums), key=_offset) if sums else []
+        self.sums = sorted((Sum(*fields) for fields in sums), key=_offset) if sums else []
         self.faults = faults
         self._account, self._reopen = account, reopen
         self._places, self._kinds = {}, {}
@@ -114,8 +114,9 @@ class FileObjects(Values):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the path, where there is one, and those of its shards; a folder has no bytes."""
-        return tuple(one.path for _, one in self.source.parts if one.path is not None and one.size)
+        """Return the paths of the file and its shards; empty for bytes in memory."""
+        sources = [source for _, source in self.source.parts]
+        return tuple(part.path for part in sources if part.path is not None and part.size)
 
     @property
     def attributes(self) -> dict[str, Any]:
@@ -124,64 +125,63 @@ class FileObjects(Values):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the whole file."""
+        """Return the length of the file."""
         return self.source.size
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:
-        """Return what the file says that neither its objects nor its attributes do."""
+        """Return the loss report: content of the file that is neither object nor attribute."""
         self.require_open()
         with foreign_bytes("the file", self.name):
             return tuple(self._account())
 
     def walked(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context in which all components are read, in their order."""
+        """Return a context for reading all components in file order, which prefetches them."""
         return contextlib.nullcontext() if self._ahead is None else self._ahead.walked()
 
     def advise(self, offset: int, length: int, *, is_needed: bool) -> int:
-        """Ask the system to read bytes into its page cache, or say that they need not stay there.
+        """Ask the system to read bytes into its page cache, or to drop them from it.
 
-        It may return long before they are read. Pages that a view has touched stay, and so do
-        those not yet written to disk. A map is never touched for this: another process may cut
-        the file.
+        The call does not wait for the reads. Pages that a view has touched and dirty pages stay.
+        No map is touched: another process may truncate the file.
 
         Returns:
-            How many bytes the system was told of: none where it keeps no pages of the source.
+            The number of bytes asked for; 0 if the system has no page cache for the source.
 
         Raises:
-            ClosedError: it is closed.
+            ClosedError: the file is closed.
         """
-        told = 0
+        advised = 0
         for start, part in self.source.parts:
             first, end = max(offset, start), min(offset + length, start + part.size)
             if first < end and isinstance(part, FileSource):
-                told += part.advise(first - start, end - first, is_needed=is_needed)
-        return told
+                advised += part.advise(first - start, end - first, is_needed=is_needed)
+        return advised
 
     def close(self) -> None:
-        """Give back the file; arrays that are views of it stay valid. May be called again."""
+        """Close the file. Arrays that are views of it stay valid. May be called again."""
         self.is_closed = True
         self._places = {}
         vars(self).pop("recent", None)
-        self.bringing.close()
+        self.prefetching.close()
 
     def rights(self) -> set[Rights]:
-        """Return the rights of the file, and of the other files that its bytes are in."""
-        found = {one.rights() for _, one in self.source.parts}
-        return {rights for rights in found if rights is not None}
+        """Return the access rights of the file and of its shards."""
+        every = {source.rights() for _, source in self.source.parts}
+        return {rights for rights in every if rights is not None}
 
     def identity(self) -> object:
-        """Return what tells these bytes from others: of a file its place and times, or its ETag."""
+        """Return a key of the content: path and times of a file, an ETag, else a sha256."""
         if (identity := self.source.identity()) is not None:
             return identity
         whole = Range(self.source, 0, self.source.size)
         return ALGORITHMS["sha256"].of(whole.pieces())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by path, or by value for bytes, so that workers open the file themselves.
+        """Pickle by path, or by value for bytes; the other process opens the file itself.
 
         Raises:
-            UsageError: the source is an open file object, which another process cannot have.
+            UsageError: the source is an open file object.
         """
         self.require_open()
         source = opened_by(self.source)
@@ -192,46 +192,46 @@ class FileObjects(Values):
         return self._reopen, (source,)
 
     def check(self, names: Iterable[str] | None = None, **how: Any) -> VerifyReport:
-        """Check every stored byte and return what is wrong; see `ztensor.Reader.verify`."""
+        """Check every stored byte and return all problems; see `ztensor.Reader.verify`."""
         from ztensor.io.reading.verify import verify_file
 
         self.require_open()
         return verify_file(self, names, **how)
 
-    # --- Parts of it ------------------------------------------------------------------------
+    # --- Files and selections ---------------------------------------------------------------
 
     def parts(self) -> Sequence[FileObjects]:
-        """Return itself, where there is one file."""
+        """Return the files: this one."""
         return (self,)
 
     def part(self, name: str) -> FileObjects:
-        """Return itself: the file an object is in."""
+        """Return the file of an object: this one."""
         del name
         return self
 
     def is_known(self, name: str) -> bool:
-        """Return whether what an object is can be told without asking a network."""
+        """Return whether the object's metadata needs no network request."""
         is_later = isinstance(self.manifest.objects, LaterObjects)
         return not (is_later and self.source.prefers_long_reads)
 
     def select(self, names: Iterable[str]) -> Self:
-        """Return some of the objects, over the same open file."""
+        """Return a subset of the objects over the same open file."""
         return self.changed(objects={name: self.object(name) for name in names})
 
-    def mapped(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> FileObjects:
-        """Return the objects changed, over the same open file.
+    def changed_by(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> FileObjects:
+        """Return changed objects over the same open file.
 
         Args:
-            change: takes the objects of a file and the names of those that are used.
+            change: takes the objects of a file and the names in use; returns the changed objects.
         """
         return change(self, list(self.names))
 
     def changed(self, encodings: Mapping[str, Encoding] | None = None, **changes: Any) -> Self:
-        """Return other objects, or other attributes, over the same open file.
+        """Return a copy with other objects or attributes, over the same open file.
 
         Args:
-            encodings: how components are stored; as those of this by default.
-            changes: `objects` and `attributes`, as `Manifest` has them.
+            encodings: encoding names to codecs; None keeps this file's.
+            changes: the fields `objects` and `attributes` of the `Manifest`.
         """
         part = object.__new__(type(self))
         vars(part).update(
@@ -245,22 +245,22 @@ class FileObjects(Values):
     # --- Objects ----------------------------------------------------------------------------
 
     def arrays_at_once(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return those of some objects that are read together by fewer requests: none here."""
+        """Return the objects that fewer requests can read together: none here."""
         del names
         return {}
 
     def thread_count(self, threads: int | None) -> int:
-        """Return how many threads to use to go through objects; see `threads.sharing.thread_count`.
+        """Return the number of threads for work on many objects; see `threads.sharing`.
 
-        One where bytes come over a network, which brings them in order by threads of its own.
+        1 for a network source, which prefetches in file order with threads of its own.
         """
-        from ztensor.threads.sharing import thread_count  # not for one tensor
+        from ztensor.threads.sharing import thread_count  # reading one tensor needs no threads
 
         count = thread_count(threads)
         return 1 if self.source.prefers_long_reads else count
 
     def in_file_order(self, names: Iterable[str]) -> list[str]:
-        """Return names in the order of their bytes, where going through them so costs less."""
+        """Return names in the order of their offsets if that saves requests, else unchanged."""
         objects = self.manifest.objects
         if not self.source.prefers_long_reads:
             return list(names)
@@ -268,34 +268,35 @@ class FileObjects(Values):
             return sorted(names, key=objects.where)
 
         def place(name: str) -> int:
-            found = self.object(name).components.values()
-            return min((component.offset for component in found), default=0)
+            components = self.object(name).components.values()
+            return min((component.offset for component in components), default=0)
 
         return sorted(names, key=place)
 
     def location(self, name: str, role: str = "data") -> Location:
-        """Return where a component's stored bytes lie.
+        """Return the extent of a component's stored bytes.
 
         Raises:
             ObjectNotFoundError: no object of that name, or no such component.
         """
-        found = self.stated(name, role)
+        component = self.component_entry(name, role)
         parts = self.source.parts
-        start, source = parts[bisect.bisect_right(parts, found.offset, key=_start) - 1]
-        return Location(source.path, found.offset - start, found.length)
+        start, source = parts[bisect.bisect_right(parts, component.offset, key=_start) - 1]
+        return Location(source.path, component.offset - start, component.length)
 
     def sum_over(self, component: Component) -> Sum | None:
-        """Return the format's own checksum over all of a component's stored bytes, or None."""
+        """Return the format's own checksum that covers all stored bytes of a component, or None."""
         number = bisect.bisect_right(self.sums, component.offset, key=_offset) - 1
-        found = self.sums[number] if number >= 0 else None
+        checksum = self.sums[number] if number >= 0 else None
         end = component.offset + component.length
-        return None if found is None or end > found.offset + found.length else found
+        is_covered = checksum is not None and end <= checksum.offset + checksum.length
+        return checksum if is_covered else None
 
     def is_unheld(self, tensor_object: TensorObject, component: Component) -> bool:
-        """Return whether a component has bytes, and neither a digest nor an encoding that has one.
+        """Return whether a component has bytes but neither a digest nor a checksum of its encoding.
 
-        In other formats they may lie in another file, or nobody knows how many they are; and a sum
-        of the file may be over them; see `sum_over`.
+        A checksum of the file may still cover them: see `sum_over`. Components of other formats
+        may have length 0 here, as their bytes are in another file or of unknown length.
         """
         has_bytes = component.length or (self.format != "zt" and element_count(tensor_object.shape))
         if not has_bytes or component.digest is not None:
@@ -304,7 +305,7 @@ class FileObjects(Values):
 
 
 def lengths_of(file: FileObjects, objects: Iterable[TensorObject]) -> Iterator[int]:
-    """Yield about how many bytes of work each component is; very many of a source far away."""
+    """Yield an estimate of the work per component in bytes; `_FAR_BYTES` for a network source."""
     for tensor_object in objects:
         for component in tensor_object.components.values():
             length = max(component.length, component.known_decoded_length or 0)

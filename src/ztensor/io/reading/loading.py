@@ -1,7 +1,7 @@
-"""All objects of a file at once, as views or in new memory; one into memory of the caller.
+"""Load all objects of a file as views or copies, or one object into memory of the caller.
 
-Plain tensors are laid over the map, or small ones read together with their neighbours into shared
-memory; everything else is read one by one by `file.py`.
+Native raw tensors become views of the map. Copies of small ones are read in runs (`bulk.py`);
+everything else is read one by one (`values.py`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def load_all(file: FileObjects, *, copy: bool, threads: int | None = None) -> di
 
     Args:
         file: an open file.
-        copy: False gives views of the file where that is possible; True owned memory, which small
-            ones share with their neighbours in the file: it is freed when the last of them is.
-        threads: how many fill owned memory; see `thread_count`.
+        copy: False returns views of the file where possible. True returns owned memory; small
+            neighbours share a block, which is freed with the last of them.
+        threads: number of threads that fill owned memory; see `thread_count`.
 
     Raises:
         FormatError: stored bytes are damaged.
@@ -52,7 +52,7 @@ def load_all(file: FileObjects, *, copy: bool, threads: int | None = None) -> di
         if file.source.prefers_long_reads:
             result |= file.arrays_at_once(objects)
         else:
-            copy = _take_plain(file, result, workers, copy=copy)
+            copy = _load_native(file, result, workers, copy=copy)
         _read_left(file, result, workers, copy=copy)
     except UnsupportedError as error:
         if error.object_name is not None and len(file.names) > 1:
@@ -70,23 +70,22 @@ def load_files(
     dequantize: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Load all objects of one file or of a set, or those that are asked for, file after file.
+    """Load all or some objects of a file or set, file after file.
 
     Args:
-        objects: of what `ztensor.open` gave, or of one file.
-        load: takes the objects of one file and loads them all; None gives arrays, and takes `copy`
-            and `threads`.
-        progress: called after each file with the bytes loaded so far and of all of them.
-        names: of those that are loaded; None loads all. No other file is opened.
-        dequantize: makes a value of a quantized `ztensor.Tensor`; None leaves it as it is.
+        objects: the objects of a reader, or of one file.
+        load: loads all objects of one file; None loads arrays and takes `copy` and `threads`.
+        progress: called after each file with the bytes loaded so far and in all.
+        names: the objects to load; None loads all. Files of no chosen object are not opened.
+        dequantize: converts a quantized `ztensor.Tensor`; None keeps it.
         options: passed on to `load`.
 
     Returns:
-        Names to what `load` made of them, in the order of the objects.
+        Names to loaded values, in the order of `objects`.
 
     Raises:
         ObjectNotFoundError: no object of one of the names.
-        ZTensorError: what opening a file or `load` raises.
+        ZTensorError: as `load`, or a file cannot be opened.
     """
     load = load or load_all
     require_function("progress", progress)
@@ -106,7 +105,7 @@ def load_files(
 
 
 def _chosen(objects: Objects, names: Iterable[str]) -> list[FileObjects]:
-    """Return some of the objects, by the file they are in."""
+    """Return the objects with these names, one `FileObjects` per file."""
     homes: dict[FileObjects, list[str]] = {}
     for name in names:
         homes.setdefault(objects.part(name), []).append(name)
@@ -116,7 +115,7 @@ def _chosen(objects: Objects, names: Iterable[str]) -> list[FileObjects]:
 def _dequantize(
     file: FileObjects, loaded: dict[str, Any], dequantize: Callable[[Any], Any], *, copy: bool
 ) -> None:
-    """Put floats in the place of each quantized tensor; what was a view is checked before."""
+    """Replace quantized tensors by dequantized ones. Digests of views are compared first."""
     for name, value in loaded.items():
         if isinstance(LAYOUTS.get(getattr(value, "format", "")), Quantized):
             if not copy:
@@ -125,19 +124,22 @@ def _dequantize(
                 loaded[name] = dequantize(value)
 
 
-def _take_plain(file: FileObjects, result: dict[str, Any], workers: int, *, copy: bool) -> bool:
-    """Fill in plain tensors: views of raw ones, small ones by runs; return whether others are read.
+def _load_native(file: FileObjects, result: dict[str, Any], workers: int, *, copy: bool) -> bool:
+    """Load native tensors: raw ones as views, small ones in runs.
 
     Args:
-        file: an open file on this machine.
-        result: names to what was read, None at first.
-        workers: how many threads to use where they pay.
-        copy: whether no view is wanted.
+        file: an open local file.
+        result: names to arrays; filled in, None for objects that were not loaded.
+        workers: the most threads to use.
+        copy: True makes no views.
+
+    Returns:
+        The `copy` for the remaining objects: True if there is no map.
     """
     places, whole = file.places(), None if copy else file.source.view()
     is_raw = places.where(lambda kind: kind.encoding == "raw")
     if whole is not None:
-        if file.verify is not True:  # else every view is checked before it is handed out
+        if file.verify is not True:  # else each view is checked one by one
             file.source.require_unchanged()
             raw = places.rows(is_raw)
             arrays = _arrays(raw, raw.offsets, itertools.repeat(whole))
@@ -153,9 +155,9 @@ def _take_plain(file: FileObjects, result: dict[str, Any], workers: int, *, copy
 
 
 def _arrays(places: Places, starts: Ints, memories: Iterable[memoryview]) -> Iterator[Array | None]:
-    """Yield the arrays whose bytes begin there in memory; None where NumPy has none such."""
-    like = [(kind.shape, kind.dtype) for kind in places.kinds]
-    rows = map(like.__getitem__, places.kind_of.tolist())
+    """Yield an array over each memory from its start on; None if NumPy cannot hold the shape."""
+    templates = [(kind.shape, kind.dtype) for kind in places.kinds]
+    rows = map(templates.__getitem__, places.kind_of.tolist())
     for (shape, dtype), memory, start in zip(rows, memories, starts.tolist(), strict=False):
         try:
             yield np.ndarray(shape, dtype, memory, start)
@@ -164,7 +166,7 @@ def _arrays(places: Places, starts: Ints, memories: Iterable[memoryview]) -> Ite
 
 
 def _read_left(file: FileObjects, result: dict[str, Any], workers: int, *, copy: bool) -> None:
-    """Read the objects that are None in `result`, each by itself."""
+    """Read the objects that are None in `result` one by one."""
     names = file.in_file_order(name for name, value in result.items() if value is None)
     workers = min(workers, file.thread_count(workers))
     if workers > 1:
@@ -186,11 +188,11 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
     Args:
         file: an open file.
         name: an object of it.
-        target: a writable array, or what a framework has in its place.
+        target: a writable array, or a framework's tensor.
 
     Raises:
-        ArgumentValueError: it has another shape, or is read-only.
-        ArgumentTypeError: it has another element type, or is no array.
+        ArgumentValueError: the target has another shape, or is read-only.
+        ArgumentTypeError: the target has another element type, or is not an array.
         ObjectNotFoundError: no object of that name.
         FormatError: the stored bytes are damaged.
     """
@@ -204,7 +206,7 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
             raise ArgumentTypeError(
                 "read_into fills an array", expected="numpy.ndarray", found=describe(target, 40)
             )
-        target = np.asarray(target)  # a matrix, for one, cannot be filled flat
+        target = np.asarray(target)  # a subclass such as matrix may not become flat
         component = tensor_object.components["data"]
         dtype = result_dtype(component)
         fits = target.dtype.newbyteorder("=") == dtype
@@ -218,8 +220,8 @@ def fill(file: FileObjects, name: str, target: Any) -> None:
         if not target.flags.writeable:
             raise ArgumentValueError("the array is read-only")
         stored = file.stored(component)
-        is_plain = target.flags.c_contiguous and target.dtype.isnative and target.size > 0
-        if is_plain and stored.is_in_place(target.nbytes):
+        is_native = target.flags.c_contiguous and target.dtype.isnative and target.size > 0
+        if is_native and stored.is_in_place(target.nbytes):
             stored.decoded(target.nbytes, target.reshape(-1).view(np.uint8))
         else:
             target[...] = file.array(name, copy=True)

@@ -1,4 +1,4 @@
-"""The manifest of one file: found, fetched, parsed, and every rule checked that needs no data."""
+"""Find, fetch and parse the manifest of one file, and check every rule that needs no data."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Manifest
 from ztensor.spec.model.objects import LaterObjects, TableObjects
 
-# So much of a file's end is read at once: the manifests of a few hundred objects are in it. Over a
-# network the source itself brings more than it is asked for.
+# The end of a file that is read at once; it holds the manifest of a few hundred objects. Over a
+# network the source itself reads ahead.
 END_BYTES = 32 << 10
-_LEFT_BYTES = 4096  # a file system leaves zeros by blocks of this
+_LEFT_BYTES = 4096  # the block in which a file system leaves zeros after a crash
 
 
 def manifest_in(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
-    """Return where a file's manifest lies and what it says.
+    """Return the frame and the parsed manifest of a file.
 
     Raises:
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedVersionError: it is of a version this release does not read.
+        FormatError: the file is damaged or not a zTensor file.
+        UnsupportedVersionError: this release does not read its version.
         LimitError: a safety cap is exceeded.
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
     """
     with foreign_bytes("the file", source.name):
         frame, end = _find(source, limits, LOOK_BYTES if source.prefers_long_reads else END_BYTES)
@@ -50,17 +50,17 @@ def manifest_in(source: Source, limits: Limits) -> tuple[Frame, Manifest]:
 
 
 def frame_in(source: Source, limits: Limits) -> Frame:
-    """Return where a file's manifest lies; nothing of it is read.
+    """Return the frame of a file: offset and length of its manifest, which is not read.
 
     Raises:
-        ZTensorError: what `manifest_in` raises.
+        ZTensorError: as `manifest_in`.
     """
     with foreign_bytes("the file"):
         return _find(source, limits, LOOK_BYTES)[0]
 
 
 def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:
-    """Return where a file's manifest lies, and so many of its last bytes, or all."""
+    """Return the frame of a file, and its last `length` bytes (all of a shorter file)."""
     size = source.size
     length = min(length, size)
     end = bytes(source.read(size - length, length))
@@ -71,16 +71,16 @@ def _find(source: Source, limits: Limits, length: int) -> tuple[Frame, bytes]:
 def parse_frame(
     source: Source, frame: Frame, budget: Budget, data: bytes | None = None
 ) -> Manifest:
-    """Return what the manifest in a frame says; the caller is within `foreign_bytes`.
+    """Return the parsed manifest of a frame. Call it within `foreign_bytes`.
 
     Args:
         source: the file.
-        frame: where its manifest lies.
-        budget: what it may cost.
-        data: the manifest's bytes, where they were read before.
+        frame: offset and length of its manifest.
+        budget: charged for steps and memory.
+        data: the manifest's bytes if they were read already.
 
     Raises:
-        ZTensorError: what `manifest_in` raises.
+        ZTensorError: as `manifest_in`.
     """
     budget.charge_steps(frame.manifest_length)
     budget.charge_bytes(2 * frame.manifest_length)  # the pages of the file are ours as well
@@ -93,7 +93,7 @@ def parse_frame(
 
 
 def check_layouts(manifest: Manifest) -> list[Problem]:
-    """Return what each object's layout finds wrong with the manifest alone."""
+    """Return the problems that the objects' layouts find in the manifest alone, 256 at most."""
     problems: list[Problem] = []
     objects = manifest.objects
     unchecked = objects.others if type(objects) is TableObjects else objects
@@ -102,22 +102,22 @@ def check_layouts(manifest: Manifest) -> list[Problem]:
     for name, tensor_object in unchecked.items():
         layout = LAYOUTS.get(tensor_object.format)
         if layout is not None and (found := layout.check_object(tensor_object)):
-            problems += [one.under("objects", name).about(name) for one in found]
+            problems += [problem.under("objects", name).about(name) for problem in found]
             if len(problems) >= MOST_PROBLEMS:
                 break
     return problems
 
 
 def component_extents(manifest: Manifest) -> tuple[Any, Any, Any]:
-    """Return where a manifest's components are, as `extents_of` takes it."""
+    """Return offsets, lengths (int64) and is_encoded (bool) of all components, each (count,)."""
     objects = manifest.objects
     if isinstance(objects, LaterObjects):
         return objects.extents()
     others = objects.others if isinstance(objects, TableObjects) else objects
-    some = [one for found in others.values() for one in found.components.values()]
-    offsets = np.array([one.offset for one in some], np.int64)
-    lengths = np.array([one.length for one in some], np.int64)
-    is_encoded = np.array([one.encoding != "raw" for one in some], np.bool_)
+    components = [part for entry in others.values() for part in entry.components.values()]
+    offsets = np.array([part.offset for part in components], np.int64)
+    lengths = np.array([part.length for part in components], np.int64)
+    is_encoded = np.array([part.encoding != "raw" for part in components], np.bool_)
     if isinstance(objects, TableObjects):
         table = objects.table
         offsets = np.concatenate((offsets, table.offsets))
@@ -127,12 +127,12 @@ def component_extents(manifest: Manifest) -> tuple[Any, Any, Any]:
 
 
 def may_be_ours(given: Any) -> bool:
-    """Return whether a file that does not open may be one of ours, damaged or cut.
+    """Return whether a file that does not open may be a damaged or cut zTensor file.
 
-    A store has objects only as a whole, so no zeros are what is left of one.
+    Zeros count as the remains of a file on disk, but not in a store, where uploads are atomic.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
     """
     with contextlib.closing(source_of(given, mapped=False)) as source:
         head = source.read(0, min(source.size, _LEFT_BYTES))

@@ -1,9 +1,9 @@
-"""Stored bytes that several objects share: looked at once, and within a budget.
+"""Work on stored bytes that several objects share once, and within a budget.
 
-Objects may have the same bytes, as tied weights do, and parts of one another's. A check of all
-objects would decode such bytes for each: a file of 28 kB, thousands of objects over one blob, kept
-a machine busy for seconds. So what was found out about some bytes is found out once, and what has
-to be done again all the same is counted (`Overlaps`). A copy has such bytes once (`SharedRuns`).
+Objects may share all bytes, as tied weights do, or overlap in part. Decoding them per object is an
+attack: a file of 28 kB with thousands of objects over one blob kept a machine busy for seconds.
+`Overlaps` keeps the result of the first walk and charges a budget for every further one.
+`SharedRuns` lets a copy write shared bytes once.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _Pair = tuple[int, int]
 _Place = tuple[FileObjects, int, int]
 Charge = Callable[[int], None]
 
-# Of what listing a file may cost: decoded bytes that are gone through again.
+# Bytes that may be decoded again, as a multiple of the budget for listing a file.
 _TIMES_COST = 4
 
 
 def _swept(flat: array.array[int]) -> tuple[list[_Pair], list[_Pair], list[_Pair]]:
-    """Return what places have in common.
+    """Return how extents overlap.
 
     Args:
-        flat: offset and length of each, one after the other.
+        flat: offset and length of each extent, alternating.
 
     Returns:
-        Those that there are more than once; those that begin inside of another one before them;
-        and where bytes begin and end that several of different places have.
+        Extents that occur more than once; extents that begin inside an earlier, different one; and
+        the (start, stop) of the runs that overlapping extents cover.
     """
     places = np.frombuffer(flat, np.uint64).reshape(-1, 2)
     offsets, ends = places[:, 0], places.sum(axis=1)
-    order = np.lexsort((~ends, offsets))  # of those that begin together the longest first
+    order = np.lexsort((~ends, offsets))  # by offset, the longest first
     places, offsets, reach = places[order], offsets[order], np.maximum.accumulate(ends[order])
     is_same = (places[1:] == places[:-1]).all(axis=1)
     is_apart = offsets[1:] >= reach[:-1]
@@ -51,19 +51,19 @@ def _swept(flat: array.array[int]) -> tuple[list[_Pair], list[_Pair], list[_Pair
     first = np.flatnonzero(np.append(True, is_apart))  # of each run
     is_shared = np.logical_or.reduceat(np.append(False, is_inside), first)
     runs = np.stack((offsets[first], reach[np.append(first[1:], len(places)) - 1]), axis=1)
-    found = places[1:][is_same], places[1:][is_inside], runs[is_shared]
-    repeated, inside, shared = ([(a, b) for a, b in some.tolist()] for some in found)
+    results = places[1:][is_same], places[1:][is_inside], runs[is_shared]
+    repeated, inside, shared = ([(a, b) for a, b in pairs.tolist()] for pairs in results)
     return repeated, inside, shared
 
 
 class SharedRuns:
-    """Runs of stored bytes that several blobs share in part: copied as a whole, and shared again.
+    """Runs of stored bytes that blobs overlap in part; a copy writes each run once.
 
-    Only blobs that begin as ours do, at a multiple of 64, can keep their place in a run. Blobs that
-    are equal need none of this, nor those beside which nothing is.
+    Only blobs at multiples of 64 can keep their position in a run. Equal blobs and isolated blobs
+    are in no run.
 
     Args:
-        blobs: offset and length of each, in any order.
+        blobs: (offset, length) of each, in any order.
     """
 
     def __init__(self, blobs: Iterable[tuple[int, int]]) -> None:
@@ -72,7 +72,7 @@ class SharedRuns:
         self._runs = _swept(flat)[2] if flat else []
 
     def around(self, offset: int, length: int) -> tuple[int, int] | None:
-        """Return offset and length of the run a blob is in, or None where it is in none."""
+        """Return (offset, length) of the run that contains a blob, or None."""
         at = bisect.bisect_right(self._runs, offset, key=lambda run: run[0]) - 1
         start, stop = self._runs[at] if at >= 0 else (0, 0)
         return None if offset % ALIGNMENT or offset + length > stop else (start, stop - start)
@@ -80,7 +80,7 @@ class SharedRuns:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class _Outcome:
-    """What was found out once, or what was raised then."""
+    """The result of the first walk over some bytes, or the error it raised."""
 
     lock: Lock
     is_known: bool = False
@@ -89,10 +89,10 @@ class _Outcome:
 
 
 class Overlaps:
-    """What one call that goes through many objects knows of the bytes they share.
+    """The shared bytes of many objects, and the results of one pass over them.
 
     Args:
-        parts: all components it will go through, and their readers.
+        parts: (file, component) of every component that will be visited.
 
     Attributes:
         are_any: whether any bytes are shared.
@@ -107,7 +107,7 @@ class Overlaps:
                 place = component.offset, component.length
                 by_file.setdefault(file, array.array("Q")).extend(place)
         self._inside: set[_Place] = set()
-        # Of each place that is shared what was found out, by what it depends on.
+        # Shared extents to the outcomes of their walks, by key.
         self._found: dict[_Place, dict[Hashable, _Outcome]] = {}
         for file, flat in by_file.items():
             repeated, inside, _ = _swept(flat)
@@ -121,14 +121,14 @@ class Overlaps:
     def once(
         self, file: FileObjects, component: Component, key: Hashable, work: Callable[[Charge], _T]
     ) -> _T:
-        """Return what `work` gives, of what is asked for first under a key; raise what it raises.
+        """Return the result of `work`, which runs once per key; later calls share it or its error.
 
         Args:
             file: the file of the component.
-            component: what is gone through.
-            key: everything the result depends on beside the place of the stored bytes.
-            work: goes through it. It is given what counts bytes as they are gone through, which
-                raises a `LimitError` (LIMIT_COST) where these are gone through too often.
+            component: the component.
+            key: everything that the result depends on besides the extent of the stored bytes.
+            work: visits the component. Its argument is called with the number of bytes visited and
+                raises `LimitError` (LIMIT_COST) once shared bytes exceed the budget.
         """
         place = file, component.offset, component.length
         known = self._found.get(place)
@@ -136,17 +136,17 @@ class Overlaps:
             return work(_free)
         with self._lock:
             is_free = not known and place not in self._inside
-            found = known.setdefault(key, _Outcome(Lock()))
-        with found.lock:  # those that come later wait
-            if not found.is_known:
-                found.is_known = True
+            outcome = known.setdefault(key, _Outcome(Lock()))
+        with outcome.lock:  # other threads wait for the result
+            if not outcome.is_known:
+                outcome.is_known = True
                 try:
-                    found.value = work(_free if is_free else lambda n: self._charge(file, n))
+                    outcome.value = work(_free if is_free else lambda n: self._charge(file, n))
                 except BaseException as error:  # noqa: BLE001  # raised below
-                    found.error = error
-        if found.error is not None:
-            raise found.error.with_traceback(None)  # which would grow with each that asks
-        return found.value  # type: ignore[no-any-return]  # what the same work gave
+                    outcome.error = error
+        if outcome.error is not None:
+            raise outcome.error.with_traceback(None)  # a traceback would grow with each raise
+        return outcome.value  # type: ignore[no-any-return]  # equal keys give one type
 
     def _charge(self, file: FileObjects, nbytes: int) -> None:
         limits, length = file.limits, file.nbytes
@@ -155,10 +155,9 @@ class Overlaps:
             left = self._left[file] = self._left.get(file, most) - nbytes
         if left < 0:
             error = LimitError(
-                "objects have one another's bytes, and going through all of them would take "
-                "far longer than a file of its length needs",
+                "overlapping objects would be decoded too often",
                 reason=Reason.LIMIT_COST,
-                expected=f"at most {most} bytes decoded again for {describe(length)} bytes",
+                expected=f"at most {most} bytes decoded again in a file of {describe(length)}",
                 found="more",
             )
             error.in_python = (
@@ -169,4 +168,4 @@ class Overlaps:
 
 
 def _free(nbytes: int) -> None:
-    """Count nothing: it is the first time."""
+    """Charge nothing: the first visit is free."""

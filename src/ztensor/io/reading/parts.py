@@ -1,9 +1,8 @@
-"""Parts of a component, read into an array: which runs of it are decoded for them, what is kept.
+"""Read slices of a component into an array, and decode only the runs that they need.
 
-An encoding says where its stored bytes may be entered: `Runs`, for zstd its frames. A file keeps
-the runs it looked for and those it decoded last: so one row after another costs no more than its
-own run. What reads parts is a function: it asks for pieces of memory to be filled, and they are
-full once the `AtOnce` has ended.
+`Runs` is an encoding's offset table of independently decodable runs: frames in zstd. A file caches
+offset tables and the last decoded runs, so that reading row after row decodes each run once. A
+`Read` function requests pieces of memory; they are full once the `AtOnce` has ended.
 """
 
 from __future__ import annotations
@@ -29,22 +28,22 @@ from ztensor.spec.model.manifest import Component
 from ztensor.threads import run_jobs
 from ztensor.threads.sharing import thread_count
 
-Pieces = list[tuple[int, memoryview]]  # where each begins in the decoded bytes, and what is filled
+Pieces = list[tuple[int, memoryview]]  # (offset in the decoded bytes, memory to fill)
 Read = Callable[[Pieces, AtOnce], None]
 Fill = Callable[[Sequence[Indices], Array, AtOnce], None]
 
-KEPT_BYTES = 4 << 20  # decoded bytes that a file keeps: frames of some rows
-KEPT_TABLE_BYTES = 16 << 20  # of what `Runs` take: 64 GiB of tensors in frames of 64 KiB
+KEPT_BYTES = 4 << 20  # cache of decoded runs per file: the frames of some rows
+KEPT_TABLE_BYTES = 16 << 20  # cache of offset tables: 64 GiB of tensors in 64 KiB frames
 _WORTH_BYTES = 2 << 20  # decoded: a millisecond or two of work; starting threads takes 0.2
 _BATCH_BYTES = 512 << 10  # decoded by a thread at a time
-_MOST_PIECES = 1 << 12  # that are read together
+_MOST_PIECES = 1 << 12  # of one request
 
 
 class Recent:
-    """Values that were used last, safe to share.
+    """A thread-safe cache of the last used values.
 
     Args:
-        most: how many bytes of them are kept; one value is in any case.
+        most: the bytes to keep; one value is always kept.
     """
 
     def __init__(self, most: int) -> None:
@@ -54,7 +53,7 @@ class Recent:
         self._nbytes = 0
 
     def get(self, key: Hashable) -> Any:
-        """Return a value that was kept, or None."""
+        """Return the cached value, or None."""
         with self._lock:
             if key not in self._kept:
                 return None
@@ -62,7 +61,7 @@ class Recent:
             return self._kept[key][0]
 
     def keep(self, key: Hashable, value: Any, nbytes: int) -> None:
-        """Keep a value, and drop those that were not asked for longest."""
+        """Add a value, and drop the least recently used ones."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = value, nbytes
@@ -71,11 +70,11 @@ class Recent:
                 self._nbytes -= self._kept.popitem(last=False)[1][1]
 
 
-# --- What reads parts of the decoded bytes --------------------------------------------------
+# --- Reading pieces of the decoded bytes ----------------------------------------------------
 
 
 def raw_reader(offset: int) -> Read:
-    """Return what reads parts of a component that is stored as it is, from an offset on."""
+    """Return a `Read` for a raw component at an offset."""
 
     def read(parts: Pieces, at_once: AtOnce) -> None:
         for start, target in parts:
@@ -85,10 +84,10 @@ def raw_reader(offset: int) -> Read:
 
 
 def stream_reader(pieces: Iterator[memoryview]) -> Read:
-    """Return what reads parts, in rising order, of bytes that are only decoded from the start.
+    """Return a `Read` over a stream. The pieces it is asked for must ascend.
 
     Args:
-        pieces: all of them.
+        pieces: all decoded bytes in order.
     """
     piece, begin = memoryview(b""), 0
 
@@ -102,24 +101,25 @@ def stream_reader(pieces: Iterator[memoryview]) -> Read:
                     begin += len(piece)
                     piece = next(pieces)
                     continue
-                found = piece[start : start + len(target) - done]
-                target[done : done + len(found)] = found
-                done += len(found)
+                chunk = piece[start : start + len(target) - done]
+                target[done : done + len(chunk)] = chunk
+                done += len(chunk)
 
     return read
 
 
 class RunReader(NamedTuple):
-    """Reads parts of a component of which only the runs are decoded that they are in.
+    """Reads pieces of a component, and decodes only the runs that contain them.
 
     Attributes:
-        encoding: the component's.
+        encoding: the component's codec.
         stored: its stored bytes.
-        runs: its runs.
+        runs: its offset table.
         limits: the caps in force.
-        cache: the file's.
+        cache: the file's cache of decoded runs.
         key: identifies the component in the cache.
-        is_gathered: whether the bytes of runs are asked for, instead of read when they are decoded.
+        is_gathered: True requests the stored bytes of all runs together; False reads each run when
+            it is decoded.
     """
 
     encoding: Encoding
@@ -131,7 +131,7 @@ class RunReader(NamedTuple):
     is_gathered: bool
 
     def read(self, parts: Pieces, at_once: AtOnce) -> None:
-        """Ask for decoded bytes, each run decoded once."""
+        """Request decoded bytes; each run is decoded once."""
         wanted: dict[int, Pieces] = {}
         ends = self.runs.decoded
         for offset, target in parts:
@@ -155,13 +155,13 @@ class RunReader(NamedTuple):
             at_once.later(functools.partial(self._decode, run, pieces, stored))
 
     def _decode(self, number: int, pieces: Pieces, stored: Range) -> None:
-        """Fill pieces of one run."""
+        """Decode one run, or take it from the cache, and fill its pieces."""
         start, stop = self.runs.stored[number : number + 2]
         begin, end = self.runs.decoded[number : number + 2]
         key = self.key, number
         run: memoryview | None = self.cache.get(key)
         is_whole = len(pieces) == 1 and len(pieces[0][1]) == end - begin
-        if run is None:  # a whole run is decoded where it belongs, and not kept
+        if run is None:  # a whole run is decoded in place and not cached
             run = pieces[0][1] if is_whole else new_bytes(end - begin)
             self.encoding.decode_run(stored, start, stop, run, self.limits)
             if is_whole:
@@ -174,7 +174,7 @@ class RunReader(NamedTuple):
 def decode_all(
     encoding: Encoding, stored: Range, runs: Runs, memory: memoryview, limits: Limits
 ) -> None:
-    """Fill memory with all that the runs of a component decode to.
+    """Decode all runs of a component into memory.
 
     Raises:
         EncodingError: the stored bytes are damaged.
@@ -190,24 +190,24 @@ def decode_all(
 
 
 def _each_run(ends: Sequence[int], runs: Sequence[int], decode: Callable[[int], None]) -> None:
-    """Decode runs, by several threads if that pays."""
+    """Decode runs, with several threads if that pays."""
     nbytes = sum(ends[run + 1] - ends[run] for run in runs)
     workers = thread_count() if len(runs) > 1 and nbytes >= _WORTH_BYTES else 1
     count = len(runs) if workers == 1 else max(1, _BATCH_BYTES * len(runs) // nbytes)
 
-    def work(some: Sequence[int]) -> None:
-        for run in some:
+    def work(batch: Sequence[int]) -> None:
+        for run in batch:
             decode(run)
 
     starts = range(0, len(runs), max(1, count))
     run_jobs((functools.partial(work, runs[at : at + count]) for at in starts), workers)
 
 
-# --- Arrays of them -------------------------------------------------------------------------
+# --- Filling arrays -------------------------------------------------------------------------
 
 
 def _units(component: Component) -> tuple[int, int]:
-    """Return how many elements share a unit of decoded bytes, 1 of most types, and its width."""
+    """Return the elements per storage unit (1 for most types), and the bytes of a unit."""
     width, logical = result_dtype(component).itemsize, component.logical
     if logical is None or logical.elements_per_storage == 1:
         return 1, width
@@ -215,7 +215,7 @@ def _units(component: Component) -> tuple[int, int]:
 
 
 def needed_bytes(component: Component, shape: tuple[int, ...]) -> int:
-    """Return how many decoded bytes the elements of a shape are in.
+    """Return the decoded length of a component with this shape.
 
     Raises:
         UnsupportedError: the storage type is unknown.
@@ -233,19 +233,19 @@ def fill(
     target: Array,
     at_once: AtOnce,
 ) -> None:
-    """Fill an array with what is wanted of a component; it is full when `at_once` has ended.
+    """Fill an array with a slice of a component; it is full when `at_once` has ended.
 
     Args:
-        read: reads any of the component's decoded bytes.
-        component: what these are.
-        shape: the shape they are seen in.
-        wanted: the indices along each axis, rising; none of them empty.
-        target: contiguous, of the component's element type.
-        at_once: what reads the file.
+        read: reads the component's decoded bytes.
+        component: the component.
+        shape: the shape of its elements.
+        wanted: the indices along each axis, ascending, not empty.
+        target: a contiguous array of the component's element type.
+        at_once: collects the requests and reads the file.
 
     Raises:
         FormatError: the stored bytes are damaged.
-        LimitError: a safety cap is exceeded, or memory is.
+        LimitError: a safety cap is exceeded, or memory runs out.
         SourceError: the bytes could not be read.
     """
     flat, is_native = target.reshape(-1), component.is_native()
@@ -284,14 +284,14 @@ def fill_from_stream(
     target: Array,
     at_once: AtOnce,
 ) -> None:
-    """Fill an array as `fill` does, of all decoded bytes in order; all of them are gone through."""
+    """Fill an array like `fill`, from a stream of all decoded bytes, which is read to its end."""
     fill(stream_reader(pieces), component, shape, wanted, target, at_once)
-    for _ in pieces:  # so that all of it is checked
+    for _ in pieces:  # the digest is compared at the end of the stream
         pass
 
 
 def _put(component: Component, data: memoryview, lead: int, piece: Piece, flat: Array) -> None:
-    """Fill the part of a flat result that a piece holds, behind `lead` elements of others."""
+    """Copy a piece's elements into the flat result; its first `lead` elements are not wanted."""
     part = flat[piece.target]
     elements = typed_array(component, data)[lead : lead + piece.stop - piece.start]
     part[...] = elements if piece.runs is None else gathered(elements, piece.runs, part.size)

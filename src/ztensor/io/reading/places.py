@@ -1,9 +1,9 @@
-"""Where the plain tensors of a file are: all that NumPy needs to give one.
+"""Shape, dtype and extent of the native tensors of a file: all that NumPy needs for an array.
 
-Plain is a dense object whose decoded bytes are its elements as NumPy has them. If it is raw, too, a
-view is an array over the map, a copy the same over memory that was read, a row an offset more.
-Every other object is fetched, checked and decoded; `file.py` does that. Of many the places are
-columns, which a table of objects gives as it is.
+A dense object is *native* if its decoded bytes are the array in memory. A native raw one is an
+array over the map, a copy an array over bytes that were read, a row one offset more. All other
+objects are decoded by `values.py`. `Places` holds many places as columns, which a table of objects
+already has.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ztensor.spec.model.objects import Bools, Ints, Table, TableObjects
 
 
 class Place(NamedTuple):
-    """A plain tensor.
+    """A native tensor.
 
     Attributes:
         shape: its shape.
-        dtype: the type of its elements.
+        dtype: its element type.
         offset: its first byte in the file.
-        length: its bytes on disk, at least one: of none there may be no map.
-        encoding: how the bytes are stored, such as `raw`.
+        length: its bytes on disk, at least one: an empty tensor may have no map.
+        encoding: the encoding of the bytes, such as `raw`.
     """
 
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class Place(NamedTuple):
         return element_count(self.shape) * self.dtype.itemsize
 
     def array(self, memory: memoryview, start: int) -> Array | None:
-        """Return the array whose bytes begin there in memory; None where NumPy has none such."""
+        """Return an array over memory from `start` on; None if NumPy cannot hold the shape."""
         try:
             return np.ndarray(self.shape, self.dtype, memory, start)
         except (ValueError, TypeError):
@@ -53,42 +53,42 @@ class Place(NamedTuple):
 
 
 _MOST_BYTES = (1 << 63) - 1
-_NOWHERE = Place((), np.dtype(np.uint8), 0, 0, "")  # of a kind that is not plain
+_NOWHERE = Place((), np.dtype(np.uint8), 0, 0, "")  # stands for a kind that is not native
 
 
-def place_of(found: TensorObject | None, most_rank: int) -> Place | None:
-    """Return the place of an object; None where it is not plain, or where it may not be a view.
+def place_of(entry: TensorObject | None, most_rank: int) -> Place | None:
+    """Return the place of an object; None if it is not native or its view would be unaligned.
 
     Args:
-        found: the object.
-        most_rank: dimensions that an array may have.
+        entry: the object's entry of the manifest.
+        most_rank: the most dimensions of an array.
     """
-    if found is None or found.format != "dense" or len(found.shape) > most_rank:
+    if entry is None or entry.format != "dense" or len(entry.shape) > most_rank:
         return None
-    one = found.components["data"]
-    is_unknown = one.type is not None and one.logical is None
-    if is_unknown or not one.length or not one.is_native():
+    data = entry.components["data"]
+    is_unknown = data.type is not None and data.logical is None
+    if is_unknown or not data.length or not data.is_native():
         return None
     try:
-        dtype = result_dtype(one)
+        dtype = result_dtype(data)
     except ZTensorError:
-        return None  # reading it says why
-    # By its letter: NumPy takes a microsecond to make the name of a type.
-    if dtype.char == "D" and one.offset % COMPLEX_ALIGNMENT:
+        return None  # the general path raises it
+    # `char`, as NumPy takes a microsecond to make the name of a type.
+    if dtype.char == "D" and data.offset % COMPLEX_ALIGNMENT:
         return None
-    return Place(found.shape, dtype, one.offset, one.length, one.encoding)
+    return Place(entry.shape, dtype, data.offset, data.length, data.encoding)
 
 
 class Places(NamedTuple):
-    """Plain tensors: row i of every column is about the i-th.
+    """Native tensors as columns: row i of every column describes tensor i.
 
     Attributes:
-        names: their names.
-        kinds: places, of which a row has all but offset and length.
-        kind_of: (count,) rows of `kinds`.
-        offsets: (count,) int64, their first bytes in the file.
-        lengths: (count,) int64, their bytes on disk.
-        digests: their digests as the file spells them, or None.
+        names: names.
+        kinds: the different combinations of shape, dtype and encoding, as places without extent.
+        kind_of: (count,) index into `kinds`.
+        offsets: (count,) int64, first bytes in the file.
+        lengths: (count,) int64, bytes on disk.
+        digests: digests as the file spells them, or None.
     """
 
     names: Sequence[str]
@@ -100,7 +100,7 @@ class Places(NamedTuple):
 
     @staticmethod
     def of(objects: Mapping[str, TensorObject], most_rank: int) -> Places:
-        """Return the places of all objects that are plain."""
+        """Return the places of all native objects."""
         if not isinstance(objects, TableObjects):
             return _of_each(objects, most_rank)
         table = _of_table(objects.table, most_rank)
@@ -117,44 +117,44 @@ class Places(NamedTuple):
         )
 
     def nbytes(self) -> Ints:
-        """Return (count,) the bytes of each array; no file has as many as int64 can say."""
+        """Return (count,) int64, the bytes of each array, capped at 2^63 - 1."""
         known = [min(kind.nbytes, _MOST_BYTES) for kind in self.kinds]
         return np.array(known, np.int64)[self.kind_of]
 
     def widths(self) -> Ints:
-        """Return (count,) the bytes of an element of each array, one at least."""
+        """Return (count,) the bytes of an element of each array, at least 1."""
         return np.array([max(kind.dtype.itemsize, 1) for kind in self.kinds])[self.kind_of]
 
     def where(self, is_so: Callable[[Place], bool]) -> Bools:
-        """Return (count,) whether something is so of each one's kind."""
+        """Return a mask, (count,) bool, of the tensors whose kind satisfies a predicate."""
         return np.array([is_so(kind) for kind in self.kinds], np.bool_)[self.kind_of]
 
-    def rows(self, some: Ints | Bools | slice) -> Places:
-        """Return some rows, in this order."""
-        if isinstance(some, slice):
-            names, digests = self.names[some], self.digests[some]
+    def rows(self, chosen: Ints | Bools | slice) -> Places:
+        """Return the rows of an index array, mask or slice, in its order."""
+        if isinstance(chosen, slice):
+            names, digests = self.names[chosen], self.digests[chosen]
         else:
-            numbers = np.arange(len(self.names))[some].tolist()
+            numbers = np.arange(len(self.names))[chosen].tolist()
             names = [self.names[number] for number in numbers]
             digests = [self.digests[number] for number in numbers]
-        columns = self.kind_of[some], self.offsets[some], self.lengths[some]
+        columns = self.kind_of[chosen], self.offsets[chosen], self.lengths[chosen]
         return Places(names, self.kinds, *columns, digests)
 
 
 def place_of_kind(kind: TensorObject, most_rank: int) -> Place:
-    """Return a place of a table's kind, `_NOWHERE` where it is not plain."""
+    """Return the place for a kind of a table, without extent; `_NOWHERE` if it is not native."""
     data = kind.components["data"].at(0, 1, None)
     return place_of(kind._replace(components={"data": data}), most_rank) or _NOWHERE
 
 
 def place_in(table: Table, row: int, kinds: dict[int, Place], most_rank: int) -> Place | None:
-    """Return the place of a table's row; None where it is not plain.
+    """Return the place of a table's row; None if it is not native.
 
     Args:
         table: the table.
         row: the row.
-        kinds: places of the table's kinds, filled as they are needed.
-        most_rank: dimensions that an array may have.
+        kinds: cache of the places of the table's kinds, filled on demand.
+        most_rank: the most dimensions of an array.
     """
     number, offset = table.kind_of.item(row), table.offsets.item(row)
     length, kind = table.lengths.item(row), kinds.get(number)
@@ -167,29 +167,29 @@ def place_in(table: Table, row: int, kinds: dict[int, Place], most_rank: int) ->
 
 
 def _of_each(objects: Mapping[str, TensorObject], most_rank: int) -> Places:
-    """Return the places of objects, each looked at by itself."""
-    found = [(name, one, place_of(one, most_rank)) for name, one in objects.items()]
-    named = [(name, one, place) for name, one, place in found if place is not None]
+    """Return the places of objects, examined one by one."""
+    every = [(name, entry, place_of(entry, most_rank)) for name, entry in objects.items()]
+    native = [(name, entry, place) for name, entry, place in every if place is not None]
     return Places(
-        [name for name, _, _ in named],
-        [place for _, _, place in named],
-        np.arange(len(named)),
-        np.array([place.offset for _, _, place in named], np.int64),
-        np.array([place.length for _, _, place in named], np.int64),
-        [one.components["data"].digest for _, one, _ in named],
+        [name for name, _, _ in native],
+        [place for _, _, place in native],
+        np.arange(len(native)),
+        np.array([place.offset for _, _, place in native], np.int64),
+        np.array([place.length for _, _, place in native], np.int64),
+        [entry.components["data"].digest for _, entry, _ in native],
     )
 
 
 def _of_table(table: Table, most_rank: int) -> Places:
     """Return the places of the rows of a table."""
-    kinds, kind_of = [place_of_kind(one, most_rank) for one in table.kinds], table.kind_of
+    kinds, kind_of = [place_of_kind(kind, most_rank) for kind in table.kinds], table.kind_of
     digits = [len(kind.components["data"].digest or "") for kind in table.kinds]
     ends = table.digests + np.array(digits, np.int64)[kind_of]
-    text = table.text.decode("latin-1")  # digests in it are ASCII
-    places = zip(table.digests.tolist(), ends.tolist(), strict=True)
-    digests = [text[start:end] or None for start, end in places]
-    found = Places(table.names, kinds, kind_of, table.offsets, table.lengths, digests)
-    is_odd = found.where(lambda kind: kind.dtype.char == "D")
+    text = table.text.decode("latin-1")  # the digests are ASCII
+    extents = zip(table.digests.tolist(), ends.tolist(), strict=True)
+    digests = [text[start:end] or None for start, end in extents]
+    places = Places(table.names, kinds, kind_of, table.offsets, table.lengths, digests)
+    is_odd = places.where(lambda kind: kind.dtype.char == "D")
     is_odd &= table.offsets % COMPLEX_ALIGNMENT != 0
-    is_plain = found.where(lambda kind: kind is not _NOWHERE) & (table.lengths > 0) & ~is_odd
-    return found if is_plain.all() else found.rows(is_plain)
+    is_native = places.where(lambda kind: kind is not _NOWHERE) & (table.lengths > 0) & ~is_odd
+    return places if is_native.all() else places.rows(is_native)

@@ -1,4 +1,4 @@
-"""Objects as a container has them: their stored bytes where these mean the same, else decoded."""
+"""Objects for a copy into another container: stored bytes if they mean the same, else decoded."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 
 
 class Portable:
-    """How a container has the objects of any file.
+    """Describes the objects of any file in the form of one container.
 
     Args:
-        form: what blobs of the container are like; by default as in 1.x.
+        form: the rules of the container for blobs; by default those of 1.x.
     """
 
     def __init__(self, form: Form = FORM_1) -> None:
         self.form = form
 
     def object(self, file: FileObjects, name: str) -> TensorObject:
-        """Return an object as it is copied: with its stored bytes where it can be, else decoded.
+        """Return the entry to write for an object: `stored` if possible, else `decoded`.
 
         Raises:
-            ZTensorError: what `stored` and `decoded` raise.
+            ZTensorError: as `stored` and `decoded`.
         """
         return self.stored(file, name) or self.decoded(file, name)
 
     @staticmethod
     def version_of(objects: Objects) -> str:
-        """Return the version files are rewritten in: their own, or the latest.
+        """Return the version for rewriting files: their own, or the latest.
 
-        The latest where their own is only read, or cannot say all that they say.
+        The latest if their own is read-only here or cannot represent all their content.
         """
         emitter = EMITTERS.older(max(file.version for file in objects.parts()))
         if objects.format != "zt" or emitter is None:
@@ -58,90 +58,88 @@ class Portable:
         return emitter.version if says_all(emitter, objects.attributes, pairs) else EMITTERS.latest
 
     def require_once(self, file: FileObjects, name: str) -> None:
-        """Raise where no position of a sparse object may come twice, and one does.
+        """Require sorted, distinct positions of a sparse object if the form does.
 
         Raises:
-            NotRepresentableError: so it is.
+            NotRepresentableError: a position repeats or is out of order.
         """
         if self.form.is_exact and not file.object(name).entries_once:
             require_once(file.tensor(name, copy=False))
 
     def stored(self, file: FileObjects, name: str) -> TensorObject | None:
-        """Return an object whose stored bytes can be copied into a file of another container.
+        """Return the entry of an object whose stored bytes can be copied unchanged.
 
         Returns:
-            The object, compressed components with their decoded length; None where the bytes
-            mean something else there and the object has to be decoded: big-endian data and bools
-            of 0.1, indices of another type, whatever is of 2.x where that is not or the reverse,
-            what only another format knows to decode, or to check.
+            The entry, with the decoded length of compressed components. None if the object has to
+            be decoded: big-endian data and bools of 0.1, indices of another type, 2.x data in 1.x
+            or the reverse, encodings and digests of other formats.
 
         Raises:
             ObjectNotFoundError: no object of that name.
-            UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
-                bytes are.
+            UnsupportedError: an unknown layout of 0.1, or an unknown word of another format.
         """
-        found, components = _require_meaning(file, name), {}
-        for role, one in found.components.items():
-            is_common, length = file.is_common(one.encoding), one.decoded_length
-            is_own = not is_common and one.encoding in file.encodings
-            has_own_digest = file.format != "zt" and one.digest is not None
-            if is_own or has_own_digest or not _is_portable(found, role, self.form):
+        entry, components = _require_meaning(file, name), {}
+        for role, part in entry.components.items():
+            is_common, length = file.is_common(part.encoding), part.decoded_length
+            is_own = not is_common and part.encoding in file.encodings
+            has_own_digest = file.format != "zt" and part.digest is not None
+            if is_own or has_own_digest or not _is_portable(entry, role, self.form):
                 return None
-            if is_common and one.encoding != "raw":
+            if is_common and part.encoding != "raw":
                 length = file.decoded_length(name, role)
-            components[role] = one._replace(decoded_length=length, shard=None)
-        return found._replace(components=components)
+            components[role] = part._replace(decoded_length=length, shard=None)
+        return entry._replace(components=components)
 
     def decoded(self, file: FileObjects, name: str) -> TensorObject:
-        """Return an object as it is once decoded: raw, little-endian, indices of the form's types.
+        """Return the entry of an object once decoded: raw, little-endian, the form's index types.
 
-        Places, lengths and digests are those of the file; the bytes are `chunks`.
+        Offsets, lengths and digests are still the file's; the bytes come from `chunks`.
 
         Raises:
             ObjectNotFoundError: no object of that name.
-            UnsupportedError: only an unknown layout of 0.1, or another format, tells what the
-                bytes are; or an encoding is unknown, and digests cover something else in the form.
+            UnsupportedError: an unknown layout of 0.1, an unknown word of another format, or an
+                unknown encoding that must be decoded for the form's digests.
         """
-        form, found = self.form, _require_meaning(file, name)
-        components = dict(found.components)
-        for role, one in found.components.items():
-            if one.is_exact is not form.is_exact:  # decoded, for other digests at least
+        form, entry = self.form, _require_meaning(file, name)
+        components = dict(entry.components)
+        for role, part in entry.components.items():
+            if part.is_exact is not form.is_exact:  # decoded at least for the form's digests
                 with file.located(name, role):
-                    file.stored(one).encoding()
-            if not _is_portable(found, role, form):
-                components[role] = one._replace(
-                    dtype=one.dtype if _has_types(found, role, form) else "u64",
+                    file.stored(part).encoding()
+            if not _is_portable(entry, role, form):
+                components[role] = part._replace(
+                    dtype=part.dtype if _has_types(entry, role, form) else "u64",
                     byte_order="little",
                     nonzero_is_true=False,
                     digest_may_cover_decoded=False,
                     is_exact=form.is_exact,
                     shard=None,
-                    encoding="raw" if one.encoding in form.encodings else one.encoding,
-                    digest=None if form.is_exact else one.digest,
+                    encoding="raw" if part.encoding in form.encodings else part.encoding,
+                    digest=None if form.is_exact else part.digest,
                 )
-        if components == found.components:
-            return found
-        once = form.is_exact and found.format in ("sparse_csr", "sparse_coo")
-        return found._replace(components=components, entries_once=once)
+        if components == entry.components:
+            return entry
+        once = form.is_exact and entry.format in ("sparse_csr", "sparse_coo")
+        return entry._replace(components=components, entries_once=once)
 
     def chunks(self, file: FileObjects, name: str, role: str) -> Iterator[memoryview]:
-        """Yield `decoded_chunks` as the bytes that `decoded` speaks of.
+        """Yield a component's bytes in the form that `decoded` describes.
 
         Raises:
-            FormatError: a bool is neither 0 nor 1, which 2.x does not take.
-            LayoutError: indices are no integers, or one is negative.
-            ZTensorError: what `decoded_chunks` raises.
+            FormatError: a bool is neither 0 nor 1, which 2.x forbids.
+            LayoutError: indices are not integers, or one is negative.
+            ZTensorError: as `decoded_chunks`.
         """
-        file.stated(name, role)
+        file.component_entry(name, role)
         if _has_types(file.object(name), role, self.form):
             chunks = file.decoded_chunks(name, role)
-            yield from file.strict(name, role, chunks) if self.form.is_exact else chunks
+            yield from file.with_valid_bools(name, role, chunks) if self.form.is_exact else chunks
             return
         with file.located(name, role):
             for indices in file.elements(name, role):
                 if indices.dtype.kind not in "iu" or int(indices.min()) < 0:
                     raise LayoutError(
-                        "indices are integers, none of them negative",
+                        "indices must be integers of at least 0",
                         reason=Reason.INDEX_DTYPE,
                         found=f"{indices.min()} of {indices.dtype.name}",
                     )
@@ -149,36 +147,36 @@ class Portable:
 
 
 def _require_meaning(file: FileObjects, name: str) -> TensorObject:
-    """Return an object; raise where only the format it is from can tell what its bytes are."""
-    found = file.object(name)
-    file.require_transparent(name, found)
-    if file.format != "zt":  # our own words are kept, also those of later releases
-        for role, one in found.components.items():
+    """Return an object's entry, and require that its bytes have a meaning outside their format."""
+    entry = file.object(name)
+    file.require_transparent(name, entry)
+    if file.format != "zt":  # unknown words of zTensor files are kept, as later releases know them
+        for role, part in entry.components.items():
             with file.located(name, role):
-                require_known(one)
-                file.stored(one).encoding()
-    return found
+                require_known(part)
+                file.stored(part).encoding()
+    return entry
 
 
 def require_once(tensor: Tensor) -> None:
-    """Raise where a position of a sparse tensor comes twice, or the columns of a row do not rise.
+    """Require that the positions of a sparse tensor are distinct and sorted.
 
     Raises:
-        NotRepresentableError: so it is.
+        NotRepresentableError: a position repeats, or the columns of a row do not ascend.
     """
     if tensor.format not in ("sparse_csr", "sparse_coo") or not tensor.shape:
-        return  # without a dimension there are no positions
+        return  # a scalar has no positions
     try:
         require_entries_once(tensor.format, View(tensor.shape, tensor.components, {}))
     except LayoutError as error:
         wrong = NotRepresentableError(
-            f"{error.message}, which 2.x has not",
+            f"{error.message}, which 2.x forbids",
             component=error.component,
             expected=error.expected,
             found=error.found,
             section=error.section,
         )
-        wrong.hint = "add up what is there twice, and sort (in SciPy sum_duplicates())"
+        wrong.hint = "add up duplicates and sort (in SciPy sum_duplicates())"
         raise wrong from error
 
 
@@ -187,7 +185,13 @@ def says_all(
     attributes: Mapping[str, object],
     pairs: Iterable[tuple[TensorObject, TensorObject]],
 ) -> bool:
-    """Return whether a version can say objects: each as it will be written, and as it is now."""
+    """Return whether a version can represent objects.
+
+    Args:
+        emitter: writes manifests of the version.
+        attributes: the file's attributes.
+        pairs: (entry to write, entry of the file) of each object.
+    """
     try:
         emitter.require_attributes(attributes)
         for new, old in pairs:
@@ -203,22 +207,22 @@ def says_all(
 
 
 def _is_portable(tensor_object: TensorObject, role: str, form: Form) -> bool:
-    """Return whether a component's bytes are as a form has them."""
+    """Return whether a component's stored bytes follow the rules of a form."""
     component = tensor_object.components[role]
     return (
         component.byte_order == "little"
         and not component.has_free_bools
-        and component.is_exact is form.is_exact  # what its digest covers, and where it may lie
+        and component.is_exact is form.is_exact  # coverage of digests, alignment
         and component.encoding not in form.encodings
         and _has_types(tensor_object, role, form)
     )
 
 
 def _has_types(tensor_object: TensorObject, role: str, form: Form) -> bool:
-    """Return whether a component is no index, or all indices are of one type of a form."""
+    """Return whether a component is not an index, or all indices have one type of the form."""
     layout = LAYOUTS.get(tensor_object.format)
     if layout is None or role not in layout.index_roles:
         return True
     components = tensor_object.components
-    found = {components[one].dtype for one in layout.index_roles if one in components}
-    return components[role].dtype in form.indices and len(found) == 1
+    dtypes = {components[index].dtype for index in layout.index_roles if index in components}
+    return components[role].dtype in form.indices and len(dtypes) == 1

@@ -1,4 +1,4 @@
-"""The face of opened files: what users call, over `Objects` of one file or several."""
+"""The public reader: a mapping over the `Objects` of one file or several."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
     """A mapping from object names to arrays; `ztensor.Reader` adds the opening.
 
     Args:
-        objects: what is read from; closed with the reader.
+        objects: the objects to read; closed together with the reader.
 
     Attributes:
-        objects: as given. It is what the rest of the library reads through, and may change from
-            release to release.
+        objects: as passed. Internal: it may change from release to release.
     """
 
     def __init__(self, objects: Objects) -> None:
@@ -56,30 +55,30 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:
-        """Return what the file says that neither its objects nor its attributes do.
+        """Return the loss report: content of the file that is neither object nor attribute.
 
-        A zTensor file says nothing else. One of another format may hold a graph, code, or values
-        for which there is no word here; it is named by kind, place, count and length, and whoever
-        copies the file loses it.
+        It is empty for zTensor files. Files of other formats may hold a graph, code, or values
+        without a counterpart here. A conversion loses them; the report names them by kind, place,
+        count and length.
 
         Raises:
             FormatError: the file is damaged.
-            SourceError: it cannot be read.
+            SourceError: the file cannot be read.
         """
         return self.objects.unrepresented
 
     @property
     def name(self) -> str:
-        """Return the path, or a description where there is none."""
+        """Return the path, or a description of bytes and file objects."""
         return self.objects.name
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of the whole file."""
+        """Return the length of the file, or of all files of a set."""
         return self.objects.nbytes
 
     def close(self) -> None:
-        """Give back the file; arrays that are views of it stay valid. May be called again."""
+        """Close the file. Arrays that are views of it stay valid. May be called again."""
         self.objects.close()
 
     def __enter__(self) -> Self:
@@ -92,7 +91,7 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         self.close()
 
     def __repr__(self) -> str:
-        """Return file, version and how many objects there are."""
+        """Return file, version and number of objects."""
         objects = self.objects
         state = " (closed)" if objects.is_closed else ""
         return (
@@ -101,49 +100,49 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         )
 
     def prefetch(self, names: str | Iterable[str] | None = None) -> int:
-        """Ask the system to read objects into its page cache, ahead of whoever reads them.
+        """Ask the system to read objects into its page cache.
 
-        It returns when the system has taken the requests, which for more than its queue holds may
-        be about when they are done: call it from a thread of your own to go on meanwhile. No map
-        is touched, and no memory of this process is used.
+        The call returns when the system has queued the requests. A full queue blocks, possibly
+        until the data is read: use a thread of your own to go on meanwhile. No map is touched and
+        no memory of this process is used.
 
         Args:
-            names: of which objects; None for whole files, all files of a set.
+            names: the objects; None asks for whole files, all files of a set.
 
         Returns:
-            Bytes that were asked for. 0 where there is no page cache to ask: for bytes, file
-            objects, remote files, and on systems without `posix_fadvise` (macOS, Windows). What
-            an ONNX model keeps in files beside it is left out.
+            The number of bytes asked for. 0 for bytes, file objects and remote files, and on
+            systems without `posix_fadvise` (macOS, Windows). External data files of an ONNX model
+            are not included.
 
         Raises:
             ObjectNotFoundError: no object of one of the names.
             ClosedError: the reader is closed.
-            ZTensorError: what opening a file of a set raises.
+            ZTensorError: a file of a set cannot be opened.
         """
         return _advise(self.objects, names, is_needed=True)
 
     def evict(self, names: str | Iterable[str] | None = None) -> int:
-        """Tell the system that objects need not stay in its page cache.
+        """Ask the system to drop objects from its page cache, for all processes.
 
-        Other processes that read the file lose them there, too. Pages that views of this process
-        have touched stay until the arrays are gone, as do pages not yet written to disk.
+        Pages that views of this process have touched stay until the arrays are freed, as do dirty
+        pages.
 
         Args:
-            names: of which objects; None for whole files, all files of a set.
+            names: the objects; None drops whole files, all files of a set.
 
         Returns:
-            Bytes that were given up; 0 where there is no page cache, as for `prefetch`.
+            The number of bytes asked for; 0 if there is no page cache, as for `prefetch`.
 
         Raises:
             ObjectNotFoundError: no object of one of the names.
             ClosedError: the reader is closed.
-            ZTensorError: what opening a file of a set raises.
+            ZTensorError: a file of a set cannot be opened.
         """
         return _advise(self.objects, names, is_needed=False)
 
     # --- The mapping ------------------------------------------------------------------------
 
-    def keys(self) -> list[str]:  # type: ignore[override]  # a list is what the 1.2 API gives
+    def keys(self) -> list[str]:  # type: ignore[override]  # a list, as in the 1.2 API
         """Return all names, in the order of the file."""
         return list(self.objects.names)
 
@@ -152,10 +151,10 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         return iter(self.objects.names)
 
     def __len__(self) -> int:
-        """Return how many objects there are."""
+        """Return the number of objects."""
         return len(self.objects.names)
 
-    # A mapping would compare all values: two readers are the same when they are one.
+    # By identity: a mapping would compare all values.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -164,10 +163,9 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         return isinstance(name, str) and name in self.objects.names
 
     def __getitem__(self, name: str) -> Array | Any:
-        """Return a dense object as an array, and one of another layout as a `Tensor`.
+        """Return a dense object as an array, and an object of another layout as a `Tensor`.
 
-        Raw data is a view of the file, unchecked, and copied only where it is written to; see
-        `read_numpy`.
+        Raw data is an unchecked view of the file, copied on write; see `read_numpy`.
         """
         return self.objects.part(name).value(name, copy=False)
 
@@ -185,11 +183,10 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
 
         Raises:
             ObjectNotFoundError: no object of that name.
-            FormatError: the file is an `.npz` or `.pt`, whose members are looked at one by one,
-                and this one is damaged.
-            SourceError: it could not be read.
+            FormatError: the file is an `.npz` or `.pt`, and this member's header is damaged.
+            SourceError: the header could not be read.
         """
-        import ztensor.io.metadata as describing  # as `get_slice`
+        import ztensor.io.metadata as describing  # see `get_slice`
 
         part, describe_object = self.objects.part, describing.describe_object
         if isinstance(name, str):
@@ -197,7 +194,7 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         from ztensor.io.collecting import no_collection
 
         with no_collection():
-            return [describe_object(one, part(one).object(one)) for one in name]
+            return [describe_object(each, part(each).object(each)) for each in name]
 
     @overload
     def read(self, name: str, *, copy: bool = False) -> Tensor: ...  # type: ignore[overload-overlap]
@@ -208,12 +205,12 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
 
         Args:
             name: one name, or several for a dict.
-            copy: False gives views of the file where the data is raw, unchecked; True always new
-                memory, checked against its digest.
+            copy: False returns unchecked views of the file for raw data; True always new memory,
+                checked against its digest.
 
         Raises:
             ObjectNotFoundError: no object of that name.
-            FormatError: the stored bytes are damaged or do not make the layout.
+            FormatError: the stored bytes are damaged or break a rule of the layout.
             UnsupportedError: a type or encoding is unknown here.
             LimitError: a safety cap is exceeded.
             SourceError: the bytes could not be read.
@@ -221,7 +218,7 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         if isinstance(name, str):
             return self.objects.part(name).tensor(name, copy=copy)
         part = self.objects.part
-        return {one: part(one).tensor(one, copy=copy) for one in name}
+        return {each: part(each).tensor(each, copy=copy) for each in name}
 
     @overload
     def read_numpy(self, name: str, *, copy: bool = False) -> Array: ...  # type: ignore[overload-overlap]
@@ -232,17 +229,17 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
     ) -> Array | dict[str, Array]:
         """Return dense objects as arrays of their shape, in native byte order.
 
-        Raw little-endian data is a view of the file, unchecked, that outlives the reader; writing
-        to it copies the page and never reaches the file. A file of another format may have it at
-        any address, which `flags.aligned` of the array tells. Compressed data is new memory.
-        bfloat16, fp8 and fp4 come as the types of ml_dtypes; a scalar is a 0-d array.
+        Raw little-endian data is an unchecked view of the file that outlives the reader; writing
+        to it copies the page and never changes the file. Views of other formats may be unaligned:
+        see `flags.aligned`. Compressed data is new memory. bfloat16, fp8 and fp4 are types of
+        ml_dtypes; a scalar is a 0-d array.
 
         Args:
             name: one name, or several for a dict.
-            copy: True always gives new memory, checked against its digest.
+            copy: True always returns new memory, checked against its digest.
 
         Raises:
-            UsageError: the object is not dense; the message says what to call.
+            UsageError: the object is not dense; the message names the right call.
             ObjectNotFoundError: no object of that name.
             FormatError: the stored bytes are damaged.
             UnsupportedError: a type or encoding is unknown here.
@@ -252,7 +249,7 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         if isinstance(name, str):
             return self.objects.part(name).array(name, copy=copy)
         part = self.objects.part
-        return {one: part(one).array(one, copy=copy) for one in name}
+        return {each: part(each).array(each, copy=copy) for each in name}
 
     @overload
     def read_into(self, name: str, dst: Array | TorchTensor) -> None: ...
@@ -272,7 +269,7 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
 
         Raises:
             ArgumentValueError: an array has another shape, or is read-only.
-            ArgumentTypeError: it has another element type, or is no array.
+            ArgumentTypeError: it has another element type, or is not an array.
             ObjectNotFoundError: no object of that name.
             FormatError: the stored bytes are damaged.
         """
@@ -285,21 +282,22 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
             )
         from ztensor.io.reading.loading import fill
 
-        for one, target in targets.items():
-            fill(self.objects.part(one), one, target)
+        for each, target in targets.items():
+            fill(self.objects.part(each), each, target)
 
     def get_slice(self, name: str) -> TensorSlice:
-        """Return a lazy object: `reader.get_slice(name)[10:20, ::2]` reads what it needs.
+        """Return a lazy object: `reader.get_slice(name)[10:20, ::2]` reads only these elements.
 
-        Dense objects are indexed like arrays; of sparse and quantized ones rows are selected.
+        Dense objects are indexed like arrays; an index of sparse and quantized objects selects
+        rows.
 
         Raises:
-            UsageError: the object is of a layout whose rows are not known here.
+            UsageError: the layout cannot be sliced.
             ObjectNotFoundError: no object of that name.
             UnsupportedError: the element type is unknown.
             LimitError: a dense object has more dimensions than `Limits.rank`.
         """
-        # Not for whole tensors. Where it is there already, `from` would take 0.6 us longer.
+        # Whole tensors do not need it. `from ... import` would take 0.6 us longer.
         import ztensor.io.reading.slices as slicing
 
         return slicing.slice_of(self.objects.part(name), name)
@@ -311,39 +309,39 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
     def read_slices(
         self, wanted: Mapping[str, Index] | Iterable[tuple[str, Index]]
     ) -> dict[str, Any] | list[Any]:
-        """Return parts of several objects, each as `get_slice(name)[index]` gives it.
+        """Return slices of several objects, each equal to `get_slice(name)[index]`.
 
-        Of a remote file all dense parts are asked for together: of a few dozen neighbouring
-        tensors by one to three requests. Parts of sparse and quantized objects, and of compressed
-        ones whose frames the file does not list, are read one after the other.
+        In a remote file all dense slices are requested together: one to three requests for a few
+        dozen neighbouring tensors. Slices of sparse and quantized objects, and of compressed ones
+        without a list of frames, are read one after the other.
 
         Args:
-            wanted: a mapping from names to indices; or pairs of a name and an index, which may
-                name an object more than once.
+            wanted: a mapping from names to indices; or pairs (name, index), which may repeat a
+                name.
 
         Returns:
-            Of a mapping a dict with its keys, of pairs a list in their order: arrays of dense
-            objects, and `Tensor`s of others. On a local file they are views where `get_slice`
-            gives views. Beside the results at most 64 MiB of memory are used for one file.
+            A dict with the keys of a mapping, or a list in the order of the pairs: arrays for
+            dense objects, `Tensor`s for others. Local files give views wherever `get_slice` does.
+            Besides the results at most 64 MiB of memory are used per file.
 
         Raises:
-            ArgumentTypeError: it is neither, or an index is none.
+            ArgumentTypeError: `wanted` or an index has a wrong type.
             ArgumentValueError: an index does not fit its object's shape.
             ObjectNotFoundError: no object of one of the names.
-            UsageError: an object is of a layout whose rows are not known here.
+            UsageError: the layout of an object cannot be sliced.
             FormatError: the stored bytes are damaged.
             UnsupportedError: a type or encoding is unknown here.
             LimitError: a safety cap is exceeded, or a result does not fit into memory.
             SourceError: the bytes could not be read.
             ClosedError: the reader is closed.
         """
-        from ztensor.io.reading.slices import slices  # as `get_slice`
+        from ztensor.io.reading.slices import slices  # see `get_slice`
 
         self.objects.require_open()
         return slices(self.objects, wanted)
 
     def location(self, name: str, component: str = "data") -> Location:
-        """Return where a component's stored bytes lie, for other I/O engines.
+        """Return the extent of a component's stored bytes, for other I/O engines.
 
         Raises:
             ObjectNotFoundError: no object of that name, or no such component.
@@ -351,14 +349,14 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         return self.objects.part(name).location(name, component)
 
     def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
-        """Yield a component's decoded bytes in order, in pieces of a few MiB, without holding all.
+        """Yield a component's decoded bytes in order, in chunks of a few MiB.
 
-        Byte order is little-endian. Each piece is valid until the next. A digest is checked unless
-        the reader was opened with `verify=False`, at the end: by then the pieces are out.
+        Byte order is little-endian. Each chunk is valid until the next. The digest is compared
+        after the last chunk, unless the reader was opened with `verify=False`.
 
         Args:
             name: the object's name.
-            role: the component's.
+            role: the component's role.
 
         Raises:
             ObjectNotFoundError: no object of that name, or no such component.
@@ -370,21 +368,21 @@ class ObjectReader(Shown, Hinted, ReaderAliases, Mapping[str, "Array | Any"]):
         yield from self.objects.part(name).decoded_chunks(name, role)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return what Dask calls the file: another one that takes its place is called otherwise.
+        """Return Dask's token of the file; a file that replaces it has another token.
 
         Raises:
-            SourceError: the bytes are in no file of the system, and cannot be read.
+            SourceError: the bytes are not in a local file, and cannot be read to be hashed.
         """
         return ("ztensor.Reader", self.objects.identity())
 
 
 def _advise(objects: Objects, names: str | Iterable[str] | None, *, is_needed: bool) -> int:
-    """Tell the system that it will be asked for objects, or that they need not stay in its cache.
+    """Prefetch or evict objects. Return the number of bytes asked for.
 
     Args:
-        objects: what they are among.
-        names: of which objects; None for all bytes of the files.
-        is_needed: as `FileObjects.advise` takes it, which says what is returned.
+        objects: the objects of the reader.
+        names: the names to choose; None takes whole files.
+        is_needed: see `FileObjects.advise`.
     """
     objects.require_open()
     if names is None:

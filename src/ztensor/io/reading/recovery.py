@@ -1,14 +1,14 @@
-"""Find the last committed state of a torn file; nothing is changed.
+"""Find the last committed state of a torn file. The file is not changed.
 
-A state ends with a footer, and that with a magic, so a scan for the magic from the end backwards
-finds candidates. Data may hold the magic too, even whole files: what tells a state from its copy
-is its position.
+A state ends with a footer, and a footer with a magic: a backward scan for the magic finds
+candidates. Data may contain the magic too, even whole zTensor files. Only its position
+distinguishes a state from a copy.
 
-- In 1.x our commits say where they end; every released writer puts the manifest directly behind
-  the last blob.
-- In 2.x the footer says where in the file the manifest lies, and its hash; writers put it right
-  behind the last blob, of which the manifest is one. One that lies elsewhere is a copy, put there
-  to keep the state readable, or lies in data: an old state of this very file may be stored in it.
+- 1.x: a commit record states its own end. Without a record, every released writer puts the
+  manifest directly behind the last blob.
+- 2.x: the footer states offset and hash of the manifest, and follows the last blob (the manifest is
+  one). A footer elsewhere is a guard copy, which keeps the state readable during an append, or
+  part of the data.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 
 _WINDOW = 8 << 20
-# What an ordinary error looks at, so that opening a torn file stays quick: 32 ms for 100 MiB.
+# Searched for the hint of an ordinary error, so that it stays quick: 32 ms for 100 MiB.
 _QUICK_BYTES = 64 << 20
-# Manifests parsed on the way, in bytes per byte searched: footers nested into one another by
-# someone who means harm must not make the search quadratic.
+# Bytes of manifests that may be parsed, per byte searched: nested footers of an attacker must not
+# make the search quadratic.
 _PARSE_FACTOR = 4
 _PARSE_LEAST = 64 << 10
-_PARSE_OVERHEAD = 256  # what looking at one costs, however short it is
-# Zeros between manifest and footer of 2.x: ours has some where it would lie in two sectors.
+_PARSE_OVERHEAD = 256  # charged for every manifest
+# Zeros between manifest and footer of 2.x: they keep the footer within one sector.
 _MOST_GAP = PAGE_2
 _MOST_CANDIDATES = 1000  # that are reported
 
@@ -64,9 +64,9 @@ class State(NamedTuple):
     """A committed state.
 
     Attributes:
-        frame: where its manifest lies.
-        manifest: what it says.
-        end: the offset behind its footer.
+        frame: offset and length of its manifest.
+        manifest: the parsed manifest.
+        end: the end of its footer.
     """
 
     frame: Frame
@@ -79,10 +79,10 @@ class Candidate:
     """A place that looks like the end of a state.
 
     Attributes:
-        end: offset behind its footer.
-        objects: how many objects its manifest lists; 0 where it could not be read.
-        fault: why it is none, or None where it is one.
-        is_commit: it carries a commit record whose digest is right.
+        end: the end of its footer.
+        objects: the number of objects in its manifest; 0 if that cannot be read.
+        fault: the reason it is not a state; None if it is.
+        is_commit: whether it has a valid commit record.
     """
 
     end: int
@@ -98,18 +98,18 @@ def search(
     accept: int | None = None,
     limits: Limits | None = None,
 ) -> tuple[State | None, list[Candidate]]:
-    """Return the last committed state, or None, and what was looked at on the way.
+    """Return the last committed state or None, and the candidates from the last to the first.
 
     Args:
         source: the file.
-        within: how many bytes from the end to search; all by default.
-        accept: take the state that ends at this offset although its position proves nothing.
+        within: the bytes from the end to search; None searches the whole file.
+        accept: the end of a state to accept although its position proves nothing.
         limits: safety caps.
 
     Raises:
-        ContainerError: the file is not of a container whose states can be found.
+        ContainerError: the container is not 1.1, 1.2 or 2.x.
         MissingDependencyError: the library for the hash of 2.x is not installed.
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
     """
     caps, size = caps_of(limits), source.size
     if not size:
@@ -117,7 +117,7 @@ def search(
     magic = bytes(source.read(0, min(HEAD_BYTES, size)))
     if magic not in (MAGIC_1, MAGIC_2):
         raise ContainerError(
-            "only files that begin as 1.1, 1.2 or 2.x do can be searched for committed states",
+            "only files of 1.1, 1.2 and 2.x can be searched for committed states",
             reason=Reason.HEADER_MAGIC,
             file=source.name,
             expected=f"{MAGIC_1!r} or {MAGIC_2!r} at offset 0",
@@ -128,14 +128,14 @@ def search(
     for end, footer in _footers(source, magic, within):
         frame = _frame_ending(end, footer, caps)
         if frame is None:
-            continue  # random bytes, the usual case: not worth a line in the report
+            continue  # random bytes, the usual case: not reported
         left -= frame.manifest_length + _PARSE_OVERHEAD
         if left < 0 and accept != end:
             continue
         manifest: Manifest | None = None
         try:
             budget = Budget(caps, size)
-            budget.charge_bytes(frame.manifest_length)  # which is read as a whole
+            budget.charge_bytes(frame.manifest_length)  # the copy that is read
             with foreign_bytes("the manifest"):
                 manifest = parse_frame(source, frame, budget)
             fault = None if accept == end else _misplaced(source, frame, manifest)
@@ -153,14 +153,14 @@ def search(
 
 
 def _footers(source: Source, magic: bytes, within: int | None) -> Iterator[tuple[int, bytes]]:
-    """Yield what ends with the magic as a footer does, and where, from the last to the first."""
+    """Yield (end, footer bytes) for every magic, from the last to the first."""
     footer = FOOTER_2_BYTES if magic == MAGIC_2 else TAIL_BYTES
     before = footer - len(magic)
     high, start = source.size, source.size if within is None else within
     lowest = max(HEAD_BYTES + before, high - start)
     while high > lowest:
         low = max(lowest, high - _WINDOW)
-        # The window reaches over its end, so that a magic across the border is found once.
+        # Windows overlap by less than a magic: one across their border is found once.
         stop = min(source.size, high + len(magic) - 1)
         window = bytes(source.read(low - before, stop - low + before))
         at = window.rfind(magic, before)
@@ -171,29 +171,29 @@ def _footers(source: Source, magic: bytes, within: int | None) -> Iterator[tuple
 
 
 def _frame_ending(end: int, footer: bytes, limits: Limits) -> Frame | None:
-    """Return the frame of a footer that ends at `end`; None where what it says cannot be."""
+    """Return the frame of a footer that ends at `end`; None if its numbers are impossible."""
     if len(footer) == FOOTER_2_BYTES:
         try:
             frame = locate(MAGIC_2, footer, end, limits)
         except ZTensorError:
             return None
-        return frame if frame.manifest_length else None  # no state of a file that was changed
+        return frame if frame.manifest_length else None  # length 0: the footer of a data shard
     length = int.from_bytes(footer[:8], "little")
     start = end - len(footer) - length
-    is_one = 0 < length <= limits.manifest_bytes and start >= HEAD_BYTES
-    return Frame(Container.V1, start, length, end) if is_one else None
+    is_possible = 0 < length <= limits.manifest_bytes and start >= HEAD_BYTES
+    return Frame(Container.V1, start, length, end) if is_possible else None
 
 
 def _misplaced(source: Source, frame: Frame, manifest: Manifest) -> str | None:
-    """Return why a state's position does not prove it, or None."""
+    """Return the reason if a candidate's position does not prove it to be a state, else None."""
     end, commit = frame.file_size, manifest.commit
-    last = _blobs_end(manifest) if commit is None else 0  # which takes all objects
+    last = _blobs_end(manifest) if commit is None else 0
     if frame.manifest_hash is not None:
         last = max(frame.manifest_offset + frame.manifest_length, last)
         gap = end - FOOTER_2_BYTES - last
         if gap <= _MOST_GAP and not any(source.read(last, gap)):
             return None
-        what = "a copy of the footer of the state whose last blob ends at"
+        reason = "a copy of the footer of the state whose last blob ends at"
     elif commit is not None:
         if commit.end != end:
             return f"a copy of the state that ends at {commit.end}"
@@ -202,8 +202,8 @@ def _misplaced(source: Source, frame: Frame, manifest: Manifest) -> str | None:
     else:
         if last == frame.manifest_offset:
             return None
-        what = "a copy of a state: its manifest does not follow its last blob, which ends at"
-    return f"{what} {last}, or one that another writer padded; accept={end} takes it"
+        reason = "a copy of a state: its manifest does not follow its last blob, which ends at"
+    return f"{reason} {last}, or one that another writer padded; accept={end} takes it"
 
 
 def _blobs_end(manifest: Manifest) -> int:
@@ -219,9 +219,9 @@ def _blobs_end(manifest: Manifest) -> int:
 
 
 def describe_torn(source: Source, error: FormatError, limits: Limits) -> str | None:
-    """Return what was found in a torn file and what to type; None for other faults.
+    """Return a hint for a torn file: its last state and the command; None for other faults.
 
-    What only code can do is put into the error.
+    The Python call is put into `error.in_python`.
     """
     torn = error.reason in (Reason.FOOTER_MAGIC, Reason.MANIFEST_SIZE, Reason.MANIFEST_DIGEST)
     if source.path is None or not (torn or "cbor" in str(error.reason)):

@@ -1,7 +1,7 @@
-"""Index arithmetic: which elements a NumPy index needs, and in which pieces to read them.
+"""Index arithmetic: the elements that a NumPy index needs, and the pieces to read them in.
 
-Pure: shapes and indices in, offsets out. `select` takes an index apart axis by axis; `plan` says
-which runs of elements hold what is needed, and where each belongs.
+Pure functions from shapes and indices to offsets. `select` splits an index by axis; `plan` gives
+the runs of elements to read and their positions in the result.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from numpy.typing import NDArray
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
 from ztensor.spec.layout.base import Indices
 
-# Bytes that are cheaper to read than to jump over; so there are at most that few reads.
+# Gaps up to this size are read along: cheaper than another read.
 GAP_BYTES = 64 << 10
-# Most bytes of one read that also holds what is not needed.
+# The most bytes of one read that includes gaps.
 PIECE_BYTES = 8 << 20
-_MOST_RUNS = 1 << 18  # whose places are worked out at a time
+_MOST_RUNS = 1 << 18  # computed at a time
 
 
 # --- Which indices --------------------------------------------------------------------------
 
 
 class Selection(NamedTuple):
-    """What an index needs of an array, axis by axis.
+    """The elements that an index needs, axis by axis.
 
     Attributes:
-        wanted: for each axis the indices that are needed, rising, each once.
-        key: the same index, into an array of nothing but these.
-        is_whole: everything is needed.
+        wanted: for each axis the needed indices, ascending and distinct.
+        key: the equivalent index into the array of only these elements.
+        is_whole: whether every element is needed.
     """
 
     wanted: tuple[Indices, ...]
@@ -44,28 +44,28 @@ class Selection(NamedTuple):
 
 
 def select(key: object, shape: tuple[int, ...]) -> Selection:
-    """Take apart an index of any kind that NumPy knows.
+    """Return the selection of any index that NumPy accepts.
 
-    Several index arrays, and boolean arrays of several dimensions, need the whole box their
+    Several index arrays, and boolean arrays of several dimensions, need the whole box that their
     indices span.
 
     Raises:
-        ArgumentTypeError: it is no index.
-        ArgumentValueError: it does not fit the shape.
+        ArgumentTypeError: `key` is not an index.
+        ArgumentValueError: `key` does not fit the shape.
     """
     wanted: list[Indices] = []
-    places: list[Any] = []
+    inner_key: list[Any] = []
     for item in _per_axis(key, shape):
-        place = item
+        inner = item
         if _axes(item):
-            indices, place = _along(item, len(wanted), shape[len(wanted)])
+            indices, inner = _along(item, len(wanted), shape[len(wanted)])
             wanted.append(indices)
-        places.append(place)
+        inner_key.append(inner)
     is_whole = all(
         isinstance(indices, range) and indices == range(length)
         for indices, length in zip(wanted, shape, strict=True)
     )
-    return Selection(tuple(wanted), tuple(places), is_whole)
+    return Selection(tuple(wanted), tuple(inner_key), is_whole)
 
 
 def select_rows(key: object, shape: tuple[int, ...]) -> Indices:
@@ -74,8 +74,8 @@ def select_rows(key: object, shape: tuple[int, ...]) -> Indices:
     An integer gives a range of one. The other axes must be taken whole.
 
     Raises:
-        ArgumentTypeError: it is no index.
-        ArgumentValueError: it does not fit the shape, or selects more than rows.
+        ArgumentTypeError: `key` is not an index.
+        ArgumentValueError: `key` does not fit the shape, or selects other than whole rows.
     """
     first, *others = (part for part in _per_axis(key, shape) if part is not Ellipsis)
     are_whole = all(
@@ -87,32 +87,32 @@ def select_rows(key: object, shape: tuple[int, ...]) -> Indices:
     if are_whole and isinstance(first, int):
         return _along(first, 0, shape[0])[0]
     if are_whole and isinstance(first, np.ndarray) and first.ndim == 1:
-        unique, places = _along(first, 0, shape[0])
-        return np.asarray(unique, np.intp)[places] if first.size else range(0)
+        unique, inverse = _along(first, 0, shape[0])
+        return np.asarray(unique, np.intp)[inverse] if first.size else range(0)
     raise ArgumentValueError(
-        "only rows of such an object can be selected",
+        "only rows can be selected here",
         expected="one index for the first axis: an integer, a slice, a list of integers, a mask",
         found=describe(key, 60),
     )
 
 
 def _axes(item: Any) -> int:
-    """Return how many axes a part of an index is for."""
+    """Return the number of axes that one item of an index consumes."""
     if item is None or item is Ellipsis or isinstance(item, np.bool_):
-        return 0  # they make an axis, or see to it that the result is an array
+        return 0  # they add an axis, or make the result an array
     return item.ndim if isinstance(item, np.ndarray) and item.dtype.kind == "b" else 1
 
 
 def _per_axis(key: object, shape: tuple[int, ...]) -> list[Any]:
-    """Return the parts of an index, one for each axis, and those that are for none.
+    """Return the items of an index: one per axis, and those that consume no axis.
 
-    A boolean array stands for the integer arrays of its true places, as NumPy has it. Axes that
-    the index leaves out get a slice each; a written `...` is behind those it is for.
+    A boolean array becomes the integer arrays of its true positions, as in NumPy. Omitted axes get
+    a full slice; a written `...` stays, after the slices that it stands for.
     """
-    items = [_plain(item) for item in (key if isinstance(key, tuple) else (key,))]
+    items = [_normalized(item) for item in (key if isinstance(key, tuple) else (key,))]
     rests = [at for at, item in enumerate(items) if item is Ellipsis]
     if len(rests) > 1:
-        raise ArgumentValueError("an index has one ... at most", found=describe(key, 60))
+        raise ArgumentValueError("an index has at most one `...`", found=describe(key, 60))
     axes = sum(map(_axes, items))
     if axes > len(shape):
         raise ArgumentValueError(
@@ -128,7 +128,7 @@ def _per_axis(key: object, shape: tuple[int, ...]) -> list[Any]:
         is_mask = isinstance(item, np.ndarray) and item.dtype.kind == "b"
         if is_mask and item.shape != shape[axis : axis + item.ndim]:
             raise ArgumentValueError(
-                "a boolean index has the lengths of the axes it is for",
+                "a boolean index must have the lengths of its axes",
                 expected=f"shape {describe(shape[axis : axis + item.ndim], 60)}",
                 found=describe(item.shape),
             )
@@ -137,27 +137,27 @@ def _per_axis(key: object, shape: tuple[int, ...]) -> list[Any]:
     return parts
 
 
-def _plain(item: Any) -> Any:
-    """Return one part of an index as None, ..., a slice, an integer, a bool or an array."""
+def _normalized(item: Any) -> Any:
+    """Return one item of an index as None, ..., a slice, an integer, a bool or an array."""
     if item is None or item is Ellipsis or isinstance(item, (slice, int, np.bool_)):
         return np.bool_(item) if isinstance(item, bool) else item
-    with contextlib.suppress(TypeError):  # an array, unless it is one integer without dimensions
+    with contextlib.suppress(TypeError):  # a list or array
         return operator.index(item)
     with contextlib.suppress(ValueError, TypeError):
-        found = np.asarray(item)
-        if found.size == 0 and not isinstance(item, np.ndarray):
-            found = found.astype(np.intp)  # an empty list has no type of its own
-        if found.dtype.kind in "iub":
-            return found if found.ndim else np.bool_(found)
+        array = np.asarray(item)
+        if array.size == 0 and not isinstance(item, np.ndarray):
+            array = array.astype(np.intp)  # NumPy makes float64 of an empty list
+        if array.dtype.kind in "iub":
+            return array if array.ndim else np.bool_(array)
     raise ArgumentTypeError(
-        "no index",
+        "not an index",
         expected="integers, slices, ..., None, arrays of integers or of bools",
         found=describe(item, 60),
     )
 
 
 def _along(item: Any, axis: int, length: int) -> tuple[Indices, Any]:
-    """Return the rising indices that an axis' part needs, and the index into these."""
+    """Return the indices that an item needs of its axis, ascending, and the index into them."""
     if isinstance(item, slice):
         chosen = _sliced(item, length)
         if chosen.step < 0:
@@ -171,21 +171,21 @@ def _along(item: Any, axis: int, length: int) -> tuple[Indices, Any]:
         return range(0), item.astype(np.intp)
     if length > sys.maxsize:
         raise ArgumentValueError(
-            "an axis this long takes integers and slices only", found=f"{length} along axis {axis}"
+            "an axis this long takes only integers and slices", found=f"{length} along axis {axis}"
         )
     _require_inside(int(item.min()), int(item.max()), axis, length)
     flat = item.reshape(-1).astype(np.intp)
     flat[flat < 0] += length
-    unique, places = np.unique(flat, return_inverse=True)
+    unique, inverse = np.unique(flat, return_inverse=True)
     first, last = int(unique[0]), int(unique[-1])
     indices = range(first, last + 1) if last - first + 1 == unique.size else unique
-    return indices, places.reshape(item.shape)
+    return indices, inverse.reshape(item.shape)
 
 
 def _sliced(item: slice, length: int) -> range:
     try:
         return range(length)[item] or range(0)
-    except (TypeError, ValueError) as error:  # between things that are no integers; a step of 0
+    except (TypeError, ValueError) as error:  # bounds that are not integers; a step of 0
         kind = ArgumentTypeError if isinstance(error, TypeError) else ArgumentValueError
         raise kind(f"the slice does not fit: {error}", found=describe(item, 60)) from error
 
@@ -201,7 +201,7 @@ def _require_inside(low: int, high: int, axis: int, length: int) -> None:
 
 
 def gives_view(key: Any, rank: int) -> bool:
-    """Return whether NumPy gives a view for an index of an array, and not elements of it."""
+    """Return whether NumPy returns a view for an index, not a copy or a scalar."""
     if type(key) is slice:
         return rank > 0
     integers, is_array = 0, False
@@ -215,18 +215,18 @@ def gives_view(key: Any, rank: int) -> bool:
     return is_array or integers < rank
 
 
-# --- In which pieces ------------------------------------------------------------------------
+# --- Pieces to read -------------------------------------------------------------------------
 
 
 class Piece(NamedTuple):
-    """Consecutive elements that are read together, and which part of the result they hold.
+    """Consecutive elements that are read together, and their position in the result.
 
     Attributes:
-        start: the first element, counted through the whole array.
-        stop: the one behind the last.
-        target: the part of the flat result that they hold.
-        runs: None where they are that part, in order. Else (count,) where runs of equal length
-            begin, counted from `start`; one after the other they are the part.
+        start: the first element, as index into the flat array.
+        stop: the end, as index into the flat array.
+        target: the slice of the flat result to fill.
+        runs: None if the elements are `target` in order. Else (count,) int64, the starts of runs
+            of equal length, relative to `start`; concatenated they are `target`.
     """
 
     start: int
@@ -236,16 +236,16 @@ class Piece(NamedTuple):
 
 
 def plan(shape: tuple[int, ...], wanted: Sequence[Indices], itemsize: int) -> Iterator[Piece]:
-    """Yield the pieces to read, in order, that hold all that is wanted.
+    """Yield the pieces to read, in order, that contain a selection.
 
-    Runs less than `GAP_BYTES` apart are read as one, up to `PIECE_BYTES`.
+    Runs less than `GAP_BYTES` apart are read as one piece, up to `PIECE_BYTES`.
 
     Args:
         shape: the array's shape.
-        wanted: as `Selection` has it; none of them empty.
+        wanted: see `Selection`; not empty along any axis.
         itemsize: bytes of an element.
     """
-    axis, length = len(shape), 1  # of a run: elements behind one another that are all wanted
+    axis, length = len(shape), 1  # length of a run: consecutive elements that are all wanted
     while axis and len(wanted[axis - 1]) == shape[axis - 1]:
         axis -= 1
         length *= shape[axis]
@@ -274,13 +274,13 @@ def plan(shape: tuple[int, ...], wanted: Sequence[Indices], itemsize: int) -> It
 def _starts(
     wanted: Sequence[Indices], shape: Sequence[int], stride: int, low: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield where runs begin, in order, some at a time.
+    """Yield the starts of runs in order, in arrays of at most `_MOST_RUNS`.
 
     Args:
-        wanted: the indices of some axes.
-        shape: how long these are.
-        stride: elements of one index of the last of them.
-        low: where the first run begins.
+        wanted: the indices along the leading axes.
+        shape: the lengths of these axes.
+        stride: elements per index of the last of these axes.
+        low: the offset of the first element within a stride.
     """
     count = math.prod(map(len, wanted))
     for first in range(0, count, _MOST_RUNS):
@@ -298,13 +298,13 @@ def _starts(
 
 
 def gathered(window: NDArray[Any], runs: NDArray[np.int64], size: int) -> NDArray[Any]:
-    """Return the elements of the runs of a piece.
+    """Return the concatenated runs of a piece.
 
     Args:
-        window: its elements, flat.
-        runs: as `Piece` has them.
-        size: of how many elements they are in all.
+        window: the piece's elements, flat.
+        runs: see `Piece`.
+        size: the number of elements of all runs.
     """
-    plain = window.view(f"V{window.itemsize}")  # NumPy has no windows of types of ml_dtypes
-    found = np.lib.stride_tricks.sliding_window_view(plain, size // len(runs))[runs]
-    return found.reshape(-1).view(window.dtype)
+    opaque = window.view(f"V{window.itemsize}")  # NumPy has no windows over types of ml_dtypes
+    rows = np.lib.stride_tricks.sliding_window_view(opaque, size // len(runs))[runs]
+    return rows.reshape(-1).view(window.dtype)

@@ -1,8 +1,8 @@
-"""The other files that a file of 2.x names: found, checked, and read as one with it.
+"""Find, check and open the shards of a 2.x file, and join them to one source.
 
-Where they lie is no matter of the format, and names are no paths. Shard `n` of `<stem>.zt` is
-`<stem>-<n>.zt` beside it, or `blobs/<algorithm>/<hex>` by its digest, in the same folder. Only
-those that a part lies in are opened.
+The format does not define paths, and shard names are not paths. Here, shard `n` of `<stem>.zt` is
+`<stem>-<n>.zt` in the same folder, or `blobs/<algorithm>/<hex>` there, by its digest. Only shards
+with a component are opened.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ SECTION = "2.1 section 7.3"
 
 
 def join_shards(root: Source, shards: Mapping[str, Shard], limits: Limits) -> Source:
-    """Return the source that the objects of a file lie in: the file, and the shards they need.
+    """Return one source over a file and the shards that its objects need.
 
     Args:
-        root: the file; closed where this raises.
-        shards: those it names.
+        root: the file; closed if this raises.
+        shards: the shards that its manifest names.
         limits: the caps in force.
 
     Raises:
-        ContainerError: a shard is not there, has another size, or is no file of 2.x.
+        ContainerError: a shard is missing, has another size, or is not a file of 2.x.
         UnsupportedError: the file was opened without a path, or a link leads out of its folder.
         SourceError: a shard cannot be read.
     """
@@ -66,7 +66,7 @@ def _places(path: str, shard: Shard) -> list[tuple[str, ...]]:
         parse_digest(shard.digest, strict=True),
     )
     places = (f"{stem}-{shard.name}.zt",), ("blobs", digest.algorithm, digest.expected)
-    # No file has a longer name: digests may be of any length.
+    # Digests may have any length; file names have at most 255 bytes.
     return [place for place in places if len(os.fsencode(place[-1])) <= 255]
 
 
@@ -74,7 +74,7 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
     path = root.path if root.remote is None else root.name
     if path is None:
         raise UnsupportedError(
-            "parts of it lie in other files, which only a path leads to: open it by its path",
+            "the file has shards, which are found by its path: open it by its path",
             reason=Reason.SHARD_FILE,
             file=root.name,
             found=f"the shard {describe(shard.name)}",
@@ -97,22 +97,22 @@ def _open(root: Source, shard: Shard, limits: Limits) -> Source:
             return source
     expected = os.path.basename(path).removesuffix(".zt") + f"-{shard.name}.zt"
     raise wrong or _unfit(
-        "a shard of the file is not beside it",
+        "missing shard",
         file=path,
-        expected=f"{describe(expected)}, or a file of `blobs` called by its digest",
-        found="none",
+        expected=f"{describe(expected)} in the same folder, or a file of `blobs` named by digest",
+        found="no such file",
     )
 
 
 def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
-    found = f"{source.size} bytes"
+    actual = f"{source.size} bytes"
     if source.size == shard.size:
         container = FileObjects.frame_in(source, limits).container
         if container is Container.V2:
             return
-        found = f"a file of {container.value}"
+        actual = f"a file of {container.value}"
     expected = f"a file of 2.x of {shard.size} bytes"
-    raise _unfit("the shard is another file", expected=expected, found=found)
+    raise _unfit("the shard is another file", expected=expected, found=actual)
 
 
 def _unfit(message: str, **details: str) -> ContainerError:

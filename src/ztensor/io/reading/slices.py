@@ -1,8 +1,7 @@
-"""`TensorSlice`: an object that is read only where it is indexed.
+"""`TensorSlice`: a lazy object; indexing reads only the elements of the index.
 
-`DenseSlice` gives arrays for any index NumPy knows; `RowSlice` gives rows of other layouts, which
-say where those are. `slice_of` makes one; `slices` reads parts of several objects, and asks for
-their bytes together where these come over a network.
+`DenseSlice` takes any NumPy index and returns arrays. `RowSlice` selects rows of other layouts.
+`slice_of` makes a slice; `slices` reads from several objects and batches network requests.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
     from ztensor.io.shards.objects import Objects
     from ztensor.io.tensor import Tensor
 
-_MOST_FILES = 8  # that are read from side by side
+_MOST_FILES = 8  # read concurrently
 
 
 class TensorSlice(DLPackExporter, Shown, abc.ABC):
-    """An object of a reader that is read only where it is indexed; safe to share among threads.
+    """A lazy object of a reader: indexing reads only the elements of the index. Thread-safe.
 
-    Dense objects give arrays, sparse and quantized ones a `Tensor` of the rows selected.
+    Dense objects return arrays, sparse and quantized ones a `Tensor` of the selected rows.
 
     Attributes:
         name: the object's name.
@@ -59,7 +58,7 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
 
     @property
     def row_unit(self) -> int:
-        """Return how many rows make a whole: selections of rows begin and end at multiples."""
+        """Return the number of rows of a unit: selections begin and end at its multiples."""
         return 1
 
     def __init__(
@@ -80,24 +79,23 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
     def __getitem__(self, key: Index) -> Array | Any: ...
     @abc.abstractmethod
     def __getitem__(self, key: Index) -> Array | Any:
-        """Return the part that an index selects.
+        """Return the elements that an index selects.
 
-        Of a dense object, what NumPy returns for the same index of the whole array: integers,
-        slices, `...`, None, arrays of integers or bools. Raw data that is mapped gives views of
-        the file where NumPy gives views; everything else is new memory, for which only the byte
-        ranges and zstd frames that are needed are read.
+        A dense object returns what NumPy returns for the same index of the whole array: integers,
+        slices, `...`, None, arrays of integers or bools. Mapped raw data is a view of the file
+        wherever NumPy returns a view. Everything else is new memory, and only the needed byte
+        ranges and zstd frames are read.
 
-        Of a sparse or quantized object, a `Tensor` of the same layout with the rows that the
-        index selects; an integer selects a matrix of one row. Rows of a
-        `quantized_group` must be whole groups.
+        A sparse or quantized object returns a `Tensor` of the same layout with the selected rows;
+        an integer selects a matrix of one row. Rows of a `quantized_group` must be whole groups.
 
-        A part is not checked against a digest, which covers the whole component, unless the
-        reader was opened with `verify=True`.
+        Digests cover whole components: a slice is only checked if the reader was opened with
+        `verify=True`.
 
         Raises:
             ClosedError: the reader is closed.
-            ArgumentTypeError: it is no index.
-            ArgumentValueError: it does not fit the shape, or cuts a group of a quantized object.
+            ArgumentTypeError: `key` is not an index.
+            ArgumentValueError: `key` does not fit the shape, or cuts a group of a quantized object.
             FormatError: the stored bytes are damaged.
             LimitError: a safety cap is exceeded, or the result does not fit into memory.
             SourceError: the bytes could not be read.
@@ -114,7 +112,7 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
 
     @property
     def size(self) -> int:
-        """Return the number of elements, zeros that are not stored among them."""
+        """Return the number of elements, including zeros that are not stored."""
         return element_count(self.shape)
 
     @property
@@ -153,15 +151,15 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
         return f"<{kind} {describe(self.name)} shape={self.shape} dtype={self.dtype.name}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by the file and the name: what was decoded stays here."""
+        """Pickle file and name, without decoded data."""
         return slice_of, (self._file, self.name)
 
     def __dask_tokenize__(self) -> tuple[object, ...]:
-        """Return what Dask names a graph by: it changes when the file is replaced.
+        """Return Dask's token of the object; it changes when the file is replaced.
 
         Raises:
             ClosedError: the reader is closed.
-            SourceError: the file's bytes are in memory or behind a file object, and cannot be read.
+            SourceError: the bytes are not in a local file, and cannot be read to be hashed.
         """
         return ("ztensor.TensorSlice", *_token(self._file, self.name))
 
@@ -181,7 +179,7 @@ class TensorSlice(DLPackExporter, Shown, abc.ABC):
 
 
 class DenseSlice(TensorSlice):
-    """A dense object: any index NumPy knows gives what NumPy would."""
+    """A lazy dense object: indexing takes any NumPy index and returns what NumPy would."""
 
     @cached_property
     def _data(self) -> StoredArray:
@@ -197,7 +195,7 @@ class DenseSlice(TensorSlice):
                 try:
                     return whole[index]
                 except (IndexError, TypeError, ValueError, OverflowError):
-                    pass  # the way below says what is wrong with the key
+                    pass  # `owned` raises a better error
         return self._data.owned(key)
 
     def _exported(self) -> Array:
@@ -234,7 +232,7 @@ class RowSlice(TensorSlice):
 
     @property
     def row_unit(self) -> int:
-        """Return how many rows make a whole: selections begin and end at multiples of it."""
+        """Return the number of rows of a unit: selections begin and end at its multiples."""
         return self._rows.unit
 
     def __getitem__(self, key: Index) -> Tensor:
@@ -243,7 +241,7 @@ class RowSlice(TensorSlice):
             file.require_open()
             rows = select_rows(key, shape) if shape else None
             if rows is None:
-                select(key, shape)  # a scalar has no rows; the index must fit nevertheless
+                select(key, shape)  # a scalar has no rows; only checks the index
             if rows is None or (isinstance(rows, range) and rows == range(shape[0])):
                 return file.tensor(self.name, copy=self._copy)
             arrays = self._rows.cut(rows)
@@ -254,7 +252,7 @@ class RowSlice(TensorSlice):
 
     def _exported(self) -> Array:
         raise BufferExportError(
-            f"a {describe(self._object.format)} object is no plain array; index it and use "
+            f"a {describe(self._object.format)} object is not an array; index it and use "
             + ("to_dense()" if "sparse" in self._object.format else "dequantize()"),
             file=self._file.name,
             object_name=self.name,
@@ -262,70 +260,70 @@ class RowSlice(TensorSlice):
 
 
 def slice_of(file: FileObjects, name: str, *, copy: bool = False) -> TensorSlice:
-    """Return a lazy slice of an object.
+    """Return the lazy slice of an object.
 
     Args:
-        file: where it is.
-        name: its name.
-        copy: True gives no views of the file, and touches no map.
+        file: the file of the object.
+        name: the object's name.
+        copy: True returns no views of the file and touches no map.
 
     Raises:
         ObjectNotFoundError: no object of that name.
-        UsageError: no rows are known of the object's layout.
+        UsageError: the layout cannot be sliced.
         LimitError: a dense object has more dimensions than `Limits.rank`.
         UnsupportedError: the storage type is unknown.
     """
-    place = file.plain(name)
-    if place is not None:  # dense, and nothing of it has to be looked at
+    place = file.native_place(name)
+    if place is not None:  # a native tensor: shape and dtype are known
         return DenseSlice(file, name, place.shape, place.dtype, copy=copy)
-    found = file.object(name)
-    if found.format != "dense":
-        return RowSlice(file, name, found, copy=copy)
-    found = file.require_dense(name)
+    entry = file.object(name)
+    if entry.format != "dense":
+        return RowSlice(file, name, entry, copy=copy)
+    entry = file.require_dense(name)
     with file.located(name, "data"):
-        dtype = result_dtype(found.components["data"])
-    return DenseSlice(file, name, found.shape, dtype, copy=copy)
+        dtype = result_dtype(entry.components["data"])
+    return DenseSlice(file, name, entry.shape, dtype, copy=copy)
 
 
 def _token(file: FileObjects, name: str) -> tuple[object, ...]:
-    """Return what tells an object from others, in any file.
+    """Return a key of an object's value, unique across files.
 
-    Digests do where they are strong. A crc32c is not: one replacement in four thousand million
-    has the same.
+    Strong digests (sha256) suffice. A crc32c does not, with one collision in four thousand million:
+    extent and file identity are added.
     """
-    found = file.object(name)
-    components = sorted(found.components.items())
+    entry = file.object(name)
+    components = sorted(entry.components.items())
     parts: list[object] = []
-    for role, one in components:
-        how = one.dtype, one.type, one.encoding, one.byte_order, one.nonzero_is_true
-        parts.append((role, *how, one.digest))
-    if not all((one.digest or "").startswith("sha256:") for _, one in components):
-        parts += [(one.offset, one.length) for _, one in components]
+    for role, part in components:
+        meaning = part.dtype, part.type, part.encoding, part.byte_order, part.nonzero_is_true
+        parts.append((role, *meaning, part.digest))
+    if not all((part.digest or "").startswith("sha256:") for _, part in components):
+        parts += [(part.offset, part.length) for _, part in components]
         parts.append(file.identity())
-        for _, one in components:  # those of ONNX may be in files of their own
-            beside = getattr(file.encodings.get(one.encoding), "identity", None)
-            parts += [] if beside is None else [beside()]
-    return found.shape, found.format, repr(found.attributes), *parts
+        for _, part in components:  # external data of ONNX is in other files
+            external = getattr(file.encodings.get(part.encoding), "identity", None)
+            parts += [] if external is None else [external()]
+    return entry.shape, entry.format, repr(entry.attributes), *parts
 
 
 def slices(objects: Objects, wanted: Any) -> dict[str, Any] | list[Any]:
-    """Return parts of objects; see `Reader.read_slices`."""
+    """Return slices of objects; see `Reader.read_slices`."""
     pairs = list(wanted.items()) if isinstance(wanted, Mapping) else _pairs(wanted, objects.name)
-    found: list[Any] = [None] * len(pairs)
-    waiting: dict[FileObjects, AtOnce] = {}
-    parts: dict[str, TensorSlice] = {}
+    results: list[Any] = [None] * len(pairs)
+    batches: dict[FileObjects, AtOnce] = {}
+    lazy: dict[str, TensorSlice] = {}
     for number, (name, key) in enumerate(pairs):
         file = objects.part(name)
-        part = parts.get(name) or parts.setdefault(name, slice_of(file, name))
+        part = lazy.get(name) or lazy.setdefault(name, slice_of(file, name))
         if file.source.prefers_long_reads and isinstance(part, DenseSlice):
-            at_once = waiting.setdefault(file, AtOnce(file.source))
-            part._data.ask(key, at_once, functools.partial(found.__setitem__, number))
+            at_once = batches.setdefault(file, AtOnce(file.source))
+            part._data.ask(key, at_once, functools.partial(results.__setitem__, number))
         else:
-            found[number] = part[key]
-    run_jobs((at_once.end for at_once in waiting.values()), min(_MOST_FILES, len(waiting)))
+            results[number] = part[key]
+    run_jobs((at_once.end for at_once in batches.values()), min(_MOST_FILES, len(batches)))
     if isinstance(wanted, Mapping):
-        return {name: part for (name, _), part in zip(pairs, found, strict=True)}
-    return found
+        return {name: part for (name, _), part in zip(pairs, results, strict=True)}
+    return results
 
 
 def _pairs(wanted: Iterable[Any], file: str) -> list[tuple[str, Any]]:

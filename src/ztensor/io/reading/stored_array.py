@@ -1,6 +1,6 @@
-"""`StoredArray`: one component as an array that is read only where it is indexed.
+"""`StoredArray`: one component as a lazy array; indexing reads only the elements of the index.
 
-Every layout's lazy slices are made of these: a dense object is one, a sparse one three.
+The lazy slices of every layout consist of these: one for a dense object, three for a sparse one.
 """
 
 from __future__ import annotations
@@ -30,25 +30,24 @@ from ztensor.spec.layout.elements import result_dtype
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import TensorObject
 
-_WHOLE_BYTES = 64 << 20  # decoded, of a component that is kept whole for any part of it
+_WHOLE_BYTES = 64 << 20  # decoded components up to this size are cached whole
 
 
 class StoredArray:
-    """One component as an array of a shape; indexing it reads what the index needs.
+    """One component as an array of a shape; indexing reads only the elements of the index.
 
     Args:
-        file: where it is; indexing takes it to be open.
+        file: the file of the object; it must be open for indexing.
         name: the object's name.
-        tensor_object: the object.
-        role: the component's.
-        shape: the shape its elements are seen in; None for all of them in a row, decoded now to
-            count them.
-        entries: as `Layout.expected_length` takes it.
-        copy: True gives no views of the file.
+        tensor_object: the object's entry of the manifest.
+        role: the component's role.
+        shape: the shape of the elements; None is flat, and decodes the component now to count them.
+        entries: see `Layout.expected_length`.
+        copy: True returns no views of the file.
 
     Attributes:
-        dtype: the element type of what indexing gives.
-        shape: as given.
+        dtype: the element type.
+        shape: the shape.
 
     Raises:
         UnsupportedError: the storage type is unknown.
@@ -74,19 +73,19 @@ class StoredArray:
         self._component = tensor_object.components[role]
         self._stored = file.stored(self._component)
         self.dtype, self.shape = result_dtype(self._component), shape
-        # What had to be decoded as a whole, for the next index. Threads may do it twice.
+        # The whole decoded component, kept for the next index. Threads may decode it twice.
         self._decoded: Array | None = None
 
     def __getitem__(self, key: Any) -> Any:
         """Return what NumPy returns for this index of the array.
 
-        Raw data that is mapped gives views where NumPy does; everything else is read into new
-        memory, and no map is touched.
+        Mapped raw data is a view wherever NumPy returns a view. Everything else is read into new
+        memory without touching a map.
 
         Raises:
             ClosedError: the file is closed.
-            ArgumentTypeError: it is no index.
-            ArgumentValueError: it does not fit the shape.
+            ArgumentTypeError: `key` is not an index.
+            ArgumentValueError: `key` does not fit the shape.
             FormatError: the stored bytes are damaged.
             LimitError: a safety cap is exceeded, or the result does not fit into memory.
             SourceError: the bytes could not be read.
@@ -98,30 +97,30 @@ class StoredArray:
         return self.owned(key)
 
     def owned(self, key: Any) -> Any:
-        """Return what indexing gives, as memory of its own.
+        """Return the result of an index in new memory.
 
         Raises:
-            ZTensorError: what indexing raises.
+            ZTensorError: as indexing.
         """
-        found: list[Any] = []
+        results: list[Any] = []
         with self._about(key):
             at_once = AtOnce(self._file.source)
-            self._ask(key, at_once, found.append)
+            self._ask(key, at_once, results.append)
             at_once.end()
-        return found[0]
+        return results[0]
 
     def ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
-        """Ask for what indexing gives, as memory of its own, which `put` gets later.
+        """Request the result of an index in new memory; `put` gets it when `at_once` ends.
 
-        Where it is not known which stored bytes are needed, they are read at once.
+        If the needed stored bytes are not known, the component is read immediately.
 
         Args:
             key: the index.
-            at_once: what reads the file.
-            put: called with the part.
+            at_once: collects the requests and reads the file.
+            put: called with the result.
 
         Raises:
-            ZTensorError: what indexing raises; here, or when `at_once` reads.
+            ZTensorError: as indexing; here, or when `at_once` reads.
         """
         at_once.about = functools.partial(self._about, key)
         with self._about(key):
@@ -129,7 +128,7 @@ class StoredArray:
 
     @contextlib.contextmanager
     def _about(self, key: Any) -> Iterator[None]:
-        """Return a context in which what is raised for an index becomes an error of ours."""
+        """Return a context that converts the errors of an index to ours."""
         with self._file.located(self._name, self._role):
             self._file.require_open()
             try:
@@ -151,11 +150,11 @@ class StoredArray:
                 ) from error
 
     def _ask(self, key: Any, at_once: AtOnce, put: Callable[[Any], None]) -> None:
-        """Ask for the bytes that an index needs, or read the whole where only that can be."""
+        """Request the bytes of an index, or read the whole component if it has no entry points."""
         wanted, place, is_whole = select(key, self.shape)
         is_far = self._file.source.prefers_long_reads
         if is_whole and not (is_far and self._stored.is_in_place(self._nbytes)):
-            put(self._part_of_whole(key, is_kept=False))  # it alone can be held to its digest
+            put(self._part_of_whole(key, is_kept=False))  # a whole read compares the digest
             return
         block = empty_array(tuple(map(len, wanted)), self.dtype)
         is_empty = self._decoded is not None or not block.size
@@ -176,13 +175,13 @@ class StoredArray:
         return element_count(self.shape) * self.dtype.itemsize
 
     def _part_of_whole(self, key: Any, *, is_kept: bool) -> Any:
-        """Return a part of the whole, which is read and checked now."""
+        """Read and check the whole component, and return the result of an index."""
         whole = self._decoded
         if whole is None:
             whole = self._whole(copy=True)
             if is_kept and self._component.encoding != "raw":
                 self._decoded = whole
-        # What is kept for the next index must not change with what the caller writes.
+        # A copy: the caller may write to the result, and the cache must not change.
         return whole[key].copy() if whole is self._decoded else whole[key]
 
     def _whole(self, *, copy: bool) -> Array:
@@ -191,7 +190,7 @@ class StoredArray:
         array = self._file.component(self._name, self._object, self._role, self._entries, copy=copy)
         if array.size != element_count(self.shape):
             raise LayoutError(
-                "the component has another number of elements than the object needs",
+                "the component has a wrong number of elements",
                 reason=Reason.LAYOUT_COUNT,
                 expected=f"shape {describe(self.shape, 60)}",
                 found=f"{array.size} elements",
@@ -199,7 +198,7 @@ class StoredArray:
         return array.reshape(self.shape)
 
     def _filler(self) -> Fill | None:
-        """Return what fills arrays with parts; None where only the whole can be read."""
+        """Return a function that fills arrays with slices; None if only a whole read works."""
         component, stored = self._component, self._stored
         known = component.known_decoded_length
         is_guess = known is None and component.type is not None and component.logical is None
@@ -207,11 +206,11 @@ class StoredArray:
             return None  # nothing to gain
         needed = needed_bytes(component, self.shape)
         if known not in (None, needed):
-            return None  # the reader says so
+            return None  # a whole read raises the error
         fill = stored.filler(self.shape, (self._name, self._role))
         if fill is not None or needed <= _WHOLE_BYTES or self._file.is_common(component.encoding):
             return fill
-        # Of another format's long component a part is taken from the stream, and nothing is kept.
+        # A long component of another format is streamed for each slice, without a cache.
         if not stored.encoding().is_streamed(stored.stored()):
             return None
         pieces = stored.checked_pieces(needed)

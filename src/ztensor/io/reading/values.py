@@ -1,8 +1,7 @@
-"""Objects to values: every check done, given as arrays, tensors or pieces.
+"""Turn the objects of one file into arrays, tensors and chunks, with every check done.
 
-For every object: are its types known, is each component what it should be (`component.py` decides
-in which order that is looked at), do the parts make the layout. What the manifest alone shows was
-checked when the file was opened.
+Three checks per object: its types are known, each component is right (`component.py` has the
+order), and the components satisfy the layout. The manifest was checked when the file was opened.
 """
 
 from __future__ import annotations
@@ -44,16 +43,16 @@ if TYPE_CHECKING:
 
     from ztensor.io.tensor import Tensor
 
-_MOST_PLACES = 1 << 16  # that are remembered: more are looked up anew
+_MOST_PLACES = 1 << 16  # entries of the cache; it is emptied when full
 
 
 class Values(Fetching):
-    """The objects of one file, as values.
+    """The objects of one file as arrays, tensors and chunks.
 
     Attributes:
-        manifest: what the file says.
+        manifest: the parsed manifest.
         format: the name of the container format.
-        is_closed: whether the file was given back.
+        is_closed: whether the file was closed.
     """
 
     manifest: Manifest
@@ -64,7 +63,7 @@ class Values(Fetching):
 
     @property
     def name(self) -> str:
-        """Return the path, or a description where there is none."""
+        """Return the path, or a description of bytes and file objects."""
         return self.source.name
 
     @property
@@ -73,24 +72,24 @@ class Values(Fetching):
         return self.manifest.objects.keys()
 
     def require_open(self) -> None:
-        """Raise `ClosedError` where the file was given back."""
+        """Raise `ClosedError` if the file was closed."""
         if self.is_closed:
             raise ClosedError("the reader is closed; open the file again", file=self.name)
 
     def located(self, name: str | None, role: str | None = None) -> foreign_bytes:
-        """Return a context in which an error of ours is told file, object and component."""
+        """Return a context that adds file, object and component to our errors."""
         is_ours = self.format == "zt"
         return foreign_bytes("the object", self.name, name, role, is_ours=is_ours)
 
     def object(self, name: str) -> TensorObject:
-        """Return what the manifest, or another format where the object lies, says of it.
+        """Return an object's entry of the manifest; some formats read it only now.
 
         Raises:
-            ClosedError: the file was given back.
+            ClosedError: the file was closed.
             ObjectNotFoundError: no object of that name.
-            ArgumentTypeError: a name is text.
-            FormatError: it is damaged there.
-            SourceError: it could not be read there.
+            ArgumentTypeError: the name is not a string.
+            FormatError: the entry is damaged.
+            SourceError: the entry could not be read.
         """
         self.require_open()
         with foreign_bytes("the object", self.name):
@@ -100,10 +99,10 @@ class Values(Fetching):
         return found
 
     def require_dense(self, name: str) -> TensorObject:
-        """Return a dense object that NumPy can hold.
+        """Return the entry of a dense object that NumPy can hold.
 
         Raises:
-            ArgumentTypeError: it is of another layout.
+            ArgumentTypeError: the object has another layout.
             LimitError: it has more dimensions than the caps allow.
             ObjectNotFoundError: no object of that name.
         """
@@ -128,10 +127,10 @@ class Values(Fetching):
         return tensor_object
 
     def require_transparent(self, name: str, tensor_object: TensorObject) -> None:
-        """Raise where the layout is unknown, and only it tells what the stored bytes are.
+        """Require a known layout for an object whose bytes only the layout explains.
 
         Raises:
-            UnsupportedError: so it is.
+            UnsupportedError: the layout is unknown.
         """
         if not tensor_object.is_opaque:
             return
@@ -140,14 +139,14 @@ class Values(Fetching):
                 LAYOUTS[tensor_object.format]
             except KeyError:
                 raise UnsupportedError(
-                    "the layout is unknown, and only it tells what the stored bytes are",
+                    "unknown layout, and its bytes have no meaning without it",
                     reason=Reason.UNKNOWN_LAYOUT,
                     expected=f"one of {', '.join(LAYOUTS)}",
                     found=describe(tensor_object.format),
                 ) from None
 
-    def stated(self, name: str, role: str) -> Component:
-        """Return what is said of a component.
+    def component_entry(self, name: str, role: str) -> Component:
+        """Return a component's entry of the manifest.
 
         Raises:
             ObjectNotFoundError: no object of that name, or no such component.
@@ -162,13 +161,13 @@ class Values(Fetching):
 
     # --- Arrays and tensors -------------------------------------------------------------------
 
-    def plain(self, name: str) -> Place | None:
-        """Return the place of a plain tensor; None for other objects, and for other names."""
+    def native_place(self, name: str) -> Place | None:
+        """Return the place of a native tensor; None for other objects and unknown names."""
         try:
             return self._places[name]
         except KeyError:
             pass
-        except TypeError:  # not even a name
+        except TypeError:  # not a string
             return None
         if self.is_closed:
             self.require_open()
@@ -184,19 +183,19 @@ class Values(Fetching):
         return found
 
     def places(self) -> Places:
-        """Return the places of all plain tensors, encoded ones too."""
+        """Return the places of all native tensors, encoded ones included."""
         return Places.of(self.manifest.objects, self.limits.rank)
 
     def view(self, name: str) -> Array | None:
-        """Return a plain tensor as a view of the map; None where that takes more.
+        """Return a native raw tensor as a view of the map; None for every other object.
 
-        With `verify=True` its digest is checked, once.
+        With `verify=True` its digest is compared, once.
 
         Raises:
-            DigestMismatchError: it does not match.
-            SourceError: the file is not what it was.
+            DigestMismatchError: the digest does not match.
+            SourceError: the file has changed.
         """
-        place = self.plain(name)
+        place = self.native_place(name)
         if place is None or place.encoding != "raw":
             return None
         whole = self.source.view()
@@ -207,7 +206,7 @@ class Values(Fetching):
             if self.verify is True:
                 with self.located(name, "data"):
                     self.stored(self.object(name).components["data"]).check()
-        except ClosedError:  # which is so whatever is asked for
+        except ClosedError:  # does not depend on the object
             raise
         except ZTensorError as error:
             error.locate(file=self.name, object_name=name)
@@ -215,7 +214,7 @@ class Values(Fetching):
         return place.array(whole, place.offset)
 
     def value(self, name: str, *, copy: bool) -> Any:
-        """Return a dense object as an array, one of another layout as a `Tensor`."""
+        """Return a dense object as an array, any other as a `Tensor`."""
         array = None if copy else self.view(name)
         if array is not None:
             return array
@@ -225,7 +224,7 @@ class Values(Fetching):
 
     def array(self, name: str, *, copy: bool) -> Array:
         """Return a dense object as an array of its shape; see `Reader.read_numpy`."""
-        place, array = self.plain(name), None if copy else self.view(name)
+        place, array = self.native_place(name), None if copy else self.view(name)
         if array is None and place is not None:
             with self.located(name, "data"):
                 stored = self.stored(self.object(name).components["data"])
@@ -240,10 +239,10 @@ class Values(Fetching):
             return self.as_tensor(tensor_object, {"data": array}).numpy()
 
     def require_copied(self, name: str) -> None:
-        """Check the digests of an object of which views were read, and whose bytes are copied then.
+        """Compare the digests of an object whose views are about to be copied.
 
-        Nothing is checked twice: what was decoded, or was read into new memory, was checked
-        meanwhile, and so are views where `verify` is True. Where it is False nothing is checked.
+        Nothing is checked twice: decoded or copied bytes were checked when they were read, and
+        views with `verify=True` when they were made. `verify=False` checks nothing.
 
         Raises:
             DigestMismatchError: a digest does not match.
@@ -271,7 +270,7 @@ class Values(Fetching):
                     last = int(array[-1]) if array.size and array.dtype.kind in "iu" else 0
                     entries = layout.entries_told(role, array.size, last)
             if layout is not None and tensor_object.format == "dense":
-                # Flat where NumPy has no such shape.
+                # The array stays flat if NumPy cannot hold the shape.
                 with contextlib.suppress(LayoutError, LimitError):
                     arrays["data"] = layout.to_dense(View(tensor_object.shape, arrays, {}))
             tensor = self.as_tensor(
@@ -285,8 +284,8 @@ class Values(Fetching):
         return tensor
 
     def as_tensor(self, tensor_object: TensorObject, arrays: dict[str, Array]) -> Tensor:
-        """Return an object as a `Tensor` over components that were read and checked."""
-        from ztensor.io.tensor import tensor_of  # most objects are read as arrays
+        """Return an object as a `Tensor` over its checked components."""
+        from ztensor.io.tensor import tensor_of  # dense objects do not need it
 
         layout = LAYOUTS.get(tensor_object.format)
         main = None if layout is None else tensor_object.components.get(layout.main_role)
@@ -303,24 +302,24 @@ class Values(Fetching):
         *,
         copy: bool,
     ) -> Array:
-        """Return a component as a flat array of its elements, every check done.
+        """Return a component as a flat array of its elements, with every check done.
 
         Args:
             name: the object's name.
-            tensor_object: the object, or one made of it.
-            role: the component's.
-            entries: how many values a sparse object has, as far as other components told.
-            copy: True gives no view of the file.
+            tensor_object: the object, or a slice of it.
+            role: the component's role.
+            entries: the number of stored values of a sparse object; None if not known yet.
+            copy: True returns no view of the file.
         """
         component = tensor_object.components[role]
         with self.located(name, role):
             layout = LAYOUTS.get(tensor_object.format)
             is_unknown = component.is_exact and component.type is not None
             if is_unknown and component.logical is None and layout is None:
-                component = component._replace(dtype="u8", type=None)  # plain bytes
+                component = component._replace(dtype="u8", type=None)  # uninterpreted bytes
             require_known(component)
             stored = self.stored(component)
-            stored.encoding()  # known?
+            stored.encoding()  # raises if it is unknown
             expected = component.known_decoded_length
             if layout is not None and component.encoding != "raw":
                 expected = layout.expected_length(tensor_object, role, entries)
@@ -336,14 +335,14 @@ class Values(Fetching):
                 entries = element_count(tensor_object.shape)
             return array[:entries]  # the rest is padding
 
-    # --- Their bytes ------------------------------------------------------------------------
+    # --- Decoded bytes ----------------------------------------------------------------------
 
     def known_length(self, name: str, role: str) -> int | None:
-        """Return how many bytes a component decodes to, as far as manifest and layout tell it."""
+        """Return a component's decoded length; None if manifest and layout do not determine it."""
         return known_length(self.object(name), role)
 
     def decoded_length(self, name: str, role: str) -> int:
-        """Return how many bytes a component decodes to; decodes where nothing tells."""
+        """Return a component's decoded length, by decoding it if nothing else determines it."""
         known = self.known_length(name, role)
         if known is None:
             with self.located(name, role):
@@ -352,13 +351,13 @@ class Values(Fetching):
 
     def decoded_chunks(self, name: str, role: str = "data") -> Iterator[memoryview]:
         """Yield a component's decoded bytes in order; see `Reader.decoded_chunks`."""
-        component = self.stated(name, role)
+        component = self.component_entry(name, role)
         self.require_transparent(name, self.object(name))
         expected = self.decoded_length(name, role)
-        is_looked_at = component.has_free_bools or component.has_checked_bools
+        has_bools = component.has_free_bools or component.has_checked_bools
         with self.located(name, role):
             chunks = self.stored(component).checked_pieces(expected)
-            if component.byte_order == "little" and not is_looked_at:
+            if component.byte_order == "little" and not has_bools:
                 yield from chunks
                 return
             for piece in whole_elements(component, chunks):
@@ -368,18 +367,18 @@ class Values(Fetching):
         """Yield a component's decoded elements in flat arrays, each valid until the next.
 
         Raises:
-            ZTensorError: what `decoded_chunks` raises.
+            ZTensorError: as `decoded_chunks`.
             LayoutError: the bytes end inside an element.
         """
-        component = self.stated(name, role)._replace(byte_order="little", encoding="raw")
+        component = self.component_entry(name, role)._replace(byte_order="little", encoding="raw")
         for piece in whole_elements(component, self.decoded_chunks(name, role)):
             yield typed_array(component, piece)
 
-    def strict(self, name: str, role: str, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
-        """Yield decoded bytes of a component for a file in which bools are 0 or 1.
+    def with_valid_bools(self, name: str, role: str, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield the chunks unchanged, and require that bools are 0 or 1.
 
         Raises:
-            FormatError: a bool is neither.
+            FormatError: a bool is neither 0 nor 1.
         """
         is_bool = self.object(name).components[role].dtype == "bool"
         with self.located(name, role):

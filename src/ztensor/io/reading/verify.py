@@ -1,7 +1,7 @@
-"""Walk a whole file and return every problem; nothing stops at the first one.
+"""Check a whole file and return every problem, not only the first.
 
-Small plain tensors are held to their digests many at once (`bulk.py`); every other object, and
-each of those that is not right, is gone through component by component (`walking.py`).
+Small native tensors are compared with their digests in runs (`bulk.py`). Every other object, and
+each small one that does not match, is checked component by component (`walking.py`).
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class VerifyReport(Shown):
-    """What verifying found: damage, or nothing wrong, or nothing to hold the bytes to.
+    """The result of `verify`.
 
     Attributes:
-        problems: everything that is wrong, in the order of the file.
-        unsupported: what is well-formed but unknown to this release, so that it was not checked.
-        checked: components whose digest matches.
-        undigested: components without a digest that can be computed here.
-        objects: objects that were walked.
+        problems: every fault, in the order of the file.
+        unsupported: well-formed content that this release does not know and did not check.
+        checked: number of components with a matching digest.
+        undigested: number of components without a digest that can be computed here.
+        objects: number of objects.
         nbytes: stored bytes that were read.
-        unchecked: names of objects with bytes that no matching digest covers, and why; what can be
-            seen without one (lengths, indices, whether data decodes) was looked at all the same.
+        unchecked: names of objects with bytes that no matching digest covers, and the reason.
+            Lengths, indices and decoding were checked nevertheless.
     """
 
     problems: tuple[Problem, ...]
@@ -72,10 +72,10 @@ class VerifyReport(Shown):
 
     @property
     def outcome(self) -> Literal["ok", "unchecked", "damaged"]:
-        """Return what is known of the bytes.
+        """Return the overall result.
 
-        "damaged" where something is wrong; "unchecked" where nothing is, but not every byte is
-        under a digest that matches; "ok" where every byte is.
+        "damaged": there are problems. "unchecked": there are none, but some byte is under no
+        matching digest. "ok": every byte is under a matching digest.
         """
         if self.problems:
             return "damaged"
@@ -83,7 +83,7 @@ class VerifyReport(Shown):
 
     @property
     def ok(self) -> bool:
-        """Return whether nothing is wrong, and every byte is under a digest that matches."""
+        """True if there is no problem and every byte is under a matching digest."""
         return self.outcome == "ok"
 
     @classmethod
@@ -91,20 +91,20 @@ class VerifyReport(Shown):
         """Return one report of several files.
 
         Args:
-            found: of each its path, which its problems' paths begin with, and its own report, or
-                why it cannot be opened.
+            found: (path, report of the file or the error of opening it) of each file. Paths of
+                problems begin with the path of their file.
         """
-        every = [_in_file(path, one) for path, one in found]
+        every = [_in_file(path, report) for path, report in found]
         counts = ("checked", "undigested", "objects", "nbytes")
         return cls(
-            tuple(problem for one in every for problem in one.problems),
-            tuple(problem for one in every for problem in one.unsupported),
-            **{word: sum(getattr(one, word) for one in every) for word in counts},
-            unchecked={name: why for one in every for name, why in one.unchecked.items()},
+            tuple(problem for report in every for problem in report.problems),
+            tuple(problem for report in every for problem in report.unsupported),
+            **{count: sum(getattr(report, count) for report in every) for count in counts},
+            unchecked={name: why for report in every for name, why in report.unchecked.items()},
         )
 
     def __repr__(self) -> str:
-        """Return counts, and the first objects that something is wrong with."""
+        """Return counts, and the names of the first objects with problems."""
         wrong = dict.fromkeys(problem.object_name for problem in self.problems)
         facts = [
             counted(self.objects, "object"),
@@ -113,8 +113,8 @@ class VerifyReport(Shown):
         ]
         if self.unchecked:
             facts.append(f"{counted(len(self.unchecked), 'object', self.unchecked)} unchecked")
-        ways = ".problems, .unchecked, .unsupported"
-        return f"<ztensor.io.VerifyReport: {', '.join(facts)}; all: {ways}>"
+        attributes = ".problems, .unchecked, .unsupported"
+        return f"<ztensor.io.VerifyReport: {', '.join(facts)}; all: {attributes}>"
 
 
 def _in_file(path: str, found: VerifyReport | ZTensorError) -> VerifyReport:
@@ -127,15 +127,15 @@ def _in_file(path: str, found: VerifyReport | ZTensorError) -> VerifyReport:
     return dataclasses.replace(found, problems=problems, unsupported=unsupported)
 
 
-# Handing over less takes longer than going through it, and holds the interpreter.
+# Below this size handing work to a thread takes longer than the work.
 _LEAST_SHARED_BYTES = 16 << 10
 
 
 def _problems(
     faults: Iterable[Fault], *, are_ours: bool = True
 ) -> tuple[tuple[Problem, ...], tuple[Problem, ...]]:
-    """Return what is wrong, and what is well-formed but unknown."""
-    found: tuple[list[Problem], list[Problem]] = [], []
+    """Return faults as problems, and unknown but well-formed content as another tuple."""
+    sorted_out: tuple[list[Problem], list[Problem]] = [], []
     for error, path in faults:
         facts = [error.message]
         facts += [] if error.expected is None else [f"expected {error.expected}"]
@@ -143,10 +143,10 @@ def _problems(
         name = path[1] if path[0] == "objects" else None
         role = error.component or (path[3] if len(path) > 3 else None)
         reason = error.reason or Reason.FIELD_VALUE
-        one = Problem(reason, ", ".join(facts), path, error.section, name, role)
-        one = one if are_ours else one.without_our_section()
-        found[isinstance(error, NOT_DAMAGE)].append(one)
-    problems, unsupported = map(tuple, found)
+        problem = Problem(reason, ", ".join(facts), path, error.section, name, role)
+        problem = problem if are_ours else problem.without_our_section()
+        sorted_out[isinstance(error, NOT_DAMAGE)].append(problem)
+    problems, unsupported = map(tuple, sorted_out)
     return problems, unsupported
 
 
@@ -163,9 +163,9 @@ def verify_file(
     Args:
         file: an open file.
         names: objects to check; all of them by default.
-        deep: True reads the shards of a 2.x file once more, for the digests of whole files.
-        threads: how many to use; as many as there are cores, four at most, by default.
-        progress: called with the stored bytes read so far and the bytes to read in all.
+        deep: True also compares the digests of the whole shards of a 2.x file, read once more.
+        threads: number of threads; None uses the cores, at most four.
+        progress: called with the stored bytes read so far and in all.
 
     Raises:
         ObjectNotFoundError: a name is not in the file.
@@ -178,29 +178,30 @@ def verify_file(
     if names is not None:
         wanted = set(chosen)
         places = places.rows(np.array([name in wanted for name in places.names], np.bool_))
-    plain = set(places.names)
-    objects = {name: _object(file, name) for name in chosen if name not in plain}
+    native = set(places.names)
+    objects = {name: _object(file, name) for name in chosen if name not in native}
     total = int(places.lengths.sum())
-    total += sum(one.stored_nbytes for one in objects.values() if isinstance(one, TensorObject))
+    entries = [entry for entry in objects.values() if isinstance(entry, TensorObject)]
+    total += sum(entry.stored_nbytes for entry in entries)
     done, lock = 0, Lock()
 
-    def told(count: int) -> None:
+    def report(count: int) -> None:
         nonlocal done
         if progress is not None:
             with lock:
                 done += count
                 progress(min(done, total), total)
 
-    right = right_names(file, places, told, workers)
+    right = right_names(file, places, report, workers)
     objects |= {name: _object(file, name) for name in places.names if name not in right}
     left = file.in_file_order(name for name in chosen if name in objects)
-    walks = _walked(file, {name: objects[name] for name in left}, workers, told)
+    walks = _walked(file, {name: objects[name] for name in left}, workers, report)
     faults = [fault for walk in walks for fault in walk.faults]
     if names is None:
         with foreign_bytes("the file", file.name):
             faults += [(error, ("attributes", name)) for name, error in file.faults().items()]
     if deep:
-        shards = [one for one in file.manifest.shards.values() if one.start is not None]
+        shards = [shard for shard in file.manifest.shards.values() if shard.start is not None]
         total += sum(shard.size for shard in shards)
         faults += _of_shards(file, shards, progress)
     return VerifyReport(
@@ -214,10 +215,10 @@ def verify_file(
 
 
 def _object(file: FileObjects, name: str) -> TensorObject | ZTensorError:
-    """Return what the file says of an object, or what is wrong with that.
+    """Return an object's entry of the manifest, or the error of a damaged entry.
 
     Raises:
-        ObjectNotFoundError: it has none of that name.
+        ObjectNotFoundError: no object of that name.
     """
     try:
         return file.object(name)
@@ -229,22 +230,22 @@ def _walked(
     file: FileObjects,
     objects: dict[str, TensorObject | ZTensorError],
     workers: int,
-    told: Callable[[int], None],
+    report: Callable[[int], None],
 ) -> list[ObjectWalk]:
-    """Go through objects one by one, by several threads where that pays."""
-    known = [one for one in objects.values() if isinstance(one, TensorObject)]
-    overlaps = Overlaps((file, part) for one in known for part in one.components.values())
+    """Check objects one by one, with several threads if that pays."""
+    known = [entry for entry in objects.values() if isinstance(entry, TensorObject)]
+    overlaps = Overlaps((file, part) for entry in known for part in entry.components.values())
 
-    @functools.cache  # a sum may be over the bytes of several objects
-    def fault_of(one: Sum) -> ZTensorError | None:
+    @functools.cache  # a checksum may cover several objects
+    def fault_of(checksum: Sum) -> ZTensorError | None:
         try:
             with foreign_bytes("the component"):
-                one.check()
+                checksum.check()
         except ZTensorError as error:
             return error
         return None
 
-    walks = [ObjectWalk(file, name, overlaps, told, fault_of) for name in objects]
+    walks = [ObjectWalk(file, name, overlaps, report, fault_of) for name in objects]
     jobs = (functools.partial(walk.run, objects[walk.name]) for walk in walks)
     workers = worth(workers, (n for n in lengths_of(file, known) if n >= _LEAST_SHARED_BYTES))
     run_jobs(jobs, workers, are_whole=True)
@@ -254,7 +255,7 @@ def _walked(
 def _of_shards(
     file: FileObjects, shards: Sequence[Shard], progress: Progress | None
 ) -> Iterator[Fault]:
-    """Yield what the digests of whole shards say, each read once more."""
+    """Read whole shards and yield the faults of their digests."""
     done, total = 0, sum(shard.size for shard in shards)
     for shard in shards:
         whole = Range(file.source, shard.start or 0, shard.size)
@@ -270,13 +271,13 @@ def _of_shards(
 def fault_of_whole(
     whole: Range, text: str, progress: Progress | None, *, strict: bool = False
 ) -> ZTensorError | None:
-    """Return what is wrong with all bytes of a file, whose digest another one has, or None.
+    """Compare a whole file with a digest stated elsewhere. Return the error, or None.
 
     Args:
-        whole: the bytes.
+        whole: all bytes of the file.
         text: the digest.
-        progress: called with the bytes read so far and all of them.
-        strict: as `parse_digest` takes it.
+        progress: called with the bytes read so far and in all.
+        strict: see `parse_digest`.
 
     Raises:
         SourceError: the bytes could not be read.
@@ -285,7 +286,7 @@ def fault_of_whole(
     try:
         digest = parse_digest(text, strict=strict)
         if digest.known is None:
-            message = f"its digest is of an unknown kind, {describe(digest.algorithm)}"
+            message = f"unknown digest algorithm {describe(digest.algorithm)}"
             raise UnsupportedError(message, reason=Reason.UNKNOWN_ENCODING)
         check = Check(digest)
         for piece in check.over(whole.pieces()):

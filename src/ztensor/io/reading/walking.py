@@ -1,8 +1,8 @@
-"""One object, to its last byte: whatever is wrong is noted, and nothing of it is kept.
+"""Check every stored byte of one object and collect all faults.
 
-A component is gone through piece by piece: its digest, what it decodes to, its bools, what the
-layout asks of its elements. One pass does all of it, but for encoded bytes whose digest is over
-what is stored: these are read before.
+A component is decoded block by block. One pass computes the digest, checks bools and feeds the
+elements to the layout's `Watch`. Encoded bytes with a digest over the *stored* bytes take two
+passes: first the digest, then the decoding.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from ztensor.spec.layout.elements import require_bools, require_known, typed_arr
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component, TensorObject
 
-Told = Callable[[int], None]
+Report = Callable[[int], None]  # takes a number of stored bytes that were checked
 NOT_DAMAGE = UnsupportedError, LimitError
 FAULTS = FormatError, *NOT_DAMAGE
 _NO_OBJECT = TensorObject((), "dense", {})
-Fault = tuple[ZTensorError, tuple[str, ...]]  # and the path to what is wrong
+Fault = tuple[ZTensorError, tuple[str, ...]]  # the error, and the path to its cause
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class ObjectWalk:
-    """Goes through all components of one object.
+    """Checks all components of one object.
 
     Attributes:
         file: the file.
         name: the object's name.
-        object: what the file says of it.
-        overlaps: what is known of bytes that it shares with others.
-        told: called with the stored bytes that were gone through.
-        fault_of: gives what is wrong with the bytes of a sum.
-        faults: what is wrong or unknown, and where.
-        checked: components whose digest matches.
-        undigested: those without a digest that can be computed here.
-        unchecked: why not every byte is under a digest, or None.
+        object: its entry in the manifest.
+        overlaps: results for bytes that several objects share.
+        report: called with the number of stored bytes that were checked.
+        fault_of: returns the error of a checksum of the format, None if it matches.
+        faults: every error, with its path.
+        checked: number of components with a matching digest.
+        undigested: number of components without a digest that can be computed here.
+        unchecked: the reason if some byte is under no digest, else None.
     """
 
     file: FileObjects
     name: str
     overlaps: Overlaps
-    told: Told
+    report: Report
     fault_of: Callable[[Sum], ZTensorError | None]
     object: TensorObject = _NO_OBJECT
     faults: list[Fault] = dataclasses.field(default_factory=list)
@@ -70,20 +70,25 @@ class ObjectWalk:
     undigested: int = 0
     unchecked: str | None = None
 
-    def run(self, one: TensorObject | ZTensorError) -> None:
-        """Go through all of an object, or note what is wrong with what the file says of it."""
-        if isinstance(one, ZTensorError):
-            self._note(one, None)
+    def run(self, entry: TensorObject | ZTensorError) -> None:
+        """Check an object.
+
+        Args:
+            entry: the object, or the error that reading its entry raised: the only fault then.
+        """
+        if isinstance(entry, ZTensorError):
+            self._note(entry, None)
             return
-        self.object, layout = one, LAYOUTS.get(one.format)
+        self.object, layout = entry, LAYOUTS.get(entry.format)
         if layout is None:
-            message = f"the layout {describe(one.format)} is unknown; its parts were checked"
+            message = f"unknown layout {describe(entry.format)}; only its components were checked"
             unknown = UnsupportedError(message, reason=Reason.UNKNOWN_LAYOUT)
             self.faults.append((unknown, ("objects", self.name, "format")))
-        entries = element_count(one.shape) if one.format == "dense" else known_entries(one)
+        is_dense = entry.format == "dense"
+        entries = element_count(entry.shape) if is_dense else known_entries(entry)
         walks: dict[str, ComponentWalk] = {}
         counts: dict[str, int] = {}
-        for role in roles_in_order(one):
+        for role in roles_in_order(entry):
             walk = walks[role] = self._walked(role, layout, entries)
             counts[role] = walk.count
             if layout is not None and role == layout.main_role and walk.component.type is not None:
@@ -93,18 +98,22 @@ class ObjectWalk:
                 with self.noted(role):
                     entries = layout.entries_told(role, walk.count, walk.last)
         if not all(walk.is_whole for walk in walks.values()):
-            return  # what one says of another cannot be compared
+            return  # counts and ranges of a damaged component mean nothing to the others
         for role, walk in walks.items():
             if walk.watch is not None:
                 with self.noted(role):
                     walk.watch.finish(counts)
-        if one.entries_once and not self.faults:
+        if entry.entries_once and not self.faults:
             with self.noted(None):
                 self.file.tensor(self.name, copy=False)
 
     @contextlib.contextmanager
     def noted(self, role: str | None) -> Iterator[None]:
-        """Note what is wrong with a component, or with the object, instead of raising it."""
+        """Return a context that collects the fault of a component instead of raising it.
+
+        Args:
+            role: the component; None stands for the whole object.
+        """
         try:
             with foreign_bytes("the component"):
                 yield
@@ -116,33 +125,36 @@ class ObjectWalk:
         self.faults.append((error, ("objects", self.name, *inside)))
 
     def _walked(self, role: str, layout: Layout | None, entries: int | None) -> ComponentWalk:
-        """Return the walk over a component, or over another one of which all the same is true."""
-        one, component = self.object, self.object.components[role]
+        """Return the finished walk over a component.
+
+        It may be the walk of an equal component of another object over the same bytes.
+        """
+        entry, component = self.object, self.object.components[role]
         left, digest = component.length, self._digest(role, component)
         expected, watch = component.known_decoded_length, None
         if layout is not None:
             with self.noted(role):
-                expected = layout.expected_length(one, role, entries)
-                watch = layout.watch(one, role, entries)
-        if component.encoding == "raw":  # whether it is right, the layout says at the end
+                expected = layout.expected_length(entry, role, entries)
+                watch = layout.watch(entry, role, entries)
+        if component.encoding == "raw":  # the watch compares the length at the end
             expected = None
 
-        def told(count: int) -> None:
+        def report(count: int) -> None:
             nonlocal left
             left -= count
-            self.told(count)
+            self.report(count)
 
         def work(charge: Charge) -> ComponentWalk:
-            walk = ComponentWalk(self.file, component, watch, charge, told, one.is_opaque)
+            walk = ComponentWalk(self.file, component, watch, charge, report, entry.is_opaque)
             walk.run(digest, expected)
             return walk
 
-        # All that a watch is made of; attributes say how large blocks are.
-        made_of = watch and (one.format, one.shape, repr(one.attributes), role, entries)
+        # Everything that the watch depends on; block sizes are among the attributes.
+        made_of = watch and (entry.format, entry.shape, repr(entry.attributes), role, entries)
         stated = component._replace(digest=None, extra=None)
-        key = stated, digest, expected, one.is_opaque, made_of
+        key = stated, digest, expected, entry.is_opaque, made_of
         walk = self.overlaps.once(self.file, component, key, work)
-        self.told(left)
+        self.report(left)
         self.checked += walk.is_matched is True
         for fault in walk.faults:
             self._note(fault, role)
@@ -151,31 +163,30 @@ class ObjectWalk:
                 require_listed(self.file, component, expected)
             return walk
         is_held = digest is None or walk.is_matched is not None
-        if is_held and not isinstance(walk.failure, FormatError):  # a sum is seen at the end
+        if is_held and not isinstance(walk.failure, FormatError):  # a checksum comes at the end
             is_held = not component.length or not self.file.stored(component).has_sum()
         if not is_held:
             self.unchecked = walk.failure.message
         return walk
 
     def _digest(self, role: str, component: Component) -> Digest | None:
-        """Return the digest that bytes are held to; None where there is none, or not here."""
+        """Return the digest to compare with; None if there is none or it cannot be computed."""
         if self.file.is_unheld(self.object, component):
-            found = self.file.sum_over(component) if component.length else None
-            if found is None:
+            checksum = self.file.sum_over(component) if component.length else None
+            if checksum is None:
                 self.unchecked = self.unchecked or "it has no digest"
-            elif (wrong := self.fault_of(found)) is None:
+            elif (fault := self.fault_of(checksum)) is None:
                 self.checked += 1
                 return None
             else:
-                self._note(wrong, role)
+                self._note(fault, role)
         try:
             digest = digest_of(component)
             if digest is not None and digest.known is not None:
                 digest.known.hasher()
                 return digest
             if digest is not None and component.length:
-                word = describe(digest.algorithm)
-                self.unchecked = f"its digest is of an unknown kind, {word}"
+                self.unchecked = f"unknown digest algorithm {describe(digest.algorithm)}"
         except UnsupportedError as error:  # its library is missing
             self._note(error, role)
             self.unchecked = error.message
@@ -185,30 +196,30 @@ class ObjectWalk:
 
 @dataclasses.dataclass(slots=True, eq=False)
 class ComponentWalk:
-    """Decodes one component piece by piece and sees all its elements.
+    """Decodes one component block by block and checks all its elements.
 
     Attributes:
         file: the file.
-        component: what is gone through.
-        watch: what the layout looks at elements with; None where it has no rule for them.
-        charge: called with bytes as they are gone through; raises where that is too often.
-        told: called with stored bytes, each once.
-        is_opaque: whether only the bytes are looked at, not what they mean.
-        faults: what is wrong or unknown.
-        failure: the one of them that ended the walk, or None.
-        is_matched: whether the bytes match their digest; None where they were not compared.
-        is_whole: whether all elements were seen, and none of them breaks a rule of the layout.
-        nbytes: how many bytes of elements there are.
-        last: the last element that the watch saw.
-        last_byte: the last byte of all.
-        has_bools: whether bytes have to be 0 or 1.
+        component: the component.
+        watch: the layout's check of the elements; None if it has no rule for them.
+        charge: called with the number of bytes read or decoded; raises when the budget is spent.
+        report: called with the number of stored bytes, each byte once.
+        is_opaque: True checks bytes only, not elements: their meaning is unknown.
+        faults: every error.
+        failure: the error that ended the walk, or None.
+        is_matched: whether the bytes match their digest; None if they were not compared.
+        is_whole: whether all elements were seen and satisfy the layout.
+        nbytes: decoded bytes of the elements.
+        last: the last element that the watch saw, 0 for floats.
+        last_byte: the last decoded byte.
+        has_bools: whether every byte must be 0 or 1.
     """
 
     file: FileObjects
     component: Component
     watch: Watch | None
     charge: Charge
-    told: Told
+    report: Report
     is_opaque: bool
     faults: list[ZTensorError] = dataclasses.field(default_factory=list)
     failure: ZTensorError | None = None
@@ -220,11 +231,11 @@ class ComponentWalk:
     has_bools: bool = False
 
     def run(self, digest: Digest | None, expected: int | None) -> None:
-        """Go through all of it.
+        """Check the component.
 
         Args:
-            digest: what the bytes are held to, if anything.
-            expected: how many bytes it decodes to; None where nothing but decoding tells.
+            digest: the digest to compare with, or None.
+            expected: the decoded length; None if only decoding can determine it.
         """
         unknown: ZTensorError | None = None
         self.has_bools = self.component.dtype == "bool" and not self.component.nonzero_is_true
@@ -243,7 +254,7 @@ class ComponentWalk:
         self.is_whole = self.is_whole and unknown is None and self.failure is None
 
     def _left_of(self, digest: Digest | None) -> Digest | None:
-        """Hold stored bytes to their digest; return it where it is that of the decoded ones."""
+        """Compare the digest of stored bytes. Return it if the decoded bytes must match instead."""
         component = self.component
         if digest is None or component.encoding == "raw" or component.is_exact:
             return digest
@@ -257,12 +268,12 @@ class ComponentWalk:
     def _held(
         self, pieces: Iterator[memoryview], digest: Digest | None, *, are_stored: bool = True
     ) -> Iterator[memoryview]:
-        """Yield pieces, charged for; behind the last one their digest is checked."""
+        """Yield and charge for pieces; compare the digest after the last."""
         check = Check(digest)
         for piece in check.over(pieces):
             self.charge(piece.nbytes)
             if are_stored:
-                self.told(piece.nbytes)
+                self.report(piece.nbytes)
             yield piece
         try:
             check.end()
@@ -290,7 +301,7 @@ class ComponentWalk:
 
     @property
     def _is_anything_good(self) -> bool:
-        """Return whether any bytes are good elements, so that there is no need to see them."""
+        """True if every byte string is valid here, so that nothing has to be read."""
         component = self.component
         width, logical = component.width or 1, component.logical
         is_padded = component.is_exact and logical is not None and logical.elements_per_storage > 1
@@ -301,7 +312,7 @@ class ComponentWalk:
         if self.has_bools:
             try:
                 require_bools(np.frombuffer(block, np.uint8), self.nbytes)
-            except FormatError as error:  # the first one is told
+            except FormatError as error:  # one report is enough
                 self.faults.append(error)
                 self.has_bools = False
         if self.watch is not None:
@@ -317,56 +328,56 @@ class ComponentWalk:
 
     @property
     def count(self) -> int:
-        """Return how many elements there are."""
+        """Return the number of elements; 0 for opaque bytes."""
         component = self.component._replace(encoding="raw", length=self.nbytes)
         return 0 if self.is_opaque else component.known_count() or 0
 
     def count_of(self, entries: int | None) -> int:
-        """Return how many elements count where several share a byte; the other bits have to be 0.
+        """Return the number of elements without padding, for types with several per byte.
 
         Args:
-            entries: how many the object has, or None.
+            entries: the number of elements that the object needs; None if unknown.
 
         Raises:
-            FormatError: so they are not.
+            FormatError: a padding bit is not 0.
         """
         count, packed = self.count, self.component.logical
         shared = 1 if packed is None else packed.elements_per_storage
         if entries is None or not 0 < count - entries < shared:
             return count
-        found = self.last_byte >> 8 - (count - entries) * 8 // shared
-        if self.component.is_exact and found:
+        padding = self.last_byte >> 8 - (count - entries) * 8 // shared
+        if self.component.is_exact and padding:
             raise FormatError(
-                "bits that belong to no element are not 0",
+                "padding bits are not 0",
                 reason=Reason.PADDING_VALUE,
-                expected=f"0 behind element {entries}",
-                found=f"{found:#x}",
+                expected=f"0 after element {entries}",
+                found=f"{padding:#x}",
                 section="2.1 appendix A",
             )
         return entries
 
 
 def require_listed(file: FileObjects, component: Component, expected: int | None) -> None:
-    """Raise where the manifest lists runs that are not there.
+    """Require that the manifest's list of zstd frames equals the stored frames.
 
-    A reader over a network enters the stored bytes by that list alone.
+    Readers over a network trust that list alone.
 
     Args:
         file: the file.
         component: one of its components.
-        expected: how many bytes it decodes to; None where nothing but decoding tells.
+        expected: its decoded length; None if only decoding can determine it: nothing is checked.
 
     Raises:
-        FormatError: so it is.
+        FormatError: the list differs.
     """
     listed, encoding = (component.extra or {}).get(FRAME_FIELD), file.encodings.get("zstd")
     if component.encoding != "zstd" or expected is None or listed is None or encoding is None:
         return
     stored = file.stored(component).stored()
-    told = runs_of_field(listed, stored.length, expected)
-    if told is None or told != encoding.require_length(stored, expected, file.limits):
+    runs = runs_of_field(listed, stored.length, expected)
+    if runs is None or runs != encoding.require_length(stored, expected, file.limits):
         raise FormatError(
-            f"the field {FRAME_FIELD!r} does not list the frames that are there",
+            f"the field {FRAME_FIELD!r} does not list the stored frames",
             reason=Reason.FIELD_VALUE,
             expected="every frame's length",
             found=describe(listed),

@@ -303,7 +303,7 @@ class ShardedObjects:
         part.homes = {name: self.homes[name] for name in names}
         return part
 
-    def mapped(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> Self:
+    def changed_by(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> Self:
         """Return the same objects with each file's changed; see `FileObjects`."""
         names = self.by_file(self.homes)
         return self._over({file: change(self.file(file), some) for file, some in names.items()})
