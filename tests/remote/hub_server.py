@@ -13,7 +13,12 @@ _RESOLVE = re.compile(r"/(?P<repo>[\w.-]+/[\w.-]+)/resolve/(?P<revision>[^/]+)/(
 _TREE = re.compile(
     r"/api/models/(?P<repo>[\w.-]+/[\w.-]+)/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?"
 )
-_PAGE = 2  # entries, so that small folders have several
+
+
+def entry(path: str, *, is_folder: bool = False) -> dict[str, object]:
+    """Return what a hub's list has of a file or a folder."""
+    kind = {"type": "directory"} if is_folder else {"type": "file", "size": 1}
+    return {**kind, "path": path, "oid": "0" * 40}
 
 
 class HubServer(Server):
@@ -26,8 +31,9 @@ class HubServer(Server):
         token: the token.
 
     Attributes:
-        next_host: the address in links to the next page; a hostile hub names another one.
-        entries: what lists have beside what is there.
+        entries: of each list, before the folder's own.
+        page: entries of an answer; small, so that small folders have several pages.
+        body: every list's, in place of the entries.
     """
 
     def __init__(
@@ -38,8 +44,9 @@ class HubServer(Server):
         self.files = files
         self.private = private
         self.token = token
-        self.next_host = self.url
         self.entries: list[object] = []
+        self.page = 2
+        self.body: bytes | None = None
 
 
 class _Hub(Handler):
@@ -68,18 +75,16 @@ class _Hub(Handler):
             self.answer(status, {}, b"no")
             return status
         entries = owner.entries + [
-            {
-                "type": "directory" if one.is_dir() else "file",
-                "path": one.relative_to(folder).as_posix(),
-            }
-            for one in sorted(within.iterdir())
+            entry(path.relative_to(folder).as_posix(), is_folder=path.is_dir())
+            for path in sorted(within.iterdir())
         ]
         start = int(parse_qs(urlsplit(self.path).query).get("cursor", ["0"])[0])
         headers = {"Content-Type": "application/json"}
-        if start + _PAGE < len(entries):
-            place = f"{owner.next_host}{urlsplit(self.path).path}?cursor={start + _PAGE}"
+        if start + owner.page < len(entries):
+            place = f"{owner.url}{urlsplit(self.path).path}?cursor={start + owner.page}"
             headers["Link"] = f'<{place}>; rel="next"'
-        self.answer(200, headers, json.dumps(entries[start : start + _PAGE]).encode())
+        body = json.dumps(entries[start : start + owner.page]).encode()
+        self.answer(200, headers, body if owner.body is None else owner.body)
         return 200
 
     def _resolve(self, owner: HubServer) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,11 @@ import pytest
 
 import ztensor
 from tests.refusals import refused
-from tests.remote.hub_server import HubServer
+from tests.remote.hub_server import HubServer, entry
 from tests.remote.range_server import RangeServer
 from tests.unit.io.shards.test_folders import MEANT, SEVERAL
 from ztensor.errors import (
+    MissingDependencyError,
     Reason,
     SourceError,
     SourceNotFoundError,
@@ -28,12 +30,12 @@ from ztensor.io.shards.finding import remote_folder
 from ztensor.io.source.beneath import folder_of, listed
 from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
-from ztensor.remote.hub_tree import tree
 
 if TYPE_CHECKING:
     from tests.remote.s3_server import S3Server
 
 obstore = pytest.importorskip("obstore", reason="obstore reads URLs")
+pytest.importorskip("huggingface_hub", reason="it lists folders of hubs")
 TOKEN = "hf_not_a_real_one"  # noqa: S105
 SHARDED = {"a": np.arange(1000.0), "b": np.ones(1000)}
 # Of these cases a server without lists cannot know.
@@ -174,45 +176,47 @@ def test_the_list_of_a_hub_costs_no_token_to_others(
     assert all("authorization" not in one.headers for one in kinds.web.record.seen)
 
 
-def test_pages_of_a_list_stay_with_their_host(kinds: Kinds) -> None:
+def test_a_list_of_many_pages_leaves_names_out_that_lead_elsewhere(kinds: Kinds) -> None:
     folder = made(kinds.top / "org/pages/main", [])
     for number in range(7):
         (folder / f"note-{number}.txt").write_text("x")
     save_file(SHARDED, folder / "z.zt")
-    with HubServer(kinds.top, kinds.web.url, token=TOKEN) as other:
-        kinds.hub.next_host = other.url
-        kinds.hub.entries = [
-            {"type": "file", "path": "../x.zt"}, {"type": "file", "path": "a/../../x.zt"},
-            {"type": "file", "path": "http://elsewhere/x.zt"}, {"type": "file", "path": ".zt"},
-        ]  # fmt: skip
-        found = tree(f"{kinds.hub.url}/api/models/org/pages/tree/main", "", {}, "hf://org/pages/")
-        assert [one.name for one in found] == [
-            ".zt",
-            *(f"note-{number}.txt" for number in range(7)),
-            "z.zt",
-        ]
-        assert not other.record.seen
-    inside = listed(Remote("hf://org/pages/"))
-    assert inside is not None
-    assert ".zt" not in inside[0]
+    for path in ("../x.zt", "a/../../x.zt", "http://elsewhere/x.zt", ".zt"):
+        kinds.hub.entries.append(entry(path))
+    assert sorted(ztensor.open("hf://org/pages")) == ["a", "b"]
+    assert kinds.hub.record.seen[0].path.partition("?")[0].endswith("/tree/main")
+    assert len(kinds.hub.record) == 6 + 2
 
 
-HOSTILE_LISTS: list[bytes] = [b"", b"{", b"{}", b"[1]", b'[{"type": "file"}]', b"[" * 100_000]
+HOSTILE_LISTS: list[bytes] = [b"", b"{", b"[1]", b'[{"type": "file"}]', b"[" * 100_000]
 
 
-@pytest.mark.slow
-def test_a_list_that_is_none(kinds: Kinds, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("body", HOSTILE_LISTS, ids=[repr(body[:20]) for body in HOSTILE_LISTS])
+def test_an_answer_that_is_not_a_list(kinds: Kinds, body: bytes) -> None:
     made(kinds.top / "org/odd/main", [])
-    for body in HOSTILE_LISTS:
-        monkeypatch.setattr(json, "dumps", lambda _, body=body: body.decode())
-        with pytest.raises(SourceError):
-            ztensor.open("hf://org/odd/")
-    endless = [{"type": "file", "path": f"{number}.txt"} for number in range(1000)]
-    monkeypatch.undo()
-    monkeypatch.setenv("HF_ENDPOINT", kinds.hub.url)
-    kinds.hub.entries = list(endless)
+    kinds.hub.body = body
+    with pytest.raises(SourceError):
+        ztensor.open("hf://org/odd/")
+
+
+@pytest.mark.slow  # makes a list of 100,001 entries
+def test_a_list_ends_at_a_limit(kinds: Kinds) -> None:
+    made(kinds.top / "org/odd/main", [])
+    kinds.hub.page = 10_000
+    kinds.hub.entries = [entry(f"{number}.txt") for number in range(100_001)]
     with pytest.raises(UsageError, match="name a file"):
         ztensor.open("hf://org/odd/")
+
+
+def test_without_huggingface_hub_a_folder_names_what_to_install(
+    kinds: Kinds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file(SHARDED, made(kinds.top / "org/bare/main", []) / "model.safetensors")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert sorted(load_file("hf://org/bare/model.safetensors")) == ["a", "b"]
+    for url in ("hf://org/bare", "hf://org/bare/", "hf://org/bare@main"):
+        with pytest.raises(MissingDependencyError, match=r"pip install pyztensor\[hub\]"):
+            ztensor.open(url)
 
 
 @pytest.mark.slow

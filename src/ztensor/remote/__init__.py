@@ -1,9 +1,9 @@
-"""Objects of stores, HTTP servers and model hubs, read by ranges and written whole.
+"""Objects of stores, HTTP servers and model hubs: read by ranges, written atomically.
 
-`ztensor.io.source.stores` names `places.py` here, which is loaded for the first URL: it has all
-that the core asks of them. Read `urls.py` (the store that a URL means), `stores.py` (stores that
-are kept), `identity.py` (which object a URL names, in which version), `hub.py` (a model hub),
-`source.py` (reading, by the requests of `pieces.py`), `cache.py` (files kept on disk),
-`upload.py` (writing), `prefixes.py` (patterns over keys), `hub_tree.py` (what is in a folder of a
-hub), `failures.py` (what stores refuse) and `requested.py` (how many requests were made).
+The core reaches this package through `places.py`, which is loaded for the first URL. Read the files
+in this order: `urls.py` (the store that a URL means), `stores.py` (stores kept for reuse),
+`identity.py` (the object and version that a URL names), `hub.py` (files and folders of a model
+hub), `source.py` (reading; `pieces.py` plans the requests), `cache.py` (objects kept on disk),
+`upload.py` (writing), `prefixes.py` (lists of a store, patterns over its keys), `failures.py`
+(errors of stores) and `requested.py` (a count of requests).
 """

@@ -104,7 +104,8 @@ def failure(error: BaseException, doing: str, name: str) -> SourceError:
     kind, text = type(error).__name__, _URL.sub("", ends_of(error))
     status = _STATUS.search(text)
     code = _CODE.search(text)
-    number = int(status[1]) if status else 0
+    response = getattr(error, "response", None)  # of huggingface_hub's error
+    number = int(status[1]) if status else getattr(response, "status_code", 0)
     facts = [f"status {number}"] if number else []
     facts += [code[1]] if code else []
     detail = f" ({', '.join(facts)})" if facts else ""

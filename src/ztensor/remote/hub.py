@@ -12,7 +12,8 @@ import re
 import urllib.parse
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from ztensor.errors import ArgumentValueError
+from ztensor.errors import ArgumentValueError, MissingDependencyError, UsageError
+from ztensor.ext import Store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ _URL = re.compile(
     r"(?:/(?P<path>.*))?",
     re.DOTALL | re.IGNORECASE,
 )
+MOST_LISTED = 100_000  # entries of a folder, of a hub or a store
 _TOKEN_BYTES = 4096  # a token file is a line
 _TRUE = ("1", "on", "yes", "true")
 
@@ -50,17 +52,41 @@ def parse_hub_url(url: str) -> HubFile:
     return HubFile(f"{endpoint()}/{place}/resolve/{_revision(match)}", match["path"] or "")
 
 
-def tree_url(url: str) -> str:
-    """Return where a hub's API says what is in a folder.
+def list_folder(url: str, headers: Mapping[str, str]) -> list[Store.Listed]:
+    """Return the files and subfolders directly in a folder of a repository.
+
+    Args:
+        url: the folder's, or the repository's.
+        headers: sent with each request, to the hub alone.
 
     Raises:
-        ArgumentValueError: the URL names no repository.
+        MissingDependencyError: huggingface_hub is not installed.
+        UsageError: the folder has more than `MOST_LISTED` entries.
+        Exception: any error of huggingface_hub; `failures.asked` translates it.
     """
+    try:
+        from huggingface_hub import HfApi
+    except ImportError as error:
+        raise MissingDependencyError(
+            "listing a folder of a hub needs the library huggingface_hub", install="pyztensor[hub]"
+        ) from error
     match = _matched(url)
-    place = f"{(match['kind'] or 'models/').lower()}{match['repo']}"
-    folder = urllib.parse.quote((match["path"] or "").strip("/"))
-    behind = f"/{folder}" if folder else ""
-    return f"{endpoint()}/api/{place}/tree/{_revision(match)}{behind}"
+    folder = (match["path"] or "").strip("/")
+    entries = HfApi(endpoint=endpoint(), token=False, headers=dict(headers)).list_repo_tree(
+        match["repo"],
+        folder or None,
+        revision=urllib.parse.unquote(match["revision"] or "main"),
+        repo_type=(match["kind"] or "models/").lower().removesuffix("s/"),
+    )
+    start = f"{folder}/" if folder else ""
+    listed: list[Store.Listed] = []
+    for count, entry in enumerate(entries):
+        if count == MOST_LISTED:
+            raise UsageError(f"the folder has more than {MOST_LISTED:,} entries; name a file")
+        name = entry.path.removeprefix(start)
+        if entry.path.startswith(start) and name and "/" not in name:
+            listed.append(Store.Listed(name, is_folder=not hasattr(entry, "size")))
+    return listed
 
 
 def _matched(url: str) -> re.Match[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from ztensor import Remote
 from ztensor.ext import Store
 from ztensor.remote.failures import asked
-from ztensor.remote.hub import headers, parse_hub_url, tree_url
+from ztensor.remote.hub import headers, list_folder
 from ztensor.remote.prefixes import expanded, one_level
 from ztensor.remote.source import RemoteSource
 from ztensor.remote.upload import RemoteSink, copy, found_at, place_to_write
@@ -95,10 +95,10 @@ def _listed(name: str, one: Any) -> Store.Listed:
 
 
 def _of_hub(folder: Remote) -> list[Store.Listed]:
-    from ztensor.remote.hub_tree import tree  # brings a client of HTTP
-
-    file = parse_hub_url(folder.url)
     options = dict(folder.storage or {})
     client = options.get("client_options") or {}
-    who = {**headers(options.get("token")), **(client.get("default_headers") or {})}
-    return tree(tree_url(folder.url), file.path.strip("/"), who, folder.name)
+    sent = {**headers(options.get("token")), **(client.get("default_headers") or {})}
+    entries: list[Store.Listed] = asked(
+        lambda _: list_folder(folder.url, sent), "cannot list", folder.name
+    )
+    return entries

@@ -15,6 +15,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import Pool
 from ztensor.remote.failures import asked
+from ztensor.remote.hub import MOST_LISTED
 from ztensor.remote.urls import place_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 # HTTP servers and hubs have no lists, and `?` begins a query there.
 _LISTED = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
 _WILD = re.compile(r"[*?\[]")
-MOST_LISTED = 100_000
 _KEY_CHARACTERS = 4 << 10
 _PAGE = 1000  # objects that a store lists at once
 _LEVEL_SECONDS = 60
