@@ -18,6 +18,8 @@ class Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("_"):  # pytest looks for marks of its own
+            raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)
 
 
