@@ -1,9 +1,9 @@
 """Components decoded by other threads, a little ahead of the one that writes them.
 
-Inflating, unshuffling and gathering take longer than writing what comes of it, and libraries let
-other threads run meanwhile. The order is known before the first byte: so the next components are
-begun while one is written. What waits is bounded, see `_MOST_BYTES`, and an error is raised where
-the component is asked for that it belongs to.
+Inflating, unshuffling and gathering take longer than writing the result, and libraries release the
+GIL meanwhile. The order is known before the first byte, so the next components are begun while one
+is written. Waiting bytes are bounded by `_MOST_BYTES`. An error is raised when its component is
+asked for.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     Key = tuple[FileObjects, str, str]
 
-# Decoded bytes that may wait, and those of the piece that comes next. What is decoded as a whole
-# before it gives the first piece is begun only if it fits as a whole.
+# Decoded bytes that may wait, and the expected length of the next chunk. A component that decodes as
+# a whole is begun only if all of it fits.
 _MOST_BYTES = 40 << 20
-_PIECE_BYTES = 8 << 20  # of which nothing is known yet
-# Of what was asked for: even where others have filled the room, and more would only wait.
+_PIECE_BYTES = 8 << 20  # before the first chunk is decoded, its length is unknown
+# Of the component that is read now, even if others have used up `_MOST_BYTES`.
 _MOST_OF_FIRST_BYTES = 8 << 20
 # To hand over less takes longer than to decode it.
 _LEAST_BYTES = 64 << 10
@@ -33,20 +33,19 @@ _MOST_UNDER_WAY = 32  # components; many small ones wait for few threads
 
 
 class Ahead:
-    """Decoded pieces of components, asked for one after the other.
+    """Decoded chunks of components, read one component after the other.
 
-    A context manager: behind it no thread is left, whatever was raised.
+    A context manager: no thread is left after it, whatever was raised.
 
     Args:
-        components: file, object and role of each, in the order they will be asked for. One that
-            is asked for twice in a row is there twice. Others may be asked for, which are decoded
-            then; those that are passed over were decoded in vain.
-        threads: how many decode; see `thread_count`. With one everything is decoded when it is
-            asked for, by who asks.
-        read: decodes one where its pieces are not `FileObjects.decoded_chunks`.
+        components: file, object and role of each, in the order in which they will be read. A
+            component that is read twice in a row is listed twice. Reading a component that is not
+            listed decodes it at that moment; skipping a listed one wastes its decoding.
+        threads: number of decoding threads; see `thread_count`. With 1, the caller decodes.
+        read: decodes one component; `FileObjects.decoded_chunks` by default.
 
     Raises:
-        ArgumentValueError: the number of threads is none.
+        ArgumentValueError: `threads` is not a number of threads.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class Ahead:
         self._left = iter([key for key in keys if _is_worth_it(*key)])
         self._under_way: collections.deque[_Stream] = collections.deque()
         self._changed = threading.Condition()
-        # The rest is read and written under `_changed`, as is what a stream has.
+        # The attributes below, and those of streams, are read and written under `_changed`.
         self._first: _Stream | None = None
         self._held = 0
 
@@ -71,19 +70,19 @@ class Ahead:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """End the threads: each stops behind the piece it is at."""
+        """End the threads; each finishes its current chunk."""
         with self._changed:
             for stream in (self._first, *self._under_way):
                 self._end(stream)
         self._crew.close()
 
     def chunks(self, file: FileObjects, name: str, role: str) -> Iterator[memoryview]:
-        """Yield a component's decoded bytes in order; each piece is valid until the next.
+        """Yield a component's decoded bytes in order; each chunk is valid until the next.
 
-        Only the component that was asked for last can be read on.
+        Beginning another component ends this one.
 
         Raises:
-            ZTensorError: what `read` raises.
+            ZTensorError: as `read`.
         """
         key = file, name, role
         self._begin()
@@ -99,7 +98,7 @@ class Ahead:
         return self._pieces(self._first)
 
     def _pieces(self, stream: _Stream) -> Iterator[memoryview]:
-        self._begin()  # others, in the place of those that are behind
+        self._begin()  # in place of those that were passed over
         while (piece := self._next(stream)) is not None:
             yield piece
             del piece  # not held while the next is waited for
@@ -150,8 +149,8 @@ class Ahead:
                     stream.pieces.append(piece)
                     stream.waiting += nbytes
                     self._changed.notify_all()
-                    del piece  # who takes it has it alone
-                    # Before the next is decoded, which is about as long: its memory counts, too.
+                    del piece  # the only reference is the reader's
+                    # The next chunk is about as long; its memory counts too.
                     self._changed.wait_for(
                         lambda: (
                             stream.is_dropped
@@ -167,7 +166,7 @@ class Ahead:
                 self._changed.notify_all()
 
     def _take_room(self, stream: _Stream) -> int:
-        """Wait until a component is the first, or fits beside others; return how much may wait."""
+        """Wait until the component is read next, or fits. Return how many bytes may wait."""
         file, name, role = stream.key
         component = file.object(name).components[role]
         encoding = file.encodings.get(component.encoding)
@@ -197,16 +196,16 @@ class Ahead:
 
 
 class _Stream:
-    """A component that is decoded, or will be.
+    """A component that is being decoded, or will be.
 
     Attributes:
         key: its file, object and role.
-        pieces: what was decoded and not asked for.
-        waiting: bytes of those.
-        room: bytes that are kept for it.
-        is_dropped: nobody will ask for more.
-        is_done: no more will come.
-        error: why it ended early, if it did.
+        pieces: decoded chunks that wait.
+        waiting: the bytes of these chunks.
+        room: bytes reserved for the component.
+        is_dropped: no more chunks will be read.
+        is_done: no more chunks will be decoded.
+        error: the error that ended decoding; None if there was none.
     """
 
     def __init__(self, key: Key) -> None:
@@ -220,7 +219,7 @@ class _Stream:
 
 
 def _is_worth_it(file: FileObjects, name: str, role: str) -> bool:
-    """Return whether decoding is work: what is stored as it is needed only goes through."""
+    """Return whether decoding is work: native raw components are only copied."""
     component = file.object(name).components[role]
     if component.encoding == "raw" and component.byte_order == "little":
         return False

@@ -1,4 +1,4 @@
-"""What modules of formats share: encodings of blocks, of what cannot be read, and gathering."""
+"""Shared by formats: encodings that decode in blocks, unreadable components, and gathering."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 
 RAW: Mapping[str, Encoding] = {"raw": ENCODINGS["raw"]}
-# Gathered at a time. Each block of a transposed array touches every page of it, so that small
-# ones would walk a large file very often.
+# Bytes of a gathered block. Each block of a transposed array touches every page of the array, so
+# small blocks would read a large file very often.
 GATHERED_BYTES = 32 << 20
-_READ_BYTES = 8 << 20  # of them at a time
-_GAP_BYTES = 16 << 10  # quicker read than jumped over
-_TILE_ELEMENTS = 256  # of a last axis whose neighbours lie in other pages
+_READ_BYTES = 8 << 20  # of one read
+_GAP_BYTES = 16 << 10  # reading a gap up to this length is faster than a second read
+_TILE_ELEMENTS = 256  # along a last axis whose neighbors are in different pages
 
 
 class Absent(Encoding):
-    """What cannot be read here.
+    """The encoding of components that cannot be read here.
 
     Args:
-        name: the word for it.
-        message: why not.
-        is_absent: it is listed only.
-        has_sum: what has it was held to a sum all the same.
+        name: the encoding's name.
+        message: the reason, for the error.
+        is_absent: the components are listed as unread in the loss report.
+        has_sum: a checksum of the file covers the components.
     """
 
     def __init__(
@@ -45,21 +45,25 @@ class Absent(Encoding):
         self.is_absent = is_absent
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse."""
+        """Raise.
+
+        Raises:
+            UnsupportedError: always.
+        """
         del stored, expected_length, limits
         raise UnsupportedError(self._message, reason=Reason.UNKNOWN_ENCODING)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Refuse."""
+        """Raise; see `require_length`."""
         self.require_length(stored, destination.nbytes, limits)
 
 
 class InBlocks(Encoding):
-    """An array that is decoded block by block, each without the others.
+    """An array that is decoded in independent blocks.
 
     Args:
-        name: the word components have for it.
-        blocks: how it is cut.
+        name: the encoding's name.
+        blocks: the blocks of the decoded array.
     """
 
     def __init__(self, name: str, blocks: Blocks) -> None:
@@ -70,14 +74,14 @@ class InBlocks(Encoding):
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
     ) -> None:
-        """Fill `destination` with the elements at a place."""
+        """Fill `destination` with the elements of one block; `place` has its slice of each axis."""
 
     @abc.abstractmethod
     def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse what cannot give so many bytes."""
+        """Raise if the component cannot decode to this many bytes."""
 
     def _can_cut(self, stored: Stored) -> bool:
-        """Return whether a block costs less than the whole."""
+        """Return whether decoding one block is cheaper than decoding the array."""
         return True
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
@@ -92,7 +96,7 @@ class InBlocks(Encoding):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the blocks; each is new memory."""
+        """Yield the decoded blocks in order; each is new memory."""
         if expected_length is None or not self._can_cut(stored):
             yield from super().decode_chunks(stored, expected_length, limits)
             return
@@ -103,11 +107,11 @@ class InBlocks(Encoding):
             yield piece
 
     def is_streamed(self, stored: Stored) -> bool:
-        """Return whether it gives block by block."""
+        """Return whether it decodes block by block."""
         return self._can_cut(stored)
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
-        """Return the blocks: a slice reads those it needs. Offsets are those of decoded bytes."""
+        """Return the blocks, of which a slice decodes some. Their offsets count decoded bytes."""
         self._require_length(stored, expected_length, limits)
         if not self._can_cut(stored):
             return None
@@ -128,22 +132,22 @@ def gather_stored(
     place: Sequence[slice],
     target: Array,
 ) -> None:
-    """Copy elements that lie in any order in stored bytes into an array.
+    """Copy strided elements of stored bytes into an array, in bounded memory.
 
-    What lies close together is read at once, as far as that takes bounded memory.
+    Elements less than 16 KiB apart are read together.
 
     Args:
-        stored: where they are; the first element of all begins at 0.
-        dtype: how they lie there.
-        strides: bytes from one to the next along each axis, none of them negative.
-        place: which of them, a range of step 1 for each axis; axes left out are whole.
-        target: as many elements along each axis, of a type with the same width.
+        stored: the bytes; the first element of the whole array begins at 0.
+        dtype: the type of the stored elements.
+        strides: bytes between neighbors along each axis, not negative.
+        place: a slice of step 1 of each leading axis; the other axes are whole.
+        target: the elements of `place`, of a type of the same width.
 
     Raises:
         SourceError: the bytes could not be read.
     """
     start = sum(part.start * stride for part, stride in zip(place, strides, strict=False))
-    # The axes along which elements are furthest apart come first.
+    # The axes with the largest strides come first.
     order = sorted(range(target.ndim), key=lambda axis: -strides[axis])
     steps = tuple(strides[axis] for axis in order)
     if target.size:
@@ -153,7 +157,7 @@ def gather_stored(
 def _gather_from(
     stored: Stored, dtype: np.dtype[Any], start: int, steps: tuple[int, ...], target: Array
 ) -> None:
-    spans = [dtype.itemsize]  # bytes from the first to behind the last element of inner axes
+    spans = [dtype.itemsize]  # bytes from the first to the end of the last element of inner axes
     for length, step in zip(reversed(target.shape), reversed(steps), strict=True):
         spans.append(spans[-1] + (length - 1) * step)
     whole, inner = spans[-1], spans[-2] if len(spans) > 1 else 0
@@ -163,7 +167,7 @@ def _gather_from(
         as_written = sorted(range(target.ndim), key=lambda axis: -target.strides[axis])
         gather(elements.transpose(as_written), target.transpose(as_written))
         return
-    # So many steps along the first axis at once as fit, one where what lies between is not needed.
+    # As many steps along the first axis as fit into one read; one if the gaps are large.
     count = 1 if is_far else max(1, (_READ_BYTES - inner) // max(steps[0], 1) + 1)
     for first in range(0, len(target), count):
         part = target[first : first + count]
@@ -175,12 +179,12 @@ def _gather_from(
 
 
 def gather(elements: Array, target: Array) -> None:
-    """Copy elements that lie in any order into an array of the same shape, in C's order."""
+    """Copy strided elements into an array of the same shape, in C order."""
     if elements.ndim < 2 or elements.strides[-1] == elements.itemsize:
         target[...] = elements
         return
-    # In tiles: else each element of a row comes from another page, long after its neighbours in
-    # that page; a transposed matrix takes four times as long.
+    # In tiles: else each element of a row is in another page, and a page is loaded again for each
+    # of its elements; a transposed matrix takes four times as long.
     for start in range(0, elements.shape[-1], _TILE_ELEMENTS):
         tile = np.s_[..., start : start + _TILE_ELEMENTS]
         target[tile] = elements[tile]

@@ -1,12 +1,12 @@
-"""Deflate, undone strictly and in pieces: members of zip archives, chunks of HDF5.
+"""Strict inflation in chunks: members of zip archives, chunks of HDF5.
 
-A stream must give exactly the bytes that are expected of it, end there, and be followed by nothing.
-zlib holds bytes back when it may give no more of them: whoever stops where the stored bytes are
-used up refuses streams that are right. Here it is asked until it has said that the stream ends.
+A stream must decode to exactly the expected number of bytes, and nothing may follow it. zlib holds
+back bytes that do not fit the output, so the end of the stored bytes is not the end of the stream:
+zlib is called until it reports the end.
 
-A part of a stream is inflated from the beginning, and what is before it is thrown away. States of
-zlib could be kept on the way, to begin there: then 25 parts of 100 MB took 3 s instead of 11, but
-loading all of it twice the time, and no real file that was looked at has a stream above 64 MiB.
+A range of a stream is inflated from the beginning, and the bytes before the range are discarded.
+Keeping zlib's states on the way was tried: 25 ranges of 100 MB took 3 s instead of 11, but loading
+all of it took twice as long, and no stream of a real file that was examined exceeds 64 MiB.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-PIECE_BYTES = 1 << 20  # the most that is given at once
-MOST_RATIO = 1032  # bytes that one deflated byte can become
+PIECE_BYTES = 1 << 20  # of a decoded chunk at most
+MOST_RATIO = 1032  # decoded bytes of one deflated byte at most
 
-_TAKEN_BYTES = 1 << 16  # zlib copies what it leaves of them for every piece it gives
+_TAKEN_BYTES = 1 << 16  # of one input; zlib copies its rest for each chunk of output
 
 
 class Inflater:
-    """A place in a deflated stream, moving on as its bytes are read.
+    """A position in a deflated stream.
 
     Args:
         stored: the deflated bytes.
 
     Attributes:
-        position: how many bytes the stream has given.
+        position: the number of bytes decoded so far.
     """
 
     def __init__(self, stored: Stored) -> None:
@@ -45,7 +45,7 @@ class Inflater:
         self.position = 0
 
     def read(self, most: int) -> bytes:
-        """Return the next bytes, from 1 to `most` of them; none only at the end of the stream.
+        """Return the next 1 to `most` bytes, or b"" at the end of the stream.
 
         Raises:
             EncodingError: the bytes are damaged, or cut.
@@ -81,11 +81,11 @@ class Inflater:
 
 
 class Stream:
-    """A deflated stream whose size is known.
+    """A deflated stream of a known size.
 
     Args:
-        size: bytes that it must give.
-        crc: the CRC-32 of all of them, checked whenever they are inflated to the end; or None.
+        size: its decoded length.
+        crc: the CRC-32 of the decoded bytes, checked when they are inflated to the end; or None.
     """
 
     def __init__(self, size: int, crc: int | None = None) -> None:
@@ -95,10 +95,10 @@ class Stream:
     def pieces(self, stored: Stored, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """Yield the bytes from `start` to `stop`, at most 1 MiB at a time.
 
-        All before them is inflated too; what follows is not looked at.
+        The bytes before `start` are inflated too; those after `stop` are not.
 
         Raises:
-            EncodingError: the stored bytes are damaged, or are not of the size.
+            EncodingError: the stored bytes are damaged, or decode to another size.
         """
         stop = self.size if stop is None else stop
         inflater, crc = Inflater(stored), 0
@@ -129,7 +129,7 @@ class Stream:
         """Fill `destination` with the bytes from `start` on.
 
         Raises:
-            EncodingError: the stored bytes are damaged, or are not of the size.
+            EncodingError: as `pieces`.
         """
         at = 0
         for piece in self.pieces(stored, start, start + len(destination)):
@@ -138,16 +138,16 @@ class Stream:
 
 
 def inflated(data: bytes | bytearray | memoryview, most: int) -> bytes:
-    """Return what a stream in memory gives that has the head and the sum of zlib around it.
+    """Return the decoded bytes of a zlib stream in memory.
 
-    What follows its end is not asked about: a chunk of HDF5 may have been given a longer room.
+    Bytes after its end are ignored: HDF5 may have allocated more space for a chunk.
 
     Args:
-        data: the deflated bytes.
-        most: how many bytes it may give.
+        data: the stream, with zlib's header and checksum.
+        most: the largest decoded length.
 
     Raises:
-        EncodingError: it is damaged, cut, or gives more.
+        EncodingError: it is damaged or cut, or decodes to more bytes.
     """
     inflater = zlib.decompressobj()
     try:
@@ -162,10 +162,10 @@ def inflated(data: bytes | bytearray | memoryview, most: int) -> bytes:
 
 
 def head(stored: Stored, length: int) -> bytes:
-    """Return the first bytes that a stream gives, fewer where it has fewer or is cut.
+    """Return the first decoded bytes of a stream; fewer if it is shorter or cut.
 
     Raises:
-        EncodingError: it is damaged before there.
+        EncodingError: it is damaged before that length.
     """
     inflater = Inflater(stored)
     found = b""

@@ -1,4 +1,4 @@
-"""Arrays whose elements are in another order, have gaps, repeat, or are deflated."""
+"""The encoding of elements that are not in C order, have gaps, repeat, or are deflated."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-# Elements of a deflated storage are taken from memory with all between, as far as that is.
+# The span of a tensor in a deflated storage is inflated into memory: at most this many bytes, or
+# this multiple of the tensor's own length.
 _SPAN_BYTES, _SPAN_PART = 16 << 20, 16
-# Of Limits.decoded_bytes: what a tensor may grow to that repeats few stored bytes.
+# A tensor that repeats its stored bytes may decode to this part of Limits.decoded_bytes.
 _REPEATED_PART = 1 << 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Geometry:
-    """How the elements of a tensor are taken from its stored bytes.
+    """The places of a tensor's elements in its stored bytes.
 
     Attributes:
-        size: the dimensions, those of one element left out.
-        stride: bytes between neighbours.
+        size: the dimensions other than 1.
+        stride: bytes between neighbors along each of these.
         width: bytes of an element.
         span: bytes from the first element to the end of the last.
-        flags: `conj` and `neg` where elements are conjugated and negated.
-        dtype: NumPy's name for the elements where there are flags.
-        order: their byte order.
-        skip: bytes before the first element, of a deflated storage.
-        stream: what inflates it, or None.
+        flags: `conj` if elements are conjugated, `neg` if they are negated.
+        dtype: NumPy's name of the element type; empty without flags.
+        order: the byte order.
+        skip: decoded bytes before the first element, if there is a stream.
+        stream: inflates the stored bytes; None if they are not deflated.
         is_in_order: the elements are in C order without gaps, and not changed.
     """
 
@@ -54,14 +55,14 @@ class Geometry:
 
 
 class Gathered(InBlocks):
-    """Elements that lie in their storage in another order, with gaps, more than once, deflated.
+    """Strided or deflated elements, decoded to C order.
 
     Args:
-        name: the word components have for it.
-        geometry: how they lie there.
+        name: the encoding's name.
+        geometry: the places of the elements.
 
     Attributes:
-        geometry: as given.
+        geometry: the same.
     """
 
     def __init__(self, name: str, geometry: Geometry) -> None:
@@ -70,7 +71,7 @@ class Gathered(InBlocks):
         self.has_sum = geometry.stream is not None and geometry.stream.crc is not None
 
     def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse tensors that repeat few stored bytes very often, or have another length."""
+        """Refuse another length, and tensors that repeat few stored bytes very often."""
         span = self.geometry.span
         most = max(limits.decoded_bytes // _REPEATED_PART, span * _REPEATED_PART)
         if expected_length > most:
@@ -84,7 +85,7 @@ class Gathered(InBlocks):
             room = max(_SPAN_BYTES, _SPAN_PART * expected_length)
             if span > room:
                 raise LimitError(
-                    "the elements of a tensor lie too far apart in a deflated storage; store the "
+                    "the elements of a tensor are too far apart in a deflated storage; store the "
                     "archive's members without compression",
                     reason=Reason.LIMIT_DECODED,
                     expected=f"within {room} bytes",
@@ -99,13 +100,13 @@ class Gathered(InBlocks):
 
     @property
     def _run(self) -> Stream | None:
-        """Return what inflates the elements, where that gives them as they are needed."""
+        """Return the stream if it decodes to the elements in C order; else None."""
         geometry = self.geometry
         is_run = geometry.span == self._blocks.nbytes and geometry.is_in_order
         return geometry.stream if is_run else None
 
     def is_streamed(self, stored: Stored) -> bool:
-        """Return whether blocks can be read, or are inflated in their order."""
+        """Return whether the elements are decoded block by block or inflated in C order."""
         return self._can_cut(stored) or self._run is not None
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
@@ -120,7 +121,7 @@ class Gathered(InBlocks):
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
     ) -> Iterator[memoryview]:
-        """Yield the elements block by block, or as they are inflated where no order is changed."""
+        """Yield the elements block by block, or as they are inflated if they are in C order."""
         if (stream := self._run) is None or expected_length is None:
             yield from super().decode_chunks(stored, expected_length, limits)
             return

@@ -26,7 +26,7 @@ _TEXT_BYTES = 16 << 20
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what the weights of a model hold; see the module's docstring.
+    """Return the contents of a model's weights; see the module's docstring.
 
     Raises:
         FormatError: the archive or the weights are damaged.
@@ -38,7 +38,7 @@ def project(source: Source, budget: Budget) -> Projection:
     entry = entries.get(WEIGHTS)
     if entry is None or entry.method != STORED:
         error = UnsupportedError(
-            "the zip archive is none that Keras writes",
+            "the zip archive is not a Keras archive",
             reason=Reason.UNKNOWN_LAYOUT,
             expected=f"a stored member {WEIGHTS!r}",
             found="a deflated one" if entry else f"none among {len(entries)}",

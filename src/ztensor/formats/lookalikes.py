@@ -1,4 +1,4 @@
-"""What a file is that holds no model, as far as its first bytes tell: one line each."""
+"""Names of files that hold no model, by their first bytes: one line each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _HEAD_BYTES = 512
 
 
 class Lookalike(NamedTuple):
-    """A kind of file that people take for a model, or get instead of one.
+    """A kind of file that is mistaken for a model, or downloaded instead of one.
 
     Attributes:
-        name: what it is, as it reads behind "this is".
-        begins: what its first bytes match.
-        advice: what to do, where that is known.
+        name: its name, to follow "this is".
+        begins: the pattern of its first bytes.
+        advice: how to get the model; None if unknown.
     """
 
     name: str
@@ -28,7 +28,7 @@ def _of(name: str, begins: bytes, advice: str | None = None) -> Lookalike:
     return Lookalike(name, re.compile(begins, re.DOTALL), advice)
 
 
-_UNPACK = "unpack it, and open what is in it"
+_UNPACK = "unpack it, and open the files in it"
 
 LOOKALIKES = [
     _of(
@@ -71,10 +71,10 @@ _JSON = re.compile(rb'(\xef\xbb\xbf)?\s*[\[{]\s*(["\]}\[{0-9-]|true|false|null)'
 
 
 def lookalike(head: bytes) -> Lookalike | None:
-    """Return what a file of no known format is, or None where its first bytes do not tell.
+    """Return the kind of a file of no known format, or None if it is unknown.
 
     Args:
-        head: its first bytes.
+        head: the file's first bytes.
     """
     head = head[:_HEAD_BYTES]
     for kind in LOOKALIKES:
@@ -87,7 +87,7 @@ def lookalike(head: bytes) -> Lookalike | None:
     try:
         text = head.decode("utf-8", "strict")
     except UnicodeDecodeError as error:
-        if len(head) < _HEAD_BYTES or error.start < len(head) - 3:  # a letter that is cut is none
+        if len(head) < _HEAD_BYTES or error.start < len(head) - 3:  # a letter may be cut at the end
             return None
         text = head[: error.start].decode("utf-8")
     if all(letter.isprintable() or letter.isspace() for letter in text):

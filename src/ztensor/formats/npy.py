@@ -1,9 +1,9 @@
-"""NumPy's .npy: a header in Python's notation, and behind it the elements as they lie in memory.
+"""NumPy's .npy: a header in Python's notation, followed by the elements as in memory.
 
-The notation is read by an expression of ours: no part of it is evaluated. Arrays of numbers are
-ranges of the file, big-endian ones too; those in Fortran's order are put into ours when they are
-read. Everything else that NumPy writes is listed and not read: text, dates, records, what it knows
-only as raw bytes (bfloat16 and its kin), and arrays of objects, which are pickles.
+The header is matched by a regular expression; no part of it is evaluated. Arrays of numbers are
+ranges of the file, big-endian ones too; arrays in Fortran order are transposed when they are read.
+Other arrays are listed and not read: text, dates, records, types that NumPy has only as raw bytes
+(such as bfloat16), and arrays of objects, which are pickles.
 
 The one array of a file is the object `array`.
 """
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 
 MAGIC = b"\x93NUMPY"
-# NumPy itself takes no longer header of a file it does not trust.
+# NumPy's own cap for files that are not trusted.
 HEADER_MOST = 10_000
-ALIGNMENT = 64  # of the elements, counted from the header's beginning
+ALIGNMENT = 64  # of the elements, from the beginning of the file
 PREFIX_MOST = len(MAGIC) + 2 + 4
 _OBJECT = "array"
 OBJECTS = "objects (a pickle, which is never read)"
@@ -54,7 +54,7 @@ OBJECTS = "objects (a pickle, which is never read)"
 _BEYOND = 1 << 63
 _MOST_RANK = 64  # NumPy's
 _SECTION = "NumPy, .npy format"
-# One field of a header. Of what describes records no more is looked at than where it ends.
+# One field of a header. The description of records is skipped.
 _FIELD = re.compile(
     r"""\s*+(?P<quote>['"])(?P<name>\w++)(?P=quote)\s*+:\s*+(?:
         (?P<text>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")
@@ -75,7 +75,7 @@ _KINDS: Mapping[str, tuple[str, str | None]] = {
     "c8": ("f32", "complex64"),
     "c16": ("f64", "complex128"),
 }
-# Writers other than NumPy name what it has no letter for.
+# Other writers use names for types that have no letter in NumPy.
 _NAMED: Mapping[str, tuple[str, str | None]] = {
     "bfloat16": (BY_LONG_NAME["bfloat16"].name, None),
     **{
@@ -87,11 +87,11 @@ _NAMED: Mapping[str, tuple[str, str | None]] = {
 
 
 class Header(NamedTuple):
-    """What a file says of its array.
+    """The header of a file.
 
     Attributes:
         length: bytes before the elements.
-        dtype: storage type; what NumPy calls it where it is none.
+        dtype: storage type; NumPy's name of a type that is not read.
         type: logical type, or None.
         byte_order: of the elements.
         is_fortran: whether the first dimension varies fastest.
@@ -107,7 +107,7 @@ class Header(NamedTuple):
 
     @property
     def width(self) -> int | None:
-        """Return the bytes of an element, or None where it is not known here."""
+        """Return the bytes of an element, or None if the type is not read."""
         storage = STORAGE_TYPES.get(self.dtype)
         logical = None if self.type is None else LOGICAL_TYPES[self.type]
         if storage is None:
@@ -116,11 +116,11 @@ class Header(NamedTuple):
 
     @property
     def is_transposed(self) -> bool:
-        """Return whether the elements lie in another order than ours."""
+        """Return whether the elements are not in C order."""
         return self.is_fortran and sum(dimension != 1 for dimension in self.shape) > 1
 
     def geometry(self, nbytes: int, skip: int = 0, stream: Stream | None = None) -> Geometry:
-        """Return how elements of `nbytes` bytes are put into C order.
+        """Return the geometry by which the elements are put into C order.
 
         Args:
             nbytes: bytes of the elements.
@@ -135,13 +135,14 @@ class Header(NamedTuple):
         return Geometry(size, stride, self.width, nbytes, skip=skip, stream=stream)
 
     def require_length(self, nbytes: int) -> None:
-        """Raise where there are not as many bytes behind the header as the array needs."""
+        """Raise unless `nbytes`, the bytes after the header, are as many as the array needs."""
         if self.width is None:
             return
         needed = element_count(self.shape) * self.width
         if needed != nbytes:
             raise broken(
-                "the data is not of the array's size; a file of several arrays is not read",
+                "the length of the data differs from the array's; files of several arrays are not "
+                "read",
                 reason=Reason.TRUNCATED if needed > nbytes else Reason.SIZE_MISMATCH,
                 expected=f"{describe(needed)} bytes for shape {describe(self.shape, 60)}",
                 found=f"{nbytes}",
@@ -149,10 +150,10 @@ class Header(NamedTuple):
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what a file says; its array is the object `array`.
+    """Return the array of a file, as the object `array`.
 
     Raises:
-        FormatError: the header is malformed, or the data is not of the array's size.
+        FormatError: the header is malformed, or the data has another length.
         SourceError: it cannot be read.
     """
     del budget
@@ -174,7 +175,7 @@ def project(source: Source, budget: Budget) -> Projection:
         byte_order=header.byte_order,
     )
     objects = {_OBJECT: TensorObject(header.shape, "dense", {"data": component})}
-    # Every byte is of the header or of the array.
+    # Every byte belongs to the header or to the array.
     return Projection(Manifest("", objects), encodings, account=tuple)
 
 
@@ -182,13 +183,13 @@ def project(source: Source, budget: Budget) -> Projection:
 
 
 def parse_header(head: memoryview) -> Header:
-    """Return what a header says.
+    """Return the header of a file.
 
     Args:
-        head: the first bytes of a file: all of it, or as many as the longest header has.
+        head: the first bytes of the file, or all of it: at least the longest header.
 
     Raises:
-        ManifestError: it is malformed, too long, or of a version that does not exist.
+        ManifestError: it is malformed, too long, or of an unknown version.
     """
     version, start, end = _bounds(head)
     if end > len(head):
@@ -201,20 +202,20 @@ def parse_header(head: memoryview) -> Header:
 
 
 def header_length(head: bytes) -> int:
-    """Return how long a header is, with what stands before it, after its first bytes.
+    """Return the length of a header with its prefix, by its first bytes.
 
     Raises:
-        ManifestError: it is too long, or of a version that does not exist.
+        ManifestError: it is too long, or of an unknown version.
     """
     return _bounds(memoryview(head))[2]
 
 
 def _bounds(head: memoryview) -> tuple[tuple[int, ...], int, int]:
-    """Return the version of a header, and where its text begins and ends."""
+    """Return the version of a header, and the offsets of its text's beginning and end."""
     version = tuple(head[len(MAGIC) : len(MAGIC) + 2])
     if head[: len(MAGIC)] != MAGIC or version not in ((1, 0), (2, 0), (3, 0)):
         raise broken(
-            "no .npy file of a known version", expected="1.0, 2.0 or 3.0", found=describe(head)
+            "not a .npy file of a known version", expected="1.0, 2.0 or 3.0", found=describe(head)
         )
     start = len(MAGIC) + (4 if version == (1, 0) else 6)
     length = int.from_bytes(head[len(MAGIC) + 2 : start], "little")
@@ -229,14 +230,14 @@ def _bounds(head: memoryview) -> tuple[tuple[int, ...], int, int]:
 
 
 def _described(text: str) -> Header:
-    """Return what the text of a header says, its length left open."""
+    """Return the header of this text, with a length of 0."""
     inside = text.strip(" \t\n\r\0")
     fields: dict[str, re.Match[str]] = {}
     at = 1
     if inside[:1] == "{" and inside[-1:] == "}":
         while match := _FIELD.match(inside, at, len(inside) - 1):
             if match["name"] in fields:
-                raise broken("a field is there twice", found=describe(match["name"]))
+                raise broken("duplicate field in the header", found=describe(match["name"]))
             fields[match["name"]] = match
             at = match.end()
     if set(fields) != {"descr", "fortran_order", "shape"} or inside[at:].strip() != "}":
@@ -252,7 +253,7 @@ def _described(text: str) -> Header:
     is_tuple = listed is not None and (len(sizes) != 1 or "," in listed)
     if not is_tuple or "e" in (listed or "") or max(sizes, default=0) >= _BEYOND:
         raise broken(
-            "the shape is no tuple of sizes",
+            "the shape is not a tuple of sizes",
             reason=Reason.FIELD_TYPE,
             found=describe(fields["shape"][0]),
         )
@@ -262,7 +263,7 @@ def _described(text: str) -> Header:
 
 
 def _spelling(descr: str | None) -> tuple[str, str | None, Literal["little", "big"]]:
-    """Return storage type, logical type and byte order of what NumPy calls a type."""
+    """Return storage type, logical type and byte order of NumPy's name of a type."""
     if descr is None:
         return "records", None, "little"
     if descr in _NAMED:
@@ -281,13 +282,13 @@ def _spelling(descr: str | None) -> tuple[str, str | None, Literal["little", "bi
 
 
 def broken(message: str, **details: Any) -> ManifestError:
-    """Return the error for a file that breaks a rule of the format."""
+    """Return the error for a broken rule of the format."""
     return ManifestError(message, **{"reason": Reason.FIELD_VALUE, "section": _SECTION, **details})
 
 
 # --- Writing --------------------------------------------------------------------------------
 
-# What NumPy calls the types it has; of the others the bits are written.
+# NumPy's names of types; elements of other types are written as their bits.
 _DESCRS: dict[tuple[str, str | None], str] = {
     ("bf16", None): "<u2",
     **{kind: f"{'|' if code[1:] == '1' else '<'}{code}" for code, kind in _KINDS.items()},
@@ -302,14 +303,13 @@ def export(
     progress: Callable[[int, int], None] | None = None,
     threads: int | None = None,
 ) -> int:
-    """Write the one array that a reader holds; its name is lost where it is not `array`.
+    """Write the one array of a reader; a name other than `array` is lost.
 
-    Elements that NumPy has no name for are written as their bits, as in `npz/`.
-
-    Arguments and other errors are those of `Exporting.export`.
+    Elements of types that NumPy lacks are written as their bits, as in `npz/`. For arguments and
+    other errors see `FormatModule.export`.
 
     Raises:
-        UsageError: the reader holds none, or more than one array.
+        UsageError: the reader does not have exactly one array.
     """
     lose_attributes(lose, None, reader.attributes)
     parts = parts_of(reader, lose)
@@ -329,7 +329,7 @@ def export(
 
 
 def spelled(part: Part, lose: Lose) -> tuple[Part, str]:
-    """Return an array as one that NumPy can say, and what it calls the elements."""
+    """Return an array with a type and a shape that NumPy has, and NumPy's name of the type."""
     descr = _DESCRS.get((part.dtype, part.type))
     if descr is None or part.dtype == "bf16":
         kind = part.type or part.dtype
@@ -345,7 +345,7 @@ def spelled(part: Part, lose: Lose) -> tuple[Part, str]:
 
 
 def emit_header(shape: tuple[int, ...], descr: str) -> bytes:
-    """Return a header of version 1, as long as keeps the elements aligned."""
+    """Return a header of version 1, padded so that the elements are aligned."""
     dimensions = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {dimensions}, }}"
     length = len(MAGIC) + 4 + len(text) + 1

@@ -1,7 +1,7 @@
-"""What is written in another format: everything a reader holds, as plain arrays.
+"""The objects of a reader as named arrays, for export to other formats.
 
-Most formats know only named arrays. So a dense object is one of them, and any other object one
-for each of its components; what gets lost on the way is said here once for all formats.
+Most formats have only named arrays. A dense object becomes one array, any other object one array
+for each of its components. Losses are reported here once for all formats.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Part:
     """One array of the file that is written.
 
     Attributes:
-        name: its name there.
+        name: its name in that file.
         dtype: storage type.
         type: logical type, or None.
-        shape: in elements of the logical type where there is one.
-        nbytes: how long it is.
-        file: the file it is in.
-        object_name: the object's name there.
-        role: the component's.
+        shape: the dimensions, in elements of the logical type if there is one.
+        nbytes: decoded length.
+        file: the source file.
+        object_name: the object's name in the source.
+        role: the component's role.
     """
 
     name: str
@@ -57,8 +57,8 @@ class Part:
     def in_storage(self) -> Part:
         """Return the same bytes as elements of the storage type.
 
-        Elements made of several get a last dimension more; packed ones, and those of unknown
-        types, become flat.
+        A last axis is added if an element consists of several. Arrays of packed elements, and of
+        unknown types, become flat.
         """
         logical = None if self.type is None else LOGICAL_TYPES.get(self.type)
         shape = self.shape
@@ -71,12 +71,12 @@ class Part:
 
 
 def parts_of(reader: ObjectReader, lose: Lose) -> list[Part]:
-    """Return what a reader holds as arrays, in its order; no data is read.
+    """Return the objects of a reader as arrays, in its order. No data is read.
 
     Args:
         reader: an open reader, of one file or several.
-        lose: told what has no place in a file of plain arrays: attributes of objects, what makes
-            several arrays one object, and objects of types or encodings that are unknown here.
+        lose: called with losses: attributes of objects, layouts, and objects of unknown types or
+            encodings.
 
     Raises:
         FormatError: the size of compressed data had to be counted, and it is damaged.
@@ -109,13 +109,13 @@ def parts_of(reader: ObjectReader, lose: Lose) -> list[Part]:
 
 
 def require_known_layout(tensor_object: TensorObject) -> None:
-    """Raise where nothing here can tell what the bytes of an object are.
+    """Raise if the bytes of an object have no meaning without its layout, which is unknown.
 
     Raises:
-        UnsupportedError: nothing can.
+        UnsupportedError: the layout is unknown.
     """
     if tensor_object.is_opaque and tensor_object.format not in LAYOUTS:
-        raise UnsupportedError("the layout is unknown, and only it tells what the bytes are")
+        raise UnsupportedError("the layout is unknown, and so is the meaning of the bytes")
 
 
 def part_of(
@@ -126,15 +126,15 @@ def part_of(
     component: Component,
     own: str,
 ) -> Part:
-    """Return a component as an array of its own, flat where the object is not dense.
+    """Return a component as an array of its own, flat if the object is not dense.
 
     Args:
-        file: the file it is in.
+        file: the source file.
         name: the object's name.
         tensor_object: the object.
-        role: the component's.
+        role: the component's role.
         component: the component.
-        own: what the array is called.
+        own: the array's name.
 
     Raises:
         UnsupportedError: its type, encoding or layout is unknown.
@@ -143,7 +143,7 @@ def part_of(
         SourceError: bytes could not be read.
     """
     require_known_layout(tensor_object)
-    result_dtype(component)  # or what is wrong with its type
+    result_dtype(component)  # raises for an unknown type
     file.stored(component).encoding()
     nbytes = file.decoded_length(name, role)
     logical, width = component.logical, STORAGE_TYPES[component.dtype].width
@@ -157,11 +157,11 @@ def part_of(
 
 
 def lose_attributes(lose: Lose, name: str | None, attributes: Mapping[str, object] | None) -> None:
-    """Say of an object (None: of the file) that its attributes have no place, if it has any."""
+    """Report the attributes of an object (or of the file, for None) as lost, if it has any."""
     if attributes:
-        whose = "the file's" if name is None else "its"
+        owner = "the file's" if name is None else "its"
         keys = ", ".join(map(describe, list(attributes)[:8]))
-        lose(name, f"{whose} attributes have no place in the format: {keys}")
+        lose(name, f"{owner} attributes have no place in the format: {keys}")
 
 
 class Pouring(Ahead):

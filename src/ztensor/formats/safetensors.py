@@ -1,11 +1,11 @@
-"""safetensors: a JSON header, and behind it the elements without gaps, little-endian.
+"""safetensors: a JSON header, followed by the elements without gaps, little-endian.
 
-As strict as the format's own library, and stricter in what no writer writes and the format's text
-does not allow: a name that comes twice, blanks before the header, a list in place of an object.
-Every tensor is a range of the file, so all of them are mapped. The header is read a part at a time:
-what JSON takes in memory is charged for one part, before the part is read, and given back after it.
+As strict as the format's own library, and stricter where the format's text is and no writer
+differs: duplicate names, blanks before the header, a list in place of an object. Every tensor is a
+range of the file, so all of them are mapped. The header is parsed in parts: the memory of a part's
+JSON is charged before the part is parsed, and released after it.
 
-Elements of six bits, and of types that came later than this release, are listed and not read.
+Elements of six bits, and of types that came after this release, are listed and not read.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 
 _MOST_HEADER = 100_000_000  # the format's own cap, in bytes
 _MOST = (1 << 64) - 1
-_NONE_HAS = 1 << 64  # bytes: more than offsets can tell of
+_NONE_HAS = 1 << 64  # bytes: no tensor is as long, as offsets have 64 bits
 _METADATA = "__metadata__"
-_BLANKS = " \t\n\r"  # what JSON allows behind the header, and writers pad with
+_BLANKS = " \t\n\r"  # JSON allows them after the header, and writers pad with them
 _SECTION = "safetensors, Format"
-# Bytes of memory at most: of a tensor's place in the columns and tables of names, of a pair of type
-# and shape, of a dimension, of a character where one is not ASCII.
+# Bytes of memory at most: of a tensor in the columns and tables of names, of a pair of type and
+# shape, of a dimension, of a character of a text that is not ASCII.
 _ROW_BYTES, _KIND_BYTES, _SIZE_BYTES, _WIDE = 200, 400, 40, 4
-_PART_LENGTH = 1 << 14  # bytes of the header that are read at once, where it can be cut
-_MOST_DEPTH = 127  # of the header, that the format's own library reads
+_PART_LENGTH = 1 << 14  # bytes of a part of the header at least
+_MOST_DEPTH = 127  # nesting that the format's own library reads
 
-# Bits of an element, and what it is here. In the format's own order, by which files are sorted.
+# Bits of an element, storage type, logical type. Files are sorted by this order of types.
 _TYPES: Mapping[str, tuple[int, str, str | None]] = {
     "BOOL": (8, "bool", None),
     "F4": (4, "u8", "f4_e2m1"),
@@ -86,16 +86,16 @@ _TYPES: Mapping[str, tuple[int, str, str | None]] = {
 _WORDS = {(dtype, type): word for word, (_, dtype, type) in _TYPES.items()}
 _RANKS = {word: rank for rank, word in enumerate(_TYPES)}
 
-# Where a header may be cut: behind a tensor, unless that is inside a text or another object.
+# A header is cut after a tensor; a match inside a text or another object is found by parsing.
 _BETWEEN = re.compile(rf'\}}[{_BLANKS}]*+,[{_BLANKS}]*+(?=")'.encode())
 
 
 class _Entries(NamedTuple):
-    """A header's tensors by columns, nothing of it checked but types of JSON."""
+    """A header's tensors as columns. Only JSON types are checked."""
 
     names: list[str]
-    kinds: dict[tuple[str, tuple[int, ...]], int]  # each dtype and shape there is, and its place
-    codes: list[int]  # places in `kinds`
+    kinds: dict[tuple[str, tuple[int, ...]], int]  # each distinct dtype and shape, numbered
+    codes: list[int]  # numbers of `kinds`
     starts: list[int]
     stops: list[int]
 
@@ -104,13 +104,13 @@ class _Entries(NamedTuple):
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what a file says; the tensors' bytes are where they are in the file.
+    """Return the tensors of a file, as ranges of it.
 
     Strings of `__metadata__` are the file's attributes.
 
     Raises:
-        FormatError: the header is malformed, too long, has a name twice, or does not tell of
-            every byte behind it exactly once.
+        FormatError: the header is malformed or too long, has a duplicate name, or does not cover
+            every byte after it exactly once.
         LimitError: it is longer than `Limits.manifest_bytes`, or nested too deeply.
         SourceError: it cannot be read.
     """
@@ -125,14 +125,14 @@ def project(source: Source, budget: Budget) -> Projection:
         ) from error
     except (FormatError, LimitError):
         raise
-    except ValueError as error:  # also of bytes, or half a character, that are no text
+    except ValueError as error:  # also from bytes or lone surrogates that are not text
         raise _broken("the header is not JSON", found=describe(str(error), 120)) from error
     objects = _objects(entries, start, source.size)
     return Projection(Manifest("", objects, attributes or None), RAW, left)
 
 
 def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
-    """Return the header and where the data begins."""
+    """Return the header, and the offset of the data."""
     limits = budget.limits
     if source.size < 8:
         raise _broken("the file is too short", reason=Reason.TRUNCATED, found=f"{source.size}")
@@ -159,7 +159,7 @@ def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
             found=f"{source.size - 8}",
         )
     budget.charge_steps(length)
-    budget.charge_bytes(2 * length)  # the pages of the file are ours as well
+    budget.charge_bytes(2 * length)  # the mapped pages count too
     data = source.read(8, length)
     if not data.startswith(b"{"):
         raise _broken("the header does not begin with '{'", found=describe(bytes(data)))
@@ -167,7 +167,7 @@ def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
 
 
 def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[object, _Entries]:
-    """Return metadata and tensors of a header, every type of JSON checked."""
+    """Return the metadata and the tensors of a header. Only JSON types are checked."""
     found: list[object] = []
     entries = _Entries([], {}, [], [], [])
     at, least = 1, _PART_LENGTH
@@ -204,7 +204,7 @@ def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[objec
 
 
 def _require_characters(members: object, part: bytes, budget: Budget) -> None:
-    """Raise where an escape is half a character, also where nothing reads the text."""
+    """Raise if an escape is a lone surrogate, even in an unused text."""
     if b"\\u" in part:
         budget.charge_bytes(3 * _WIDE * len(part))  # each text, all of them, and as bytes
         json.dumps(members, ensure_ascii=False).encode()
@@ -222,7 +222,7 @@ def _take(members: dict[str, Any], entries: _Entries, budget: Budget, left: Tall
             dtype, shape, (start, stop) = _fields_of(entry)
         except (TypeError, KeyError, ValueError):
             raise _misfit(name, entry) from None
-        # A bool is no number here, though it is equal to one.
+        # JSON's true equals 1 in Python, but is not a number.
         types = type(dtype), type(shape), type(start), type(stop)
         if types != _FIELD_TYPES or not 0 <= start <= _MOST >= stop >= 0:
             raise _misfit(name, entry)
@@ -247,7 +247,7 @@ def _take(members: dict[str, Any], entries: _Entries, budget: Budget, left: Tall
 
 
 def _misfit(name: str, entry: Any) -> ManifestError:
-    """Return the error for the first field of a tensor that is not as it must be."""
+    """Return the error for the first invalid field of a tensor."""
     if not isinstance(entry, dict):
         return _wrong_type(name, "an object with dtype, shape and data_offsets", entry)
     dtype, shape, offsets = map(entry.get, ("dtype", "shape", "data_offsets"))
@@ -263,7 +263,7 @@ def _are_sizes(value: object) -> bool:
 
 
 def _depth(value: object) -> int:
-    """Return how many lists and objects are in one another."""
+    """Return the nesting depth of lists and objects."""
     depth, layer = 0, [value]
     while layer := [one for one in layer if isinstance(one, (dict, list))]:
         depth += 1
@@ -274,14 +274,14 @@ def _depth(value: object) -> int:
 
 
 def _integer(text: str) -> int | float:
-    # As the format's library has them: -0 and what 64 bits cannot hold are no integers.
+    # As in the format's library, -0 and numbers beyond 64 bits are floats.
     return int(text) if text != "-0" and len(text) <= 20 else _finite(text)
 
 
 def _finite(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError("a number is out of range")
+        raise ValueError("number out of range")
     return number
 
 
@@ -293,7 +293,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 _DECODER = json.JSONDecoder(
@@ -316,12 +316,12 @@ def _attributes(metadata: object) -> dict[str, str]:
 
 
 def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObject]:
-    """Return the tensors, every rule about their places and sizes checked.
+    """Return the tensors as objects, their places and sizes checked.
 
     Args:
         entries: the tensors.
-        start: where the data begins.
-        size: where the file ends.
+        start: the offset of the data.
+        size: the length of the file.
     """
     names, kinds, codes, starts, stops = entries
     if len(set(names)) < len(names) or _METADATA in names:
@@ -334,7 +334,7 @@ def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObj
             if nbytes < 0 or lengths[code] not in (nbytes, None):
                 kind = [*kinds][code]
                 raise _broken(
-                    "a tensor has another size than its shape",
+                    "the length of a tensor differs from its shape",
                     reason=Reason.SIZE_MISMATCH,
                     object_name=name,
                     expected=f"the bytes of {describe(kind[0])} of shape {describe(kind[1], 60)}",
@@ -355,26 +355,26 @@ def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObj
 
 
 def _require_no_gaps(entries: _Entries, length: int) -> None:
-    """Raise unless every byte of the data is of one tensor."""
+    """Raise unless every byte of the data belongs to exactly one tensor."""
     names, _, _, starts, stops = entries
-    if [0, *stops] == [*starts, length]:  # in the order of the data, as writers write them
+    if [0, *stops] == [*starts, length]:  # in the order of the data, as all writers have them
         return
     at = 0
     for start, stop, name in sorted(zip(starts, stops, names, strict=True)):
         if start != at or stop < at:
             raise _broken(
-                "tensors overlap, or bytes between them belong to none",
+                "tensors overlap, or there are bytes between them",
                 reason=Reason.OUT_OF_BOUNDS,
                 object_name=name,
-                expected=f"data from offset {at} on",
-                found=f"from {start} to {stop}",
+                expected=f"data from offset {at}",
+                found=f"data from {start} to {stop}",
             )
         at = stop
     if at != length:
         raise _broken(
-            "the file was cut: the last tensors are not whole; download or save it again"
+            "the file was cut: its last tensors are incomplete; download or save it again"
             if at > length
-            else "the file goes on behind its last tensor",
+            else "bytes after the last tensor",
             reason=Reason.TRUNCATED if at > length else Reason.OUT_OF_BOUNDS,
             expected=f"{at} bytes of data",
             found=f"{length}",
@@ -382,12 +382,12 @@ def _require_no_gaps(entries: _Entries, length: int) -> None:
 
 
 def _length(word: str, shape: tuple[int, ...]) -> int | None:
-    """Return the bytes of a tensor, None where nothing tells."""
+    """Return the length of a tensor in bytes, or None for an unknown type."""
     count = 1
     for dimension in shape:
         count *= dimension
         if count > _MOST:
-            return _NONE_HAS  # though 0 may follow: so the format's library counts
+            return _NONE_HAS  # even if a dimension of 0 follows, as in the format's library
     if word not in _TYPES:
         return None
     whole, rest = divmod(count * _TYPES[word][0], 8)
@@ -400,7 +400,7 @@ def _broken(message: str, **details: Any) -> ManifestError:
 
 def _wrong_type(name: str, expected: str, found: object) -> ManifestError:
     return _broken(
-        "a field of the header has another type",
+        "invalid field of the header",
         reason=Reason.FIELD_TYPE,
         object_name=name,
         expected=expected,
@@ -412,7 +412,7 @@ def _twice(names: Sequence[str]) -> ManifestError:
     seen: set[str] = set()
     twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
     return _broken(
-        "the header has a name twice", reason=Reason.DUPLICATE_NAME, found=describe(twice)
+        "duplicate name in the header", reason=Reason.DUPLICATE_NAME, found=describe(twice)
     )
 
 
@@ -427,13 +427,13 @@ def export(
     progress: Callable[[int, int], None] | None = None,
     threads: int | None = None,
 ) -> int:
-    """Write what a reader holds: the bytes the format's own library writes for the same tensors.
+    """Write a reader's objects: the same bytes as the format's own library writes.
 
-    Elements of types the format lacks are written as those they are stored in. What is not dense
-    becomes one tensor for each of its components, `name.role`. Attributes of the file go to
-    `__metadata__`, those that are no text as JSON; there is no place for those of objects.
+    Elements of a type that the format lacks are written as their storage type. An object that is
+    not dense becomes one tensor for each component, named `name.role`. Attributes of the file go to
+    `__metadata__`, as JSON unless they are text; attributes of objects are lost.
 
-    Arguments and other errors are those of `Exporting.export`.
+    For arguments and other errors see `FormatModule.export`.
 
     Raises:
         NotRepresentableError: the header would be longer than the format allows.
@@ -441,7 +441,7 @@ def export(
     chosen = []
     for part in parts_of(reader, lose):
         if part.name == _METADATA:
-            lose(part.object_name, "left out: the format keeps the name for its own")
+            lose(part.object_name, "left out: the format reserves the name")
             continue
         word = _WORDS.get((part.dtype, part.type))
         if word is None or part.nbytes != _length(word, part.shape):
@@ -481,7 +481,7 @@ def export(
 def _as_text(key: str, value: object, lose: Callable[[str | None, str], None]) -> str:
     if isinstance(value, str):
         return value
-    lose(None, f"the attribute {describe(key)} is no text and is written as JSON")
+    lose(None, f"the attribute {describe(key)} is not text and is written as JSON")
     return json.dumps(value, ensure_ascii=False, skipkeys=True, default=_plain)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
-# What options of zTensor files are where they say nothing; digests are in none of these formats.
+# Values of options of zTensor files that ask for nothing: no other format has digests.
 _NOTHING: dict[str, tuple[object, ...]] = {
     "compression": (False,),
     "chunk_rows": (None,),
@@ -37,16 +37,16 @@ def write_dict(
     """Write a whole dict as one file of a format.
 
     Args:
-        kind: the format; one that has an `export`.
+        kind: the format; it must be written.
         tensors: names to NumPy arrays or `Tensor`s, all in memory until this returns.
-        sink: where the bytes go; finished by the caller.
+        sink: takes the bytes; finished by the caller.
         metadata: key-value pairs of the file.
         progress: called with the bytes of tensors written so far and of all of them.
-        options: of a zTensor file: they must say nothing.
+        options: options of a zTensor file, which must have their defaults.
 
     Raises:
-        NotRepresentableError: the format cannot say a tensor, a name or the metadata.
-        ArgumentValueError: an option only a zTensor file has is set.
+        NotRepresentableError: the format cannot represent a tensor, a name or the metadata.
+        ArgumentValueError: an option that only zTensor files have is set.
         SourceError: the bytes could not be stored.
     """
     for name, value in options.items():
@@ -66,14 +66,14 @@ def write_dict(
 
     def refuse(name: str | None, sentence: str) -> NoReturn:
         raise NotRepresentableError(
-            f"a {kind} file cannot say this: {sentence}", file=sink.name, object_name=name
+            f"a {kind} file cannot represent this: {sentence}", file=sink.name, object_name=name
         )
 
     FORMATS[kind].loaded().export(reader, sink, lose=refuse, progress=progress)
 
 
 class _Held(Source):
-    """What a writer wrote, as a source: pieces of memory, most of them the caller's own arrays."""
+    """The output of a writer as a source: views of memory, most of them of the caller's arrays."""
 
     name = "<tensors>"
 

@@ -12,8 +12,8 @@ from ztensor.ext import Format, Look
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # An entry in the directory of a zip archive, with the length of its name and the name.
 _KERAS_ENTRY = re.compile(rb"PK\x01\x02.{24}\x10\x00.{16}model\.weights\.h5", re.DOTALL)
-# A message whose first field is the version of its schema, 1, and whose second is a message that
-# begins with one: what an ONNX model has there is the name of a program.
+# A message with its schema's version, 1, as the first field and a message that begins with another
+# message as the second. An ONNX model has a program's name there.
 SAVED_MODEL = re.compile(rb"\x08\x01\x12[\x80-\xff]{0,4}[\x00-\x7f]\x0a", re.DOTALL)
 
 
@@ -46,14 +46,14 @@ def _is_npy(look: Look) -> bool:
 def _is_pt(look: Look) -> bool:
     head = look.head
     if head.startswith(b"PK\3\4"):
-        # Which member comes first differs; all names are at the end.
+        # Any member may be the first; all names are at the end.
         return b"/data.pkl" in head or b"/data.pkl" in look.tail
     if head[257:262] == b"ustar":
         return head[:100].rstrip(b"\0") in (b"sys_info", b"pickle", b"storages", b"tensors")
     if head.startswith(b"L119547037146038801333356L\n."):  # the magic number in protocol 0
         return True
-    # Any pickle: who meets one should be told that nothing of it was executed. Without a frame,
-    # zeros would be those of another format's length.
+    # Any pickle, so that the error says that nothing was executed. Zeros without a frame are the
+    # length of a safetensors header.
     is_pickle = head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
     return is_pickle and (head[2:3] == b"\x95" or any(head[5:8]))
 
@@ -63,7 +63,7 @@ def _is_gguf(look: Look) -> bool:
 
 
 def _is_hdf5(look: Look) -> bool:
-    # At 0, 512, 1024, 2048, ...: before it lies what the file's user put there.
+    # At 0, 512, 1024, 2048, ...: a user block may precede it.
     if look.head.startswith(_HDF5):
         return True
     place = 512

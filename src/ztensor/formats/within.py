@@ -1,4 +1,4 @@
-"""A part of a source as a source of its own: a file that lies in another one."""
+"""A range of a source as a source of its own: a file inside another one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from ztensor.ext import Source, TensorObject
 
 
 class Within(Source):
-    """Some bytes of a source; what they are in is closed by whoever opened it.
+    """A range of bytes of a source, which it does not close.
 
     Args:
-        source: what they are in.
-        offset: the first of them.
-        size: how many.
+        source: the outer file.
+        offset: the first byte.
+        size: the number of bytes.
     """
 
     def __init__(self, source: Source, offset: int, size: int) -> None:

@@ -1,9 +1,8 @@
-"""Zip archives as a table of members, read strictly: nothing of one is unpacked to any path.
+"""Zip archives as a table of members, read strictly; nothing is unpacked to a path.
 
-What two readers could understand in two ways is refused: members that overlap, that come twice, or
-that are called otherwise where they lie, bytes before the first and behind the end record. The
-directory alone is read to list an archive. What stands before a member's data is looked at when the
-member is asked for: `place`.
+Ambiguous archives are refused: overlapping members, duplicate names, local headers that differ from
+the directory, bytes before the first member or after the end record. Listing an archive reads only
+the directory; `place` reads a member's local header when the member is needed.
 """
 
 from __future__ import annotations
@@ -31,31 +30,31 @@ END64 = struct.Struct("<4sQ2H2I4Q")
 LOCATOR64 = struct.Struct("<4sIQI")
 MOST_16, MOST_32 = 0xFFFF, 0xFFFFFFFF
 IS_UTF8 = 1 << 11
-ZIP64 = 1  # the extra field with numbers of 64 bits
+ZIP64 = 1  # the extra field with 64-bit numbers
 
 _IS_ENCRYPTED = 1 << 0 | 1 << 6 | 1 << 13
-_HAS_TRAILER = 1 << 3  # CRC-32 and sizes again behind the data
+_HAS_TRAILER = 1 << 3  # CRC-32 and sizes follow the data
 _TRAILERS = (12, 16, 20, 24)
-_IS_PATCH = 1 << 5  # of other bytes that are not here
-_MEMBER_COST = 480  # bytes of a member in memory, beside its name
-# What stands between a member's name and its data: NumPy writes 20 bytes, PyTorch up to 84.
+_IS_PATCH = 1 << 5  # of a file that is not in the archive
+_MEMBER_COST = 480  # bytes of a member in memory, without its name
+# The extra field of a local header: NumPy writes 20 bytes, PyTorch up to 84.
 _USUAL_EXTRA = 96
 _SECTION = "zip, APPNOTE"
 
 
 class Entry(NamedTuple):
-    """A member as the directory has it; `place` finds its data.
+    """A member's record in the directory; `place` finds its data.
 
     Attributes:
-        name: as text; a path only to those who unpack archives.
-        method: how it is stored: `STORED` or `DEFLATED`.
-        length: bytes of its data, as they lie in the file.
-        size: how many they are unpacked.
-        crc: CRC-32 of them unpacked.
-        flags: the directory's.
+        name: the name; never used as a path.
+        method: `STORED` or `DEFLATED`.
+        length: stored bytes of its data.
+        size: unpacked bytes.
+        crc: CRC-32 of the unpacked bytes.
+        flags: the directory's flags.
         comment_length: bytes of its comment in the directory.
-        begin: where what stands before its data begins.
-        end: where the next member, or the directory, begins.
+        begin: the offset of its local header.
+        end: the offset of the next member, or of the directory.
     """
 
     name: str
@@ -70,17 +69,17 @@ class Entry(NamedTuple):
 
 
 def zip_crc32(before: bytes | memoryview, whole: int) -> str:
-    """Return the digest of what follows `before` in a member of a zip archive.
+    """Return the digest of the rest of a member of a zip archive.
 
     Args:
-        before: what the member begins with.
-        whole: the CRC-32 of all of it, as the archive has it.
+        before: the first bytes of the member, which the digest does not cover.
+        whole: the archive's CRC-32 of the member.
     """
     return f"zip-crc32:{zlib.crc32(before):08x}{whole:08x}"
 
 
 def sum_of(source: Source, entry: Entry) -> tuple[int, int, Callable[[], None]]:
-    """Return what checks a member's CRC-32, as one of `Projection.sums`."""
+    """Return a row of `Projection.sums` that checks a member's CRC-32."""
 
     def check() -> None:
         crc = 0
@@ -88,19 +87,19 @@ def sum_of(source: Source, entry: Entry) -> tuple[int, int, Callable[[], None]]:
             crc = zlib.crc32(piece, crc)
         require_sum(entry, crc)
 
-    # Its data is somewhere in there, and no other's is.
+    # This range has the member's data, and no other member's.
     return entry.begin, entry.end - entry.begin, check
 
 
 def require_sum(entry: Entry, found: int) -> None:
-    """Raise where the bytes of a member are not those that the archive has the CRC-32 of.
+    """Raise if the CRC-32 of a member's unpacked bytes differs from the archive's.
 
     Raises:
-        DigestMismatchError: so it is.
+        DigestMismatchError: it differs.
     """
     if found != entry.crc:
         raise DigestMismatchError(
-            "the CRC-32 that the archive has of the member does not match",
+            "the CRC-32 of a member differs from the archive's",
             algorithm="crc32",
             expected=f"{entry.crc:08x}",
             found=f"{found:08x} of {describe(entry.name)}",
@@ -109,13 +108,13 @@ def require_sum(entry: Entry, found: int) -> None:
 
 
 def read_entries(source: Source, budget: Budget) -> dict[str, Entry]:
-    """Return the members by name, in the order of the archive's directory, and read nothing else.
+    """Return the members by name, in the order of the directory; nothing else is read.
 
     Raises:
-        ContainerError: the directory is damaged, or could be read in two ways.
-        UnsupportedError: it is in several files, or a member is encrypted or compressed by
-            another method than deflate.
-        LimitError: it has far more members than an archive of its length (LIMIT_COST).
+        ContainerError: the directory is damaged or ambiguous.
+        UnsupportedError: the archive is split, or a member is encrypted or compressed by a method
+            other than deflate.
+        LimitError: it has far more members than usual for its length (LIMIT_COST).
         SourceError: it cannot be read.
     """
     offset, length, count = _directory(source)
@@ -128,13 +127,13 @@ def read_entries(source: Source, budget: Budget) -> dict[str, Entry]:
         budget.charge_bytes(_MEMBER_COST + sys.getsizeof(entry.name))
         if entry.name in entries:
             raise broken(
-                "two members have one name",
+                "duplicate member name",
                 reason=Reason.DUPLICATE_NAME,
                 found=describe(entry.name),
             )
         entries[entry.name] = entry
     if at != length:
-        raise broken("the directory has more members than the end record says")
+        raise broken("the directory is longer than the members that the end record counts")
     budget.release_bytes(2 * length)
     return {entry.name: entry for entry in _apart(list(entries.values()), offset)}
 
@@ -156,11 +155,11 @@ def place(source: Source, entry: Entry, ahead: int = 0) -> Range:
 
     Args:
         source: the archive.
-        entry: what its directory says.
-        ahead: of the stored bytes, how many are read in one with what stands before them.
+        entry: the member.
+        ahead: how many stored bytes are read together with the local header.
 
     Raises:
-        ContainerError: the member is called otherwise there, or is longer than its place.
+        ContainerError: the local header differs from the directory, or the member does not fit.
         SourceError: it cannot be read.
     """
     name = entry.name
@@ -178,14 +177,14 @@ def place(source: Source, entry: Entry, ahead: int = 0) -> Range:
         or (flags ^ entry.flags) & (_IS_ENCRYPTED | IS_UTF8)
     ):
         raise broken(
-            "a member is called otherwise where it lies than in the directory",
+            "the local header of a member differs from the directory in name, method or flags",
             expected=describe(raw_name),
             found=describe(bytes(head[LOCAL.size : head_length])),
         )
     start = head_length + extra_length
     if start + entry.length > room:
         raise broken(
-            "a member is longer than its place, or members overlap",
+            "a member reaches beyond the next one",
             reason=Reason.OUT_OF_BOUNDS,
             expected=f"at most {room} bytes",
             found=f"{start + entry.length} of {describe(name)}",
@@ -195,7 +194,7 @@ def place(source: Source, entry: Entry, ahead: int = 0) -> Range:
 
 
 def extents(entries: Iterable[Entry]) -> tuple[list[int], list[int], list[bool]]:
-    """Return where members lie with what stands before them, and whether they are compressed."""
+    """Return offsets and lengths of members with their headers, and whether each is deflated."""
     every = list(entries)
     return (
         [one.begin for one in every],
@@ -216,9 +215,9 @@ def account(
     Args:
         source: the archive.
         entries: its members.
-        given: the names of members whose contents the manifest has.
+        given: the names of members with contents in the manifest.
         kind_of: returns the kind of another member, by its name.
-        left: what the members that are given do not represent.
+        left: the losses within these members.
 
     Raises:
         ContainerError: a member is not where the directory says.
@@ -246,11 +245,11 @@ def account(
 
 
 def _apart(entries: list[Entry], directory: int) -> list[Entry]:
-    """Return members with their ends; they follow one another from the file's first byte on.
+    """Return the members with their ends; the first begins at 0, and none overlap.
 
     Args:
-        entries: the members; the `end` of each is the least it can be.
-        directory: where the directory begins.
+        entries: the members; each `end` is a lower bound.
+        directory: the offset of the directory.
     """
     order = sorted(range(len(entries)), key=lambda number: entries[number].begin)
     if order and entries[order[0]].begin:
@@ -261,7 +260,7 @@ def _apart(entries: list[Entry], directory: int) -> list[Entry]:
         entry = entries[number]
         if entry.end > end:
             raise broken(
-                "members overlap, or lie in the directory or behind it",
+                "members overlap, or reach into the directory",
                 reason=Reason.OUT_OF_BOUNDS,
                 found=describe(entry.name),
             )
@@ -271,11 +270,11 @@ def _apart(entries: list[Entry], directory: int) -> list[Entry]:
 
 
 def _directory(source: Source) -> tuple[int, int, int]:
-    """Return where the directory is, its length, and how many members it has."""
+    """Return the offset and the length of the directory, and its number of members."""
     tail_length = min(source.size, END.size + MOST_16)
     tail = bytes(source.read(source.size - tail_length, tail_length))
     at = tail.rfind(END_MAGIC)
-    # A comment may hold what looks like an end record: the one that fits the file's end counts.
+    # A comment may look like an end record; the real one ends where the file does.
     while at >= 0 and (
         at + END.size > len(tail)
         or at + END.size + int.from_bytes(tail[at + 20 : at + 22], "little") != len(tail)
@@ -285,26 +284,26 @@ def _directory(source: Source) -> tuple[int, int, int]:
         raise broken("the archive has no end record; it was cut", reason=Reason.TRUNCATED)
     _, *disks, here, count, length, offset, _ = END.unpack_from(tail, at)
     end = source.size - tail_length + at
-    # Some writers, torch's among them, add the record of 64 bits where nothing needs it.
+    # Some writers, such as torch, add the 64-bit record even if it is not needed.
     place = end - LOCATOR64.size
     locator = source.read(place, LOCATOR64.size) if place >= 0 else b""
     if locator[:4] == b"PK\6\7":
         narrow = zip((here, count, length, offset), (MOST_16,) * 2 + (MOST_32,) * 2, strict=True)
         _, disk, start, disk_count = LOCATOR64.unpack(locator)
         if start + END64.size != place:
-            raise broken("the end record of 64 bits is not before its locator")
+            raise broken("the 64-bit end record is not before its locator")
         fields = END64.unpack(source.read(start, END64.size))
         magic, record_length, _, _, *disks64, here, count, length, offset = fields
         if magic != b"PK\6\6" or record_length != END64.size - 12:
-            raise broken("the end record of 64 bits is malformed")
+            raise broken("the 64-bit end record is malformed")
         wide = here, count, length, offset
         if any(one not in (most, other) for (one, most), other in zip(narrow, wide, strict=True)):
-            raise broken("the two end records disagree")
+            raise broken("the two end records differ")
         disks = [*disks64, disk, max(disk_count, 1) - 1]
         end = start
     if any(disks) or here != count:
         raise UnsupportedError(
-            "the archive is in several files", reason=Reason.UNKNOWN_ENCODING, section=_SECTION
+            "the archive is split", reason=Reason.UNKNOWN_ENCODING, section=_SECTION
         )
     if offset + length != end:
         raise broken(
@@ -317,7 +316,7 @@ def _directory(source: Source) -> tuple[int, int, int]:
 
 
 def _central(directory: bytes, at: int) -> tuple[Entry, int]:
-    """Return what the directory says of a member, its end the least it can be, and the next's."""
+    """Return the member whose record is at `at`, its end a lower bound, and the next `at`."""
     if at + CENTRAL.size > len(directory):
         raise broken("the directory is cut", reason=Reason.TRUNCATED)
     fields = CENTRAL.unpack_from(directory, at)
@@ -337,16 +336,16 @@ def _central(directory: bytes, at: int) -> tuple[Entry, int]:
         ]
         size, length, offset = sizes
     try:
-        # Plain ones need not the table of cp437, whose import takes longer than reading an archive.
+        # Importing the table of cp437 takes longer than reading an archive; ASCII needs none.
         is_utf8 = flags & IS_UTF8 or raw_name.isascii()
         name = raw_name.decode("utf-8" if is_utf8 else "cp437")
     except UnicodeDecodeError as error:
         raise broken("a member's name is not UTF-8", found=describe(raw_name)) from error
-    if "\0" in name:  # some readers would end it there
-        raise broken("a member's name has a NUL", found=describe(name))
+    if "\0" in name:  # some readers end the name there
+        raise broken("NUL in a member's name", found=describe(name))
     if disk or flags & (_IS_ENCRYPTED | _IS_PATCH) or method not in (STORED, DEFLATED):
         raise UnsupportedError(
-            "a member is encrypted, or compressed by a method that is not read",
+            "a member is encrypted or compressed by another method",
             reason=Reason.UNKNOWN_ENCODING,
             object_name=name,
             expected="stored or deflated, unencrypted",
@@ -355,7 +354,7 @@ def _central(directory: bytes, at: int) -> tuple[Entry, int]:
         )
     if (method == STORED and size != length) or size > length * MOST_RATIO:
         raise broken(
-            "a member cannot unpack to its size",
+            "the stored length of a member cannot give its size",
             reason=Reason.SIZE_MISMATCH,
             object_name=name,
             found=f"{size} bytes of {length} stored",
@@ -365,7 +364,7 @@ def _central(directory: bytes, at: int) -> tuple[Entry, int]:
 
 
 def _wide(extra: bytes) -> Any:
-    """Return the numbers of 64 bits in an extra field."""
+    """Return the 64-bit numbers of an extra field, as an iterator."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<2H", extra, at)

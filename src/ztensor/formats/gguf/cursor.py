@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from typing import Literal
 
 
-TEXT_COST = 64  # bytes of memory of a text, beside its characters
+TEXT_COST = 64  # bytes of memory of a text, without its characters
 # The header of a model is a few MiB, most of it its vocabulary.
 _FIRST_READ = 1 << 20
 _GROWTH = 4
 
 
 class Cursor:
-    """A place in a header, of which as much is in memory as was asked for.
+    """A position in a header, which is read on demand.
 
     Attributes:
-        at: the place.
-        data: the file's first bytes.
+        at: the offset.
+        data: the file's first bytes, as far as they were read.
         order: `<` or `>`, for struct and NumPy.
     """
 
@@ -36,11 +36,11 @@ class Cursor:
         self.order: Literal["<", ">"] = "<"
 
     def need(self, length: int) -> None:
-        """Have so many bytes from here on.
+        """Read at least `length` bytes from `at` into `data`.
 
         Raises:
-            ContainerError: the file does not have them.
-            LimitError: `Limits.manifest_bytes` does not allow it.
+            ContainerError: the file is shorter.
+            LimitError: the header exceeds `Limits.manifest_bytes`.
         """
         end, have = self.at + length, len(self.data)
         if end <= have:
@@ -67,15 +67,15 @@ class Cursor:
         self.budget.release_bytes(stop + have)
 
     def require_left(self, count: int, least: int, what: str) -> None:
-        """Raise where the rest of the file is too short for `count` things of `least` bytes.
+        """Raise if the rest of the file is too short for `count` items of `least` bytes each.
 
         Raises:
-            ContainerError: it is.
+            ContainerError: it is too short.
         """
         left = self.source.size - self.at
         if count * least > left:
             raise ContainerError(
-                f"the file is too short for as many {what} as its header tells",
+                f"the file is too short for the {what} that its header counts",
                 reason=Reason.TRUNCATED,
                 expected=f"at least {count * least} bytes for {count}",
                 found=f"{left}",

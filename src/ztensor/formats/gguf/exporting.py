@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-_MOST_ALIGNMENT = 1 << 16  # that we write; the padding is made in memory
-_MOST_NAME = 63  # bytes, that ggml reads
+_MOST_ALIGNMENT = 1 << 16  # of written files; the padding is made in memory
+_MOST_NAME = 63  # bytes of a name that ggml reads
 
 
 def export(
@@ -44,18 +44,18 @@ def export(
     progress: Callable[[int, int], None] | None = None,
     threads: int | None = None,
 ) -> int:
-    """Write what a reader holds as a file of version 3, little-endian.
+    """Write a reader's objects as a file of version 3, little-endian.
 
-    Dense objects of the types GGUF has and objects of blocks are written, in the order their bytes
-    have in the source; all others are left out. Attributes become metadata, of the types that
-    `GGUF.types` tells and else of the smallest common ones: `u32`, `i32`, `f32` where they fit.
+    Dense objects of GGUF's types and objects of blocks are written, in the order of their bytes in
+    the source; other objects are left out. Attributes become metadata of the types in `GGUF.types`,
+    and else of the smallest common type that fits, such as `u32`, `i32` or `f32`.
 
-    Arguments and errors are those of `Exporting.export`.
+    For arguments and errors see `FormatModule.export`.
     """
     rows = [row for name in reader if (row := _row(reader, name, lose)) is not None]
     if reader and not rows:
         raise NotRepresentableError(
-            "GGUF can hold none of the objects; quantize or convert them first",
+            "GGUF cannot hold any of the objects; quantize or convert them first",
             expected=f"dense ones of {', '.join(PLAIN_NUMBERS)}, or blocks of GGUF",
         )
     rows.sort(key=lambda row: row.place)
@@ -80,7 +80,7 @@ def export(
 
 
 class _Row(NamedTuple):
-    """A tensor that is written: the source's name and the place in it, what, its type's number."""
+    """A written tensor: the name of its source and the offset there, the array, its type number."""
 
     place: tuple[str, int]
     part: Part
@@ -88,7 +88,7 @@ class _Row(NamedTuple):
 
 
 def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None]) -> _Row | None:
-    """Return how an object is written, or None where it is not."""
+    """Return the row of an object, or None if it is left out."""
     home = reader.objects.part(name)
     tensor_object = home.object(name)
     shape, component = tensor_object.shape, tensor_object.components.get("data")
@@ -125,7 +125,7 @@ def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None
 def _pairs(
     attributes: Mapping[str, Any], lose: Callable[[str | None, str], None]
 ) -> list[tuple[str, Any, Any]]:
-    """Return keys, types and values that can be written, in the order they once had."""
+    """Return the keys, types and values that can be written, in the order of `GGUF.types`."""
     known = dict(known_types(attributes.get(TYPES)))
     pairs = []
     for key in dict.fromkeys((*known, *attributes)):
@@ -145,7 +145,7 @@ def _pairs(
 
 
 def _inferred(value: object) -> Any:
-    """Return the type to write a value as, or None where there is none."""
+    """Return the smallest common type of a value, or None if no type fits."""
     if isinstance(value, list):
         if value and all(isinstance(one, list) for one in value):
             kinds = [_inferred(one) for one in value]
@@ -157,7 +157,7 @@ def _inferred(value: object) -> Any:
 
 
 def _fits(value: object, kind: object) -> bool:
-    """Return whether a value is one of a type, so that reading it again gives the same."""
+    """Return whether a value, written as this type, is read back equal."""
     if isinstance(kind, list):
         return (
             isinstance(value, list)
@@ -198,7 +198,7 @@ def _number(kind: Any) -> int:
 
 
 def _packed(value: Any, kind: Any) -> bytes:
-    """Return the bytes of a value that fits a type."""
+    """Return the bytes of a value of a type that fits."""
     if isinstance(kind, list):
         items = b"".join(map(_packed, value, kind))
         return struct.pack("<IQ", ARRAY, len(value)) + items

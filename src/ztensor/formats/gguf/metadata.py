@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file: keys with values of any type."""
+"""The metadata of a GGUF file: keys and typed values."""
 
 from __future__ import annotations
 
@@ -28,37 +28,36 @@ if TYPE_CHECKING:
 
 
 _OF_SHARDS = ("split.no", "split.count", "split.tensors.count")
-# In bytes of memory: a text; a place in a list; a number; a key with its type; an array in an
-# array; a tensor's object, with its line in the table.
+# In bytes of memory: a place in a list; a number; a key with its type; an array in an array.
 _PLACE_COST, _NUMBER_COST, _KEY_COST, _ARRAY_COST = 9, 41, 400, 176
-_SMALL = ("u8", "bool")  # Python has their numbers already
-_ROUNDED = 16  # what a text may take beyond its own size
-# Strings decoded at once, their bytes, and what one of these takes meanwhile.
+_SMALL = ("u8", "bool")  # Python shares the objects of their values
+_ROUNDED = 16  # bytes by which the allocation of a text may exceed its size
+# Strings decoded at once, their bytes, and the memory for each byte meanwhile.
 _BATCH, _BATCH_BYTES, _WORST = 1024, 1 << 18, 7
 
 
 def read_metadata(cursor: Cursor, count: int) -> dict[str, object]:
-    """Return the next keys with their values, and what they were types of."""
+    """Return the next keys with their values, and their types under `GGUF.types`."""
     attributes: dict[str, object] = {}
     types: list[object] = []
     for _ in range(count):
         key = cursor.name("key")
         if key in attributes:
-            raise broken("a key comes twice", reason=Reason.DUPLICATE_NAME, found=describe(key))
+            raise broken("duplicate key", reason=Reason.DUPLICATE_NAME, found=describe(key))
         (number,) = cursor.take("I")
         cursor.budget.charge_bytes(_KEY_COST)
         kind, value = _value(cursor, number, key, 1)
         attributes[key] = value
         types.append([key, kind])
     if TYPES in attributes:
-        raise broken("a key has capital letters, and ours are the same", found=describe(TYPES))
+        raise broken("a key has the name of an attribute of this library", found=describe(TYPES))
     if types:
         attributes[TYPES] = types
     return attributes
 
 
 def _value(cursor: Cursor, number: int, key: str, depth: int) -> tuple[object, object]:
-    """Return the type and the value of the next thing of a type."""
+    """Return the type and the value of the next item, by the number of its type."""
     if number != ARRAY:
         word = _word(number, key)
         return word, _items(cursor, word, 1, key)[0]
@@ -92,7 +91,7 @@ def _word(number: int, key: str) -> str:
 
 
 def _items(cursor: Cursor, word: str, count: int, key: str) -> list[Any]:
-    """Return the next values of a type other than array."""
+    """Return the next values, of a type other than array."""
     if word == "str":
         return _strings(cursor, count)
     dtype = np.dtype(cursor.order + DTYPES[word])
@@ -115,7 +114,7 @@ def _items(cursor: Cursor, word: str, count: int, key: str) -> list[Any]:
 
 
 def _strings(cursor: Cursor, count: int) -> list[str | bytes]:
-    """Return the next strings; vocabularies have hundreds of thousands of them."""
+    """Return the next strings; a vocabulary has hundreds of thousands."""
     cursor.require_left(count, 8, "strings in an array")
     budget, length_at = cursor.budget, struct.Struct(cursor.order + "Q").unpack_from
     budget.charge_bytes(_PLACE_COST * count)
@@ -146,7 +145,7 @@ def _strings(cursor: Cursor, count: int) -> list[str | bytes]:
 
 
 def _decoded(found: list[bytes], budget: Budget) -> Sequence[str | bytes]:
-    """Return strings as text where they are UTF-8."""
+    """Return strings as text if they are UTF-8, else as bytes."""
     worst = _WORST * sum(map(len, found)) + TEXT_COST * len(found)
     budget.charge_bytes(worst)
     texts: list[str | bytes]
@@ -159,7 +158,7 @@ def _decoded(found: list[bytes], budget: Budget) -> Sequence[str | bytes]:
 
 
 def as_text(data: bytes) -> str | bytes:
-    """Return a string as text where it is UTF-8."""
+    """Return a string as text if it is UTF-8, else as bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -167,7 +166,7 @@ def as_text(data: bytes) -> str | bytes:
 
 
 def alignment_of(attributes: Mapping[str, Any]) -> int:
-    """Return what tensors begin at multiples of."""
+    """Return the alignment of tensors."""
     alignment = attributes.get(ALIGNMENT, DEFAULT_ALIGNMENT)
     if ALIGNMENT in attributes and [ALIGNMENT, "u32"] not in attributes[TYPES]:
         raise broken(
@@ -178,20 +177,20 @@ def alignment_of(attributes: Mapping[str, Any]) -> int:
         )
     if not is_alignment(alignment):
         raise broken(
-            f"{ALIGNMENT} is no alignment", expected="a power of two", found=describe(alignment)
+            f"{ALIGNMENT} is invalid", expected="a power of two", found=describe(alignment)
         )
     return int(alignment)
 
 
 def known_types(pairs: object) -> Iterator[tuple[str, Any]]:
-    """Yield keys and types of what an attribute `GGUF.types` should be."""
+    """Yield the keys and types in a value of `GGUF.types`, which may be malformed."""
     for pair in pairs if isinstance(pairs, list) else ():
         if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str):
             yield pair[0], pair[1]
 
 
 def attributes_of_whole(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what the shards of a model say of it: the first wins, and their places are left out.
+    """Return the attributes of a model in shards, without `split.*`; earlier shards win.
 
     Args:
         shards: the attributes of each file, the first one first.

@@ -1,4 +1,4 @@
-"""A GGUF file as objects: the table of tensors, every rule about their places checked."""
+"""The tensors of a GGUF file as objects, their places checked."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 
 _VERSIONS = (2, 3)
-# Which of their bytes are swapped depends on who wrote them.
+# Writers differ in which bytes of blocks they swap.
 _SWAPPED_MESSAGE = (
     "blocks of big-endian files are not read; convert the file to little-endian with "
     "gguf-convert-endian of the package gguf"
 )
 MOST_DIMENSION = (1 << 63) - 1
-# Bytes of memory that a tensor takes beside its name, and each of its dimensions.
+# Bytes of memory of a tensor without its name, and of a dimension.
 _TENSOR_COST, _AXIS_COST = 560, 48
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what a file says; the tensors' bytes are where they are in the file.
+    """Return the tensors of a file, as ranges of it, and its metadata.
 
     Raises:
-        FormatError: the header is cut or malformed, a key or a tensor comes twice, or a tensor is
-            not where and as long as it must be.
-        UnsupportedVersionError: the file is of version 1, or of one after 3.
+        FormatError: the header is cut or malformed, a key or a tensor is there twice, or a tensor
+            has a wrong place or length.
+        UnsupportedVersionError: the file is of version 1, or of a version after 3.
         LimitError: the header is longer than `Limits.manifest_bytes`, or nested too deeply.
         SourceError: it cannot be read.
     """
@@ -61,9 +61,9 @@ def project(source: Source, budget: Budget) -> Projection:
 
 
 def _start(cursor: Cursor) -> tuple[int, int, int]:
-    """Return version, how many tensors and how many keys there are."""
+    """Return the version, the number of tensors and the number of keys."""
     _, version, _, _ = cursor.take(HEADER)
-    if version & 0xFFFF == 0:  # a small number, from the other end
+    if version & 0xFFFF == 0:  # a small number in the other byte order
         cursor.order = ">"
     cursor.at = 0
     _, version, tensors, keys = cursor.take(HEADER)
@@ -78,7 +78,7 @@ def _start(cursor: Cursor) -> tuple[int, int, int]:
     return version, tensors, keys
 
 
-# Name, shape, type's number, and where it begins, counted from the first.
+# Name, shape, number of the type, and the offset from the first tensor.
 _Info = tuple[str, tuple[int, ...], int, int]
 
 
@@ -112,33 +112,33 @@ def _infos(cursor: Cursor, count: int) -> list[_Info]:
 def _objects(
     infos: Sequence[_Info], alignment: int, cursor: Cursor
 ) -> tuple[dict[str, TensorObject], Tally]:
-    """Return the tensors, every rule about their places checked, and what bytes are of none.
+    """Return the tensors, their places checked, and a tally of bytes between them.
 
     Args:
         infos: the table.
-        alignment: what offsets are multiples of.
-        cursor: behind the table, for size and byte order of the file.
+        alignment: the alignment of offsets.
+        cursor: the file, at the end of the table.
     """
-    start = -(-cursor.at // alignment) * alignment  # where the first tensor may begin
+    start = -(-cursor.at // alignment) * alignment  # the offset of the first tensor
     size = cursor.source.size
-    places: list[int] = []  # of all tensors; made where a type is unknown
+    places: list[int] = []  # offsets of all tensors, for tensors of unknown types
     objects: dict[str, TensorObject] = {}
     ranges = []
     for name, shape, number, offset in infos:
         if name in objects:
             raise broken(
-                "two tensors have the same name", reason=Reason.DUPLICATE_NAME, found=describe(name)
+                "duplicate tensor name", reason=Reason.DUPLICATE_NAME, found=describe(name)
             )
         place, length = start + offset, length_of(name, shape, number)
         if offset % alignment:
             raise broken(
-                "a tensor begins at no multiple of the alignment",
+                "the offset of a tensor is not a multiple of the alignment",
                 reason=Reason.OFFSET_ALIGNMENT,
                 object_name=name,
                 expected=f"a multiple of {alignment}",
                 found=str(offset),
             )
-        if length is None:  # as long as it can be
+        if length is None:  # up to the next tensor
             places = places or sorted({start + one for *_, one in infos})
             behind = bisect.bisect_right(places, place)
             length = (places[behind] if behind < len(places) else size) - place
@@ -163,14 +163,14 @@ def _objects(
                 expected=f"an offset from {end} on",
                 found=str(place),
             )
-        if place - end >= alignment:  # else they fill up to it
+        if place - end >= alignment:  # fewer bytes are padding
             left.add("bytes of no tensor", nbytes=place - end)
         end = stop
     return objects, left
 
 
 def length_of(name: str, shape: tuple[int, ...], number: int) -> int | None:
-    """Return the bytes of a tensor; None where its type is unknown."""
+    """Return the length of a tensor in bytes, or None for an unknown type."""
     if number in PLAIN:
         return element_count(shape) * STORAGE_TYPES[PLAIN[number]].width
     block_type = BLOCKS.get(number)
@@ -179,7 +179,7 @@ def length_of(name: str, shape: tuple[int, ...], number: int) -> int | None:
     length = block_type.data_bytes(shape)
     if length is None:
         raise broken(
-            "the rows of a quantized tensor are no whole blocks",
+            "the rows of a quantized tensor are not whole blocks",
             reason=Reason.SIZE_MISMATCH,
             object_name=name,
             expected=f"a multiple of {block_type.elements} as the last dimension",

@@ -1,4 +1,4 @@
-"""What GGUF numbers: the types of metadata and of tensors, and the limits of both."""
+"""GGUF's numbers of the types of metadata and of tensors, and its limits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_RANK = 4
 SECTION = "GGUF"
 SWAPPED = "gguf.big_endian"
 
-# Types of metadata: number and word. Where the word is a struct's and NumPy's, what it is there.
+# Types of metadata: GGUF's number, and the word in `GGUF.types`.
 _STR, ARRAY = 8, 9
 WORDS: Mapping[int, str] = {
     0: "u8",
@@ -41,7 +41,7 @@ DTYPES = {"bool": "u1"} | {
     word: f"{word[0]}{int(word[1:]) // 8}" for word in NUMBERS if word not in ("bool", "str")
 }
 
-# Types of tensors whose elements are as NumPy has them.
+# Types of tensors with elements of a storage type; all others consist of blocks.
 PLAIN = {
     0: "f32",
     1: "f16",
@@ -63,5 +63,5 @@ def is_alignment(value: object) -> bool:
 
 
 def broken(message: str, **details: Any) -> ManifestError:
-    """Return the error that a rule of the format is broken."""
+    """Return the error for a broken rule of the format."""
     return ManifestError(message, **{"reason": Reason.FIELD_VALUE, "section": SECTION, **details})

@@ -1,4 +1,4 @@
-"""The two kinds of arrays in which files keep entries of equal width: fixed, and extensible."""
+"""The two arrays of entries of equal width: fixed and extensible."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Run(NamedTuple):
-    """Entries of an array that are stored one behind the other.
+    """Entries of an array that are stored contiguously.
 
     Attributes:
-        first: the number of the first one.
+        first: the number of the first entry.
         width: bytes of an entry.
         body: the entries.
     """
@@ -29,11 +29,11 @@ class Run(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What the blocks of an array have in common.
+    """The format of an array's blocks.
 
     Attributes:
         width: bytes of an entry.
-        page: entries of a page, where a block is longer than one.
+        page: entries of a page; longer blocks are divided into pages.
         prefix: bytes of a block before its entries.
     """
 
@@ -47,9 +47,9 @@ def walk_fixed(window: Window, address: int, client: int, widths: Collection[int
 
     Args:
         window: the file.
-        address: of the array's header.
-        client: the number of what it is used for.
-        widths: how long entries of that can be.
+        address: the address of the array's header.
+        client: the number of the entries' kind.
+        widths: the valid widths of such entries.
 
     Raises:
         FormatError: the array is damaged, or has other entries.
@@ -90,7 +90,7 @@ def walk_extensible(
     if not window.is_defined(place):
         return
     supers = 2 + bits - least.bit_length()  # super blocks: two for each doubling of a block
-    in_index = 2 * (pointers.bit_length() - 1)  # so many have their blocks in the index block
+    in_index = 2 * (pointers.bit_length() - 1)  # super blocks with addresses in the index block
     places = 2 * (pointers - 1) + max(supers - in_index, 0)
     prefix = 6 + window.offset_size
     middle = prefix + inner * width
@@ -129,7 +129,7 @@ def _super_block(
             yield from _block(window, place, b"EADB", at, entries, form)
             continue
         window.block(place, b"EADB", form.prefix + 4)
-        # Room is for whole bytes for each block, but the bits lie one behind the other.
+        # Each block has whole bytes allocated, but the bits are contiguous.
         written = bits[number * pages : (number + 1) * pages]
         yield from _pages(window, written, place + form.prefix + 4, at, entries, form)
 
@@ -137,7 +137,7 @@ def _super_block(
 def _block(
     window: Window, address: int, sign: bytes, first: int, count: int, form: _Form
 ) -> Iterator[Run]:
-    """Yield the entries of a block that has no pages."""
+    """Yield the entries of a block without pages."""
     data = window.block(address, sign, form.prefix + count * form.width + 4)
     yield Run(first, form.width, data[form.prefix : -4])
 
@@ -145,12 +145,12 @@ def _block(
 def _pages(
     window: Window, is_written: Array, start: int, first: int, count: int, form: _Form
 ) -> Iterator[Run]:
-    """Yield the entries of those pages, one behind the other, that were written."""
+    """Yield the entries of those consecutive pages that were written."""
     page, width = form.page, form.width
     for number in np.flatnonzero(is_written).tolist():
         entries = min(page, count - number * page)
         if entries <= 0:
-            raise malformed("a page lies behind the end of an index", count, number * page)
+            raise malformed("page beyond the end of an index", count, number * page)
         data = window.take(start + number * (page * width + 4), entries * width + 4)
         window.require_sum(data)
         yield Run(first + number * page, width, data[:-4])

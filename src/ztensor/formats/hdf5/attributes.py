@@ -1,4 +1,4 @@
-"""Attributes, and texts: values as plain Python has them."""
+"""Attributes and texts as plain Python values."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 
-MOST_BYTES = 1 << 20  # of a value; longer ones are data, not a note about it
+MOST_BYTES = 1 << 20  # of a value; a longer one is taken for data
 _MOST_RANK = 32
-_COST = 300  # bytes of memory an attribute takes beside its value
-_PLACE_COST = 16  # likewise, of a text in arrays and lists
+_COST = 300  # bytes of memory of an attribute without its value
+_PLACE_COST = 16  # the same of a text in arrays and lists
 _NUMBER_COST, _BYTE_COST = 32, 8  # a number in a list; Python keeps one object for each small one
-# By name and by the order of their making: an identifier of the heap, flags, order, a hash.
+# Records ordered by name or by creation: an identifier of the heap, flags, order, a hash.
 _RECORDS = {8: (17, slice(0, 8)), 9: (13, slice(0, 8))}
 _IS_SHARED = 0x02  # of the flags of a record
 _TYPE_SHARED, _SPACE_SHARED = 0x01, 0x02  # of the flags of an attribute
-_NOTHING = object()  # the value of what plain Python has none for
+_NOTHING = object()  # for a value that plain Python does not have
 
 
 class Attributes:
@@ -37,10 +37,10 @@ class Attributes:
     Args:
         window: the file.
         types: its types.
-        leave: told of what is not given: its kind, the name of an attribute or "", how many.
+        leave: adds to the loss report: a kind, the name of an attribute or "", a count.
 
     Attributes:
-        nbytes: bytes of all attributes and texts that were read so far.
+        nbytes: bytes of all attributes and texts read so far.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Attributes:
         self.nbytes = 0
 
     def of(self, header: Header) -> dict[str, object]:
-        """Return the attributes of an object, those with values that plain Python has.
+        """Return the attributes of an object that have plain Python values.
 
         Raises:
-            FormatError: one is damaged.
-            UnsupportedError: one is shared by objects.
+            FormatError: an attribute is damaged.
+            UnsupportedError: an attribute is shared by objects.
             LimitError: the budget is used up.
             SourceError: they cannot be read.
         """
@@ -99,7 +99,7 @@ class Attributes:
         version, flags, *lengths = fields.take("BBHHH")
         if not 1 <= version <= 3:
             raise malformed("an attribute's version is unknown", "1 to 3", version)
-        fields.skip(1 if version == 3 else 0)  # how the name is coded
+        fields.skip(1 if version == 3 else 0)  # the encoding of the name
         parts = []
         for length in lengths:
             parts.append(fields.raw(length))
@@ -115,7 +115,7 @@ class Attributes:
         return name, self._value(kind, shape, fields)
 
     def _value(self, kind: Type, shape: tuple[int, ...] | None, fields: Fields) -> object:
-        """Return a value as plain Python has it, or `_NOTHING` where that has none for it."""
+        """Return a plain Python value, or `_NOTHING` if there is none."""
         if kind.base is not None:
             kind, shape = kind.base, (*(shape or ()), *kind.shape)
         count, elements = math.prod(shape or ()), kind.elements
@@ -147,17 +147,17 @@ class Attributes:
         return (array.astype("<u4") << 16).view("<f4") if elements.is_bfloat16 else array
 
     def _listed(self, array: Array, shape: tuple[int, ...]) -> object:
-        """Return an array as a value, or as lists in lists."""
-        if not array.size:  # there may still be very many empty lists
+        """Return an array as a scalar or as nested lists."""
+        if not array.size:  # many empty lists are possible
             self._window.budget.charge_bytes(64 * math.prod(filter(None, shape)))
         value: object = array.reshape(shape).tolist()
         return value
 
     def text(self, kind: Type, data: bytes) -> str | None:
-        """Return the text that one element is, or None where it is not UTF-8.
+        """Return the text of one element, or None if it is not UTF-8.
 
         Raises:
-            FormatError: it does not lie where the element says.
+            FormatError: the heap has no such text.
             LimitError: the budget is used up.
         """
         budget = self._window.budget
@@ -175,12 +175,12 @@ class Attributes:
 
 
 def _ended(data: bytes) -> bytes:
-    """Return what is before the first NUL."""
+    """Return the bytes before the first NUL."""
     return data.partition(b"\0")[0]
 
 
 def text_of(raw: bytes, budget: Budget) -> str | None:
-    """Return text as it is, charged what it takes, or None where it is no UTF-8."""
+    """Return bytes as text, charged to the budget, or None if they are not UTF-8."""
     try:
         return budget.text(raw)
     except UnicodeError:

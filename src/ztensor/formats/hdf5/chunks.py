@@ -1,4 +1,4 @@
-"""Where the chunks of a dataset lie, by each of the six kinds of index that files have."""
+"""The chunk tables of datasets, from each of the six kinds of chunk index."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_COST = 64  # bytes of memory for a chunk, while the index is read
+_COST = 64  # bytes of memory of a chunk while the index is read
 _MOST_CHUNKS = 1 << 62
-_MASK_BYTES = 4  # behind the length of a filtered chunk
+_MASK_BYTES = 4  # after the length of a filtered chunk
 
 
 class ChunkTable(NamedTuple):
-    """The chunks of a dataset that are stored, in the order of their places.
+    """The stored chunks of a dataset, in C order of the grid. All columns are (chunks,) uint64.
 
     Attributes:
-        grid: how many chunks there are along each axis.
-        numbers: the place of each in the grid, counted in C's order.
-        offsets: where each lies in the file.
-        lengths: how many bytes it has there.
-        skipped: bit i: the filter i was not applied.
-        nbytes: all lengths together.
+        grid: the number of chunks along each axis.
+        numbers: the C-order index of each chunk in the grid.
+        offsets: the offset in the file.
+        lengths: stored bytes.
+        skipped: bit i is set if filter i was not applied.
+        nbytes: the sum of the lengths.
     """
 
     grid: tuple[int, ...]
@@ -44,7 +44,7 @@ class ChunkTable(NamedTuple):
 
     @property
     def has_gaps(self) -> bool:
-        """Return whether chunks are missing."""
+        """Return whether some chunks are not stored."""
         return len(self.numbers) < math.prod(self.grid)
 
 
@@ -52,11 +52,11 @@ class _Found(NamedTuple):
     """Some chunks of an index.
 
     Attributes:
-        places: a row for each, its place along each axis, in chunks; or one number each, in the
-            order of the grid of the largest shape the dataset may have.
-        addresses: where each lies.
-        lengths: how long each is.
-        skipped: its skipped filters.
+        places: (chunks, axes), each chunk's coordinates in the grid; or (chunks,), its C-order
+            index in the grid of the dataset's maximal shape.
+        addresses: (chunks,).
+        lengths: (chunks,), stored bytes.
+        skipped: (chunks,), bits of skipped filters.
     """
 
     places: Array
@@ -68,13 +68,13 @@ class _Found(NamedTuple):
 def read_chunks(
     window: Window, layout: Layout, space: Space, nbytes: int, *, is_filtered: bool
 ) -> ChunkTable:
-    """Return where the chunks of a dataset are.
+    """Return the chunk table of a dataset.
 
     Args:
         window: the file.
-        layout: the dataset's, chunked.
-        space: its shape; there are elements in it.
-        nbytes: of a chunk, when it is decoded.
+        layout: the dataset's layout, chunked.
+        space: its shape, which is not empty.
+        nbytes: the decoded length of a chunk.
         is_filtered: whether the dataset has filters.
 
     Raises:
@@ -84,10 +84,10 @@ def read_chunks(
     """
     shape = space.shape or ()
     if len(layout.chunks) != len(shape):
-        raise malformed("a chunk has another rank than its dataset", len(shape), layout.chunks)
+        raise malformed("the rank of a chunk differs from its dataset's", len(shape), layout.chunks)
     grid = _grid(shape, layout.chunks)
     if math.prod(grid) > _MOST_CHUNKS:
-        raise malformed("a dataset has more chunks than can be counted", _MOST_CHUNKS, grid)
+        raise malformed("too many chunks", _MOST_CHUNKS, grid)
     columns: list[list[Array]] = [[np.empty(0, np.uint64)] for _ in range(4)]
     if window.is_defined(layout.address):
         index = _Index(window, layout, space, grid, nbytes, is_filtered=is_filtered)
@@ -101,14 +101,14 @@ def read_chunks(
     order = np.argsort(numbers, kind="stable")
     numbers, offsets, sizes = numbers[order], offsets[order], sizes[order]
     if (numbers[1:] == numbers[:-1]).any():
-        raise malformed("an index has two chunks for one place")
+        raise malformed("duplicate chunk in an index")
     size = np.uint64(window.size)
     is_outside = (sizes > size) | (offsets > size - np.minimum(sizes, size))
-    # Chunks lie side by side, so that all of them are no longer than the file.
+    # Chunks do not overlap, so their total length is at most the file's.
     total = float(sizes.sum(dtype=np.float64))
     if is_outside.any() or total > window.size:
         raise FormatError(
-            "the chunks of a dataset do not lie in the file",
+            "chunks of a dataset are outside the file",
             reason=Reason.OUT_OF_BOUNDS,
             expected=f"within {window.size} bytes",
             found=describe(f"{int(is_outside.sum())} outside, {total:.0f} bytes in all"),
@@ -118,7 +118,7 @@ def read_chunks(
 
 
 def _grid(shape: tuple[int, ...], chunks: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many chunks there are along each axis."""
+    """Return the number of chunks along each axis."""
     return tuple(-(-length // step) for length, step in zip(shape, chunks, strict=True))
 
 
@@ -138,14 +138,14 @@ class _Index:
         self._window = window
         self._layout = layout
         self._grid = grid
-        self._nbytes = min(nbytes, _MOST_CHUNKS)  # what is longer lies in no file
+        self._nbytes = min(nbytes, _MOST_CHUNKS)  # no file has longer chunks
         self._is_filtered = is_filtered
         unlimited = (1 << 8 * window.length_size) - 1
         self._free = [axis for axis, most in enumerate(space.most) if most == unlimited]
         self._most = _grid(space.most, layout.chunks)
 
     def walk(self) -> Iterator[_Found]:
-        """Return the chunks that are stored, some at a time."""
+        """Return an iterator over the stored chunks, some at a time."""
         match self._layout.lookup:
             case Index.TREE_1:
                 return self._tree_1()
@@ -159,16 +159,16 @@ class _Index:
                 return self._array()
 
     def numbers(self, places: Array) -> Array:
-        """Return the places as numbers in the grid of the shape that the dataset has now.
+        """Return C-order indices in the grid of the dataset's current shape.
 
         Raises:
-            FormatError: one is not in it.
+            FormatError: a chunk is outside the grid.
         """
         if places.ndim == 1:
             places = self._unravelled(places)
         if (places >= np.array(self._grid, np.uint64)).any():
             raise FormatError(
-                "a chunk does not lie in its dataset",
+                "a chunk is outside its dataset",
                 reason=Reason.OUT_OF_BOUNDS,
                 expected=f"within {describe(self._grid)} chunks",
                 found=describe(places.max(axis=0).tolist()),
@@ -179,9 +179,9 @@ class _Index:
         return numbers
 
     def _unravelled(self, numbers: Array) -> Array:
-        """Return numbers in the grid of the largest shape as places.
+        """Return the coordinates of C-order indices in the grid of the maximal shape.
 
-        In an extensible array the axis that has no end is counted as if it were the first.
+        In an extensible array, the unlimited axis counts as the first.
         """
         axes = list(range(len(self._most)))
         if self._layout.lookup == Index.EXTENSIBLE and self._free:
@@ -189,7 +189,7 @@ class _Index:
         places = np.zeros((len(numbers), len(axes)), np.uint64)
         left = numbers.astype(np.uint64)
         for axis in reversed(axes[1:]):
-            # More than 2^63 along an axis is more than there are numbers.
+            # Indices stay below 2^63 along an axis.
             length = np.uint64(min(self._most[axis], 1 << 63) or 1)
             places[:, axis] = left % length
             left = left // length
@@ -197,12 +197,12 @@ class _Index:
         return places
 
     def _all(self, places: Array, addresses: Array) -> _Found:
-        """Return chunks to which no filter is applied."""
+        """Return chunks without filters."""
         lengths = np.full(len(addresses), self._nbytes, np.uint64)
         return _Found(places, addresses, lengths, np.zeros(len(addresses), np.uint64))
 
     def _entries(self, places: Array, table: Array) -> _Found:
-        """Return chunks from rows of bytes: addresses, and a length and a mask if filtered."""
+        """Return chunks from rows of bytes: an address, and a length and a mask if filtered."""
         offset_size = self._window.offset_size
         addresses = _numbers(table[:, :offset_size])
         if not self._is_filtered:
@@ -211,7 +211,7 @@ class _Index:
         return _Found(places, addresses, lengths, _numbers(table[:, -_MASK_BYTES:]))
 
     def _widths(self) -> range:
-        """Return how long entries can be: lengths of filtered chunks have one to eight bytes."""
+        """Return the valid widths of entries: the length of a filtered chunk has 1 to 8 bytes."""
         least = self._window.offset_size
         if not self._is_filtered:
             return range(least, least + 1)
@@ -248,7 +248,7 @@ class _Index:
             table = np.frombuffer(leaf, record)
             corners = table["corner"][:, :rank]
             if (corners % steps).any():
-                raise malformed("a chunk begins within another")
+                raise malformed("the corner of a chunk is not on the grid")
             yield _Found(corners // steps, table["address"], table["length"], table["skipped"])
 
     def _single(self) -> Iterator[_Found]:
@@ -268,7 +268,7 @@ class _Index:
 
 
 def _numbers(columns: Array) -> Array:
-    """Return little-endian numbers of up to eight bytes, a row for each."""
+    """Return the little-endian numbers of up to eight bytes in each row, (rows,) uint64."""
     whole = np.zeros((len(columns), 8), np.uint8)
     whole[:, : columns.shape[1]] = columns
     numbers: Array = whole.view("<u8")[:, 0]

@@ -1,4 +1,4 @@
-"""Datasets that do not lie in the file as NumPy has them, decoded in blocks of rows."""
+"""Encodings of datasets that are not native raw, decoded in blocks of rows."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _SLACK_BYTES = 4096
 
 
 class Unwritten(InBlocks):
-    """A dataset of which nothing is stored: each element is the fill value.
+    """A dataset without stored data: each element is the fill value.
 
-    Decoded in blocks of about 8 MiB that cut no chunk.
+    Decoded in blocks of about 8 MiB that consist of whole chunks.
 
     Args:
-        name: the word components have for it.
-        shape: the dataset's.
-        elements: how they are stored and read.
-        fill: what an element is that was never written.
-        chunks: the shape of its chunks, or () where it has none.
+        name: the encoding's name.
+        shape: the dataset's shape.
+        elements: the stored and the decoded type.
+        fill: the fill value, a 0-d array of the decoded type.
+        chunks: the shape of its chunks; () if it has none.
     """
 
     def __init__(
@@ -48,21 +48,21 @@ class Unwritten(InBlocks):
         self._shape = shape
         self._elements = elements
         self._value = fill
-        self._most_decoded = 0  # bytes that may be made while the whole is read
+        self._most_decoded = 0  # bytes of all decoded chunks
 
     def _require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse a shape that claims far more than the stored bytes can give."""
+        """Refuse a shape that is far larger than the stored bytes can decode to."""
         most = min(max(_ALWAYS_BYTES, stored.length * _MOST_RATIO), limits.decoded_bytes)
         asked = max(expected_length, self._most_decoded)
         if asked > most:
             raise LimitError(
-                "the dataset or one of its chunks is far larger than what is stored of it, and "
-                "HDF5 would fill it up; read it with h5py",
+                "the dataset or one of its chunks is far larger than its stored data, and HDF5 "
+                "would fill it up; read it with h5py",
                 reason=Reason.LIMIT_DECODED,
                 expected=f"at most {most} bytes",
                 found=describe(asked),
             )
-        require_equal_length(expected_length, self._blocks.nbytes, "the dataset has another size")
+        require_equal_length(expected_length, self._blocks.nbytes, "the dataset's size differs")
 
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits
@@ -73,13 +73,13 @@ class Unwritten(InBlocks):
         self._read(starts, np.frombuffer(destination, self._elements.numpy).reshape(lengths))
 
     def _read(self, starts: list[int], block: Array) -> None:
-        """Fill a block with the elements from a place on."""
+        """Fill a block with the elements from the coordinates `starts`."""
         del starts
         block[...] = self._value
 
 
 class Converted(Unwritten):
-    """A dataset without chunks whose elements NumPy does not have as they are stored."""
+    """A dataset without chunks, of elements in a form that NumPy lacks."""
 
     def __init__(
         self,
@@ -103,13 +103,13 @@ class Converted(Unwritten):
 
 
 class InChunks(Unwritten):
-    """A dataset in chunks, each of which went through the same filters.
+    """A dataset in chunks with the same filters.
 
     Args:
         source: the file.
-        layout: shape of its chunks, and which are filtered.
-        table: where they lie.
-        filters: in the order in which they were applied.
+        layout: the dataset's layout.
+        table: its chunks.
+        filters: the filters in the order in which they were applied.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class InChunks(Unwritten):
         table = self._table
         if table.has_gaps:
             block[...] = self._value
-        # A block is a run of chunks: all of the last axes, and one of each of the first.
+        # A block is a run of chunks: whole along the last axes, single along the first ones.
         first = last = 0
         for start, length, step, count in zip(
             starts, block.shape, self._chunks, table.grid, strict=True
@@ -153,18 +153,18 @@ class InChunks(Unwritten):
             part[...] = self._elements.converted(chunk[tuple(map(slice, part.shape))])
 
     def _chunk(self, offset: int, length: int, skipped: int, *, is_edge: bool) -> Array:
-        """Return a chunk, as its elements are stored."""
-        if length > 2 * self._chunk_bytes + _SLACK_BYTES:  # no filter makes it as long
-            raise bad_chunk("it is stored in too many bytes", self._chunk_bytes, length)
+        """Return the decoded elements of a chunk, of the stored type."""
+        if length > 2 * self._chunk_bytes + _SLACK_BYTES:  # no filter's output is as long
+            raise bad_chunk("too many stored bytes", self._chunk_bytes, length)
         data: Chunk = self._source.read(offset, length)
         if not (self._are_edges_plain and is_edge):
             data = unfiltered(data, self._filters, skipped, self._chunk_bytes)
         if len(data) != self._chunk_bytes:
-            raise bad_chunk("it has another length", self._chunk_bytes, len(data))
+            raise bad_chunk("wrong length", self._chunk_bytes, len(data))
         return np.frombuffer(data, self._elements.stored).reshape(self._chunks)
 
     def _corner(self, number: int) -> list[int]:
-        """Return where in the dataset a chunk begins."""
+        """Return the coordinates of a chunk's first element."""
         corner = []
         for step, count in zip(reversed(self._chunks), reversed(self._table.grid), strict=True):
             number, at = divmod(number, count)
@@ -176,14 +176,14 @@ class InChunks(Unwritten):
 
 
 def fill_of(elements: Elements, value: bytes | None) -> Array:
-    """Return the element that was never written.
+    """Return the fill value of a dataset, a 0-d array of the decoded type; None stands for zeros.
 
     Raises:
-        EncodingError: its bytes are of another type.
+        EncodingError: the bytes have another length.
     """
     width = elements.stored.itemsize
     value = bytes(width) if value is None else value
     if len(value) != width:
-        raise bad_chunk("the fill value has another length", width, len(value))
+        raise bad_chunk("wrong length of the fill value", width, len(value))
     fill: Array = elements.converted(np.frombuffer(value, elements.stored)).reshape(())
     return fill

@@ -1,4 +1,4 @@
-"""Datasets as objects: of what type, where the data is, and how it is decoded."""
+"""Datasets as objects: their type, the place of the data, and its encoding."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from ztensor.formats.hdf5.window import Fields, Window, malformed, unknown
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
-    # Storage type or words for what no type here holds, logical type, how elements are read.
+    # Storage type or words for an unread type, logical type, stored and decoded elements.
     Known = tuple[str, str | None, Elements | None]
 
 _UNREAD, _UNREAD_MESSAGE = "hdf5", "this kind of HDF5 data is not read here; read it with h5py"
-TYPE_ATTRIBUTE = "ztensor.type"  # names what the bits of an exported dataset mean
+TYPE_ATTRIBUTE = "ztensor.type"  # the type of an exported dataset's bits
 
 
 class Datasets:
@@ -47,11 +47,11 @@ class Datasets:
 
     Args:
         window: the file.
-        types: its types.
-        attributes: reads its attributes and texts.
+        types: the file's types.
+        attributes: reads attributes and texts.
 
     Attributes:
-        encodings: how the data of all of them is decoded.
+        encodings: the encodings of all datasets.
     """
 
     def __init__(self, window: Window, types: Types, attributes: Attributes) -> None:
@@ -61,11 +61,11 @@ class Datasets:
         self.encodings: dict[str, Encoding] = {**RAW, _UNREAD: Absent(_UNREAD, _UNREAD_MESSAGE)}
 
     def read(self, header: Header) -> TensorObject | str:
-        """Return a dataset as an object, or the text that it is.
+        """Return a dataset as an object; a scalar string as text.
 
         Raises:
             FormatError: it is damaged.
-            UnsupportedError: it shares messages in a way that h5py never asks for.
+            UnsupportedError: it shares messages in a way that h5py never uses.
             LimitError: the budget is used up.
             SourceError: it cannot be read.
         """
@@ -105,7 +105,7 @@ class Datasets:
         return TensorObject(shape, "dense", {"data": component}, attributes or None)
 
     def _text(self, layout: Layout, kind: Type) -> str | None:
-        """Return the text of a scalar."""
+        """Return the text of a scalar, or None if it is not UTF-8."""
         if layout.place == Place.CHUNKED:
             raise malformed("a dataset of one element has chunks")
         if not self._window.is_defined(layout.address) or layout.length == 0:
@@ -127,12 +127,12 @@ class Datasets:
         elements: Elements,
         filters: tuple[Filter, ...],
     ) -> Component:
-        """Return where the data is, and how it is read; its type is filled in by the caller."""
+        """Return the component; the caller fills in its type."""
         window, shape, width = self._window, space.shape or (), elements.stored.itemsize
         count = element_count(shape)
         is_chunked = layout.place == Place.CHUNKED
         if is_chunked and layout.width != width:
-            raise malformed("a chunk's elements have another width", width, layout.width)
+            raise malformed("wrong width of a chunk's elements", width, layout.width)
         if filters and not is_chunked:
             raise malformed("data that is not chunked has filters")
         word, length = f"hdf5:{len(self.encodings)}", 0
@@ -157,13 +157,13 @@ class Datasets:
         return Component("", 0, length, encoding=word, decoded_length=decoded_length)
 
     def _place(self, layout: Layout, needed: int) -> int:
-        """Return where data without chunks is in the file, as long as its shape needs."""
+        """Return the offset of data without chunks, its length checked against the shape."""
         size = self._window.source.size
         length = needed if layout.length is None else layout.length
         offset = self._window.base + layout.address
         if length != needed or offset + length > size:
             raise FormatError(
-                "the data of a dataset does not lie in the file as its shape needs",
+                "the length of a dataset's data differs from its shape, or it is outside the file",
                 reason=Reason.OUT_OF_BOUNDS,
                 expected=f"{describe(needed)} bytes within {size}",
                 found=f"{describe(length)} at offset {describe(offset)}",
@@ -180,9 +180,9 @@ class Datasets:
 
 
 def known_as(kind: Type, attributes: dict[str, object]) -> Known:
-    """Return how elements of a type are stored and read.
+    """Return the types of a dataset's elements.
 
-    An attribute that names the type of an export's bits is taken out of `attributes`.
+    The attribute with the type of exported bits is removed from `attributes`.
     """
     elements = kind.elements
     if elements is None:
@@ -206,13 +206,16 @@ def known_as(kind: Type, attributes: dict[str, object]) -> Known:
 def refused(
     what: str, shape: tuple[int, ...] = (), attributes: dict[str, object] | None = None
 ) -> TensorObject:
-    """Return an object that is listed, and raises `UnsupportedError` when it is read."""
+    """Return an object that is listed, and raises UnsupportedError when it is read."""
     component = Component(f"HDF5 {what}", 0, 0, encoding=_UNREAD, decoded_length=0)
     return TensorObject(shape, "dense", {"data": component}, attributes or None)
 
 
 def _named(word: object, width: int) -> tuple[str, str | None] | None:
-    """Return storage and logical type of a type's name, long or short, of this width."""
+    """Return the storage and logical type of a name, long or short, or None.
+
+    Elements must have this width in bytes.
+    """
     for storage in STORAGE_TYPES.values():
         if word in (storage.name, storage.long_name) and storage.width == width:
             return storage.name, None

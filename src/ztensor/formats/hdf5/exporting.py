@@ -1,4 +1,4 @@
-"""Any reader's objects as an HDF5 file: h5py draws it, the data goes between."""
+"""Export to HDF5: h5py writes the structure, and the data is inserted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _ALIGNMENT = 64
 _BEYOND = 1 << 63  # h5py's dimensions are signed
 _MOST_RANK = 32  # HDF5's own
-# All that h5py was seen to raise for what it cannot write.
+# Errors that h5py raises for values that it cannot write.
 _RAISED = (OSError, LookupError, RuntimeError, ValueError, TypeError, ArithmeticError, SystemError)
 
 
@@ -59,16 +59,16 @@ def export(
     progress: Callable[[int, int], None] | None = None,
     threads: int | None = None,
 ) -> int:
-    """Write what a reader holds as an HDF5 file that any h5py reads.
+    """Write a reader's objects as an HDF5 file that any h5py reads.
 
-    h5py writes everything but the data, which then goes to the sink between it: in order, in
-    pieces, and nothing is held. Dense objects are contiguous datasets aligned to 64 bytes, with
-    slashes in their names as groups. Those of other layouts become a group with a flat dataset
-    for each component.
+    h5py writes the structure into memory. Then the sink gets the structure and the data in the
+    order of offsets, so that no data is held. Dense objects are contiguous datasets aligned to 64
+    bytes; slashes in names make groups. An object of another layout becomes a group with a flat
+    dataset for each component.
 
-    Lost is what HDF5 has no word for: bfloat16, fp8 and packed types (written as their bits, the
-    type's name in the attribute `ztensor.type`), other layouts, names that are no paths, attributes
-    of other kinds. Arguments and other errors are those of `Exporting.export`.
+    Losses: bfloat16, fp8 and packed types (written as their bits, with the type's name in the
+    attribute `ztensor.type`), other layouts, names that are not paths, and some attributes. For
+    arguments and other errors see `FormatModule.export`.
 
     Raises:
         UnsupportedError: a type or encoding is unknown here.
@@ -99,11 +99,11 @@ def export(
 
 
 class _Drawing:
-    """Everything of a file but the data.
+    """The structure of a file, without the data.
 
     Attributes:
-        blobs: where data goes, and what.
-        count: how many objects of the reader are in it.
+        blobs: offsets of data, with the arrays to write there.
+        count: the number of the reader's objects in the file.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class _Drawing:
     def run(self) -> None:
         for name in self._reader:
             if any(part in ("", ".") or "\0" in part for part in name.split("/")):
-                self._lose(name, "HDF5 takes names for paths, and this is none; it is left out")
+                self._lose(name, "left out: names are paths in HDF5, and this is not a path")
             elif name in self._file or self._is_below_dataset(name):
-                self._lose(name, "another object or group has this path; it is left out")
+                self._lose(name, "left out: another object or group has this path")
             else:
                 self._add(name)
         for key, value in self._reader.attributes.items():
@@ -146,7 +146,7 @@ class _Drawing:
                 for role, component in found.components.items()
             }
         except UnsupportedError as error:
-            self._lose(name, f"it is left out: {error.message}")
+            self._lose(name, f"left out: {error.message}")
             return
         self.count += 1
         if _is_plain(found):
@@ -161,14 +161,14 @@ class _Drawing:
                 item.attrs["ztensor.shape"] = np.array(found.shape, np.uint64)
             for role, part in parts.items():
                 if role in ("", ".") or "/" in role or "\0" in role:
-                    self._lose(name, f"component {describe(role)} is left out: it is no name here")
+                    self._lose(name, f"component {describe(role)} is left out: not a name in HDF5")
                 else:
                     self._dataset(part.name, part, is_flat=True)
         for key, value in (found.attributes or {}).items():
             self._set(name, item, key, value)
 
     def _dataset(self, path: str, part: Part, *, is_flat: bool) -> Any:
-        """Draw a dataset whose space is taken and not written."""
+        """Create a dataset whose space is allocated but not written."""
         h5py = self._h5py
         logical = None if part.type is None else LOGICAL_TYPES.get(part.type)
         is_bits = part.type is not None or part.dtype == "bf16"
@@ -202,7 +202,7 @@ class _Drawing:
         return dataset
 
     def _set(self, name: str | None, item: Any, key: str, value: object) -> None:
-        """Set an attribute, and say where it is lost or reads back as another value."""
+        """Set an attribute; report a loss if it is left out or reads back as another value."""
         given = value
         if value is None:
             value = self._h5py.Empty("f4")
@@ -212,7 +212,7 @@ class _Drawing:
             value = np.array(value, self._h5py.string_dtype())
         try:
             if isinstance(value, dict) or "\0" in key or key in item.attrs:
-                raise TypeError("HDF5 has none of the kind")
+                raise TypeError("not an attribute of HDF5")
             item.attrs[key] = value
             back = item.attrs[key]
         except _RAISED as error:
@@ -227,7 +227,7 @@ class _Drawing:
 
 
 def _is_plain(found: TensorObject) -> bool:
-    """Return whether an object is one dataset."""
+    """Return whether an object becomes one dataset."""
     data = found.components.get("data")
     if found.format != "dense" or data is None or len(found.components) > 1:
         return False
@@ -239,7 +239,7 @@ def _is_plain(found: TensorObject) -> bool:
 
 
 def _plain_value(value: Any) -> Any:
-    """Return a value that h5py read back as our reader gives it, or None where that has none."""
+    """Return a value from h5py as our reader returns it; None if it has no such value."""
     if isinstance(value, np.void):
         return value.tobytes()
     if isinstance(value, (np.ndarray, np.generic)):
@@ -258,7 +258,7 @@ def _plain_value(value: Any) -> Any:
 
 
 class _Skeleton(io.RawIOBase):
-    """A file in memory of which only the pages that were written are held; the rest is zeros."""
+    """A sparse file in memory: only written pages are held, the others are zeros."""
 
     _PAGE = 4096
 
@@ -297,7 +297,7 @@ class _Skeleton(io.RawIOBase):
         return done
 
     def _pieces(self, start: int, stop: int) -> Iterator[bytearray | bytes]:
-        """Yield the bytes from `start` to `stop`, as far as there are any."""
+        """Yield the bytes from `start` to `stop`, at most to the end of the file."""
         stop = min(stop, self.size)
         while start < stop:
             page, at = divmod(start, self._PAGE)

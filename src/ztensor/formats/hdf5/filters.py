@@ -1,4 +1,4 @@
-"""HDF5's filters, undone. Bytes in, bytes out."""
+"""The decoders of HDF5's filters, from bytes to bytes."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def bad_chunk(what: str, expected: object, found: object) -> EncodingError:
 
 
 def unfiltered(data: Chunk, filters: tuple[Filter, ...], skipped: int, most: int) -> Chunk:
-    """Return a chunk as it was before its filters were applied, the last of them undone first.
+    """Return a chunk decoded by all of its filters, in reverse order.
 
     Args:
-        data: the chunk as it is stored.
-        filters: each of them in `FILTERS`.
-        skipped: bit i: the filter i was not applied.
-        most: how long it can be.
+        data: the stored chunk.
+        filters: its filters, all in `FILTERS`.
+        skipped: bit i is set if filter i was not applied.
+        most: the largest decoded length.
 
     Raises:
-        EncodingError: it is damaged.
+        EncodingError: the chunk is damaged.
     """
     for number in reversed(range(len(filters))):
         if not skipped >> number & 1:
@@ -73,11 +73,11 @@ def _unsummed(data: Chunk, _: tuple[int, ...], __: int) -> bytes:
 
 
 def _unlzf(data: Chunk, _: tuple[int, ...], most: int) -> bytearray:
-    """Expand LZF: runs of literals, and copies of what came up to 8 KiB before.
+    """Expand LZF: runs of literals, and copies from up to 8 KiB before.
 
-    A token begins with a byte. Up to 31, it is followed by one literal more than it says. Else its
-    upper three bits are the length of a copy less two (7: the next byte is added to it), and the
-    other five, with the last byte of the token, how far back the copy begins, less one.
+    A token begins with a byte. From 0 to 31, it is the number of literals that follow, less one.
+    Else its upper three bits are the length of a copy less two (if 7, the next byte is added), and
+    its lower five bits with the last byte of the token are the distance less one.
     """
     data, out, at = bytes(data), bytearray(), 0
     end = len(data)
@@ -99,7 +99,7 @@ def _unlzf(data: Chunk, _: tuple[int, ...], most: int) -> bytearray:
             if distance > size or size + length > most:
                 raise bad_chunk("lzf", f"copies within {most} bytes", (size, distance, length))
             piece = out[size - distance : size - distance + length]
-            if length > distance:  # it copies what it has just given
+            if length > distance:  # the copy overlaps itself
                 piece = (piece * (length // distance + 1))[:length]
             out += piece
     except IndexError:
@@ -117,10 +117,10 @@ FILTERS: dict[int, Callable[[Chunk, tuple[int, ...], int], Chunk]] = {
     32000: _unlzf,
 }
 
-# HDF5's own that are not undone.
+# HDF5's own filters that are not decoded here.
 _NAMES = {4: "szip", 5: "n-bit", 6: "scale-offset"}
 
 
 def filter_name(code: int) -> str:
-    """Return what a filter that is not in `FILTERS` is called: its name, or its number."""
+    """Return the name of a filter that is not in `FILTERS`, or its number."""
     return _NAMES.get(code, str(code))

@@ -1,4 +1,4 @@
-"""The links of a group, in each of the three ways in which files keep them."""
+"""The links of a group, from each of the three ways of storing them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-_COST = 300  # bytes of memory a link takes beside its name
-_SOFT = 2  # what the entry of a soft link keeps
-# A hash or an order, and an identifier of the heap.
+_COST = 300  # bytes of memory of a link without its name
+_SOFT = 2  # the kind of a soft link's entry
+# Records: a hash or an order, and an identifier of the heap.
 _RECORDS = {5: (11, slice(4, 11)), 6: (15, slice(8, 15))}
 
 
 def read_links(window: Window, header: Header) -> list[Link]:
-    """Return the links of a group, by name, or in the order of their making where it was kept.
+    """Return the links of a group in the order of creation if it is stored, else by name.
 
     Raises:
         FormatError: the group is damaged.
@@ -38,10 +38,10 @@ def read_links(window: Window, header: Header) -> list[Link]:
 
 
 def _links(window: Window, header: Header) -> Iterator[Link]:
-    """Yield the links of a group that are in its header, and those in a heap."""
+    """Yield the links in a group's header and in its heap."""
     info = header.of(Kind.LINK_INFO)
     if info is None:
-        raise malformed("this is no group")
+        raise malformed("not a group")
     for message in header.messages:
         if message.kind == Kind.LINK:
             yield parse_link(Fields(window, message.body))
@@ -52,7 +52,7 @@ def _links(window: Window, header: Header) -> Iterator[Link]:
 
 
 def _symbols(window: Window, body: bytes) -> Iterator[Link]:
-    """Yield the links of a group as the first files had them: a tree of tables of symbols."""
+    """Yield the links of an old group: a tree of symbol tables."""
     tree, heap_address = window.record("OO").unpack_from(body)
     heap = LocalHeap(window, heap_address)
     pair, head, symbol = map(window.record, ("L O", "6xH", "OO I4x I12x"))

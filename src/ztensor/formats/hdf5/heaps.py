@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class LocalHeap:
-    """The names of a group's links, each ended by a NUL."""
+    """The names of a group's links, each terminated by a NUL."""
 
     def __init__(self, window: Window, address: int) -> None:
         length, _, place = window.fields(address, b"HEAP", "3x LLO", has_sum=False)
@@ -24,29 +24,29 @@ class LocalHeap:
         """Return the text at an offset.
 
         Raises:
-            FormatError: there is none.
+            FormatError: it is outside the heap.
             LimitError: the budget is used up.
         """
         end = self._data.find(b"\0", offset)
         if end < 0:
-            raise malformed("a name does not lie in its heap", len(self._data), offset)
-        # Many names may be the ends of one: each is a copy.
+            raise malformed("a name is outside its heap", len(self._data), offset)
+        # Many names may be suffixes of one text; each is a copy.
         self._window.budget.charge_bytes(end - offset)
         return self._data[offset:end]
 
 
 class GlobalHeaps:
-    """The collections a file's variable-length texts lie in; each is looked through once."""
+    """The collections of a file's variable-length texts; each is parsed once."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
         self._found: dict[int, dict[int, tuple[int, int]]] = {}
 
     def read(self, address: int, number: int, length: int) -> bytes:
-        """Return the first bytes of an object.
+        """Return the first `length` bytes of an object.
 
         Raises:
-            FormatError: it is not there, or is not as long.
+            FormatError: there is no such object, or it is shorter.
             LimitError: the budget is used up.
         """
         objects = self._found.get(address)
@@ -54,18 +54,18 @@ class GlobalHeaps:
             objects = self._found[address] = self._look(address)
         place, size = objects.get(number, (0, -1))
         if length > size:
-            raise malformed("a text does not lie in its heap", length, size)
-        self._window.budget.charge_bytes(length)  # many may be one and the same
+            raise malformed("a text is outside its heap", length, size)
+        self._window.budget.charge_bytes(length)  # an object may be read very often
         return bytes(self._window.read(place, length))
 
     def _look(self, address: int) -> dict[int, tuple[int, int]]:
-        """Return where each object of a collection lies, and its length."""
+        """Return the address and the length of each object of a collection."""
         window = self._window
         head, record = window.record("4s4x L"), window.record("H6x L")
         sign, length = head.unpack(window.read(address, head.size))
-        at, prefix = (size + 7 & -8 for size in (head.size, record.size))  # as all is
+        at, prefix = (size + 7 & -8 for size in (head.size, record.size))  # all sizes are aligned
         if sign != b"GCOL" or length < at:
-            raise malformed("no global heap is here", b"GCOL", sign)
+            raise malformed("not a global heap", b"GCOL", sign)
         window.enter(address)
         data = window.take(address, length)
         objects: dict[int, tuple[int, int]] = {}
@@ -74,7 +74,7 @@ class GlobalHeaps:
             step = prefix + (size + 7 & -8) if number else size
             if not 0 < step <= length - at:
                 raise malformed(
-                    "an object of a global heap has a size that cannot be",
+                    "invalid size of an object of a global heap",
                     f"1 to {length - at}",
                     step,
                 )
@@ -87,7 +87,7 @@ class GlobalHeaps:
 
 
 class _Block(NamedTuple):
-    """A direct block of a fractal heap: the heap's bytes from `start` on lie at `address`."""
+    """A direct block of a fractal heap: the bytes of the heap from `start` are at `address`."""
 
     start: int
     size: int
@@ -95,14 +95,14 @@ class _Block(NamedTuple):
 
 
 class FractalHeap:
-    """A heap of links or attributes: objects by an identifier that says where they are.
+    """A heap of links or attributes, read by identifiers.
 
-    Small objects lie in direct blocks whose sizes double, in an order that a table gives; tiny ones
-    are in the identifier; huge ones lie for themselves, found by a tree.
+    Small objects are in direct blocks of doubling sizes, in the order of a table. Tiny objects are
+    in the identifier. Huge objects have a place of their own, which a tree or the identifier has.
     """
 
-    # Of what follows behind how long identifiers and filters are: flags, the longest object, where
-    # the tree of huge ones is; columns, first and longest block, bits of the heap, root and rows.
+    # Fields of the header: lengths of identifiers and filters, flags, the longest managed object,
+    # the tree of huge objects; columns, first and longest block, bits of the heap, root and rows.
     _HEAD = "HHB I {L}xO{L}x{O}x {L}x{L}x{L}x{L}x {L}x{L}x{L}x{L}x H LLH2x OH"
 
     def __init__(self, window: Window, address: int) -> None:
@@ -110,16 +110,16 @@ class FractalHeap:
         self._address = address
         form = self._HEAD.format(L=window.length_size, O=window.offset_size)
         if int.from_bytes(window.read(address + 7, 2), "little"):
-            raise malformed("a heap is filtered, which no link or attribute is")
+            raise malformed("a filtered heap of links or attributes")
         (
             self._id_length, _, flags, most_managed, self._huge_address,
             self._columns, self._first, self._most_direct, heap_bits, root, rows,
         ) = window.fields(address, b"FRHP", form)  # fmt: skip
         sizes = (self._first, self._most_direct)
         if not all(size and not size & (size - 1) for size in sizes) or not self._columns:
-            raise malformed("a heap's blocks have no sizes that double", None, sizes)
+            raise malformed("the sizes of a heap's blocks do not double", None, sizes)
         if self._first > self._most_direct or heap_bits > 64 or rows > 64:
-            raise malformed("a heap's table cannot be", None, (*sizes, heap_bits, rows))
+            raise malformed("invalid table of a heap", None, (*sizes, heap_bits, rows))
         self._has_sums = bool(flags & 2)
         self._offset_width = (heap_bits + 7) // 8
         self._length_width = min(
@@ -136,7 +136,7 @@ class FractalHeap:
         self._starts = [block.start for block in self._blocks]
 
     def _look(self, address: int, rows: int, start: int, depth: int) -> None:
-        """Note the direct blocks below an indirect one, which begins at `start` in the heap."""
+        """Add the direct blocks below an indirect block, which begins at `start` in the heap."""
         window = self._window
         window.require_depth(depth, "blocks of an HDF5 heap")
         direct_rows = self._most_direct.bit_length() - self._first.bit_length() + 2
@@ -154,23 +154,23 @@ class FractalHeap:
                 else:
                     below = length.bit_length() - (self._first * self._columns).bit_length() + 1
                     if below < 1:
-                        raise malformed("a heap's table cannot be", None, below)
+                        raise malformed("invalid table of a heap", None, below)
                     self._look(place, below, start, depth + 1)
             start += length
 
     def _entered(self, data: bytes | bytearray, start: int) -> Fields:
-        """Return the fields of a block; raise where it is of another heap, or part of this."""
+        """Return the fields of a block; raise if it belongs to another heap or place."""
         fields = Fields(self._window, data, 5)
         found = fields.one("O"), fields.number(self._offset_width)
         if found != (self._address, start):
-            raise malformed("a block belongs elsewhere in a heap", (self._address, start), found)
+            raise malformed("a block of another heap or place", (self._address, start), found)
         return fields
 
     def read(self, identifier: bytes) -> bytes:
         """Return an object by its identifier.
 
         Raises:
-            FormatError: there is none.
+            FormatError: there is no such object.
             LimitError: the budget is used up.
             SourceError: it cannot be read.
         """
@@ -186,26 +186,26 @@ class FractalHeap:
         if kind == 2:
             length = head & 15 if self._id_length <= 18 else (head & 15) << 8 | fields.one("B")
             return fields.raw(length + 1)
-        raise malformed("an identifier of a heap is unknown", "0 to 2", kind)
+        raise malformed("unknown kind of a heap's identifier", "0 to 2", kind)
 
     def _managed(self, offset: int, length: int) -> bytes:
-        """Return what is in a block."""
+        """Return bytes of a direct block."""
         number = bisect_right(self._starts, offset) - 1
         if number < 0 or offset + length > self._starts[number] + self._blocks[number].size:
-            raise malformed("an object does not lie in its heap", None, (offset, length))
+            raise malformed("an object is outside its heap", None, (offset, length))
         block = self._blocks[number]
         data = self._held.get(number)
         if data is None:
             data = self._window.block(block.address, b"FHDB", block.size, has_sum=False)
             at = self._entered(data, block.start).at
-            if self._has_sums:  # counted as if it were zero where it stands
+            if self._has_sums:  # computed with zeros in place of the checksum
                 self._window.require_sum(data[:at] + bytes(4) + data[at + 4 :] + data[at : at + 4])
             self._held[number] = data
-        self._window.budget.charge_bytes(length)  # many may be one and the same
+        self._window.budget.charge_bytes(length)  # an object may be read very often
         return bytes(data[offset - block.start : offset - block.start + length])
 
     def _huge_place(self, fields: Fields) -> tuple[int, int]:
-        """Return where an object lies that is too long for a block, and its length."""
+        """Return the address and the length of a huge object."""
         window = self._window
         if window.offset_size + window.length_size < self._id_length:
             place, length = fields.take("OL")
@@ -214,7 +214,7 @@ class FractalHeap:
             self._huge = self._find_huge()
         key = fields.number(min(self._id_length - 1, 8))
         if key not in self._huge:
-            raise malformed("a huge object is not in its heap", None, key)
+            raise malformed("unknown huge object of a heap", None, key)
         return self._huge[key]
 
     def _find_huge(self) -> dict[int, tuple[int, int]]:
@@ -232,16 +232,16 @@ class FractalHeap:
 def dense(
     window: Window, heap_address: int, tree: int, records: Mapping[int, tuple[int, slice]]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Yield what a tree lists: each record, and the object of the heap that it stands for.
+    """Yield each record of a tree, with its object of a heap.
 
     Args:
         window: the file.
-        heap_address: where the heap is.
-        tree: where the tree is.
-        records: the kinds of records; how long each is, and where in it the identifier is.
+        heap_address: the address of the heap.
+        tree: the address of the tree.
+        records: the kinds of records, with their width and the place of the identifier in them.
 
     Raises:
-        FormatError: heap or tree are damaged.
+        FormatError: the heap or the tree is damaged.
         LimitError: the budget is used up.
         SourceError: they cannot be read.
     """

@@ -1,4 +1,4 @@
-"""The messages of a header but the datatype, each as a value: shape, layout, filters, links."""
+"""The messages of a header as values: shape, layout, fill value, filters, links."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Space(NamedTuple):
     """A dataspace.
 
     Attributes:
-        shape: dimensions, or None where there is no element at all.
-        most: what each may grow to; the undefined length where that is without a limit.
+        shape: dimensions; None for a null dataspace.
+        most: the maximal dimensions; the undefined length if unlimited.
     """
 
     shape: tuple[int, ...] | None
@@ -24,7 +24,7 @@ class Space(NamedTuple):
 
 
 class Place(enum.IntEnum):
-    """How a dataset's data is stored, by the format's numbers."""
+    """The storage of a dataset's data, by the format's numbers."""
 
     COMPACT = 0
     CONTIGUOUS = 1
@@ -33,7 +33,7 @@ class Place(enum.IntEnum):
 
 
 class Index(enum.IntEnum):
-    """How chunks are found; the numbers of layout version 4, and 0 for the tree of the others."""
+    """The index of chunks: the numbers of layout version 4, and 0 for the older tree."""
 
     TREE_1 = 0
     SINGLE = 1
@@ -44,17 +44,17 @@ class Index(enum.IntEnum):
 
 
 class Layout(NamedTuple):
-    """Where a dataset's data is.
+    """The layout of a dataset.
 
     Attributes:
-        place: how it is stored.
-        address: of the data, or of the index of its chunks; may be undefined.
-        length: bytes of what is not chunked; None where old files do not say.
+        place: the kind of storage.
+        address: the address of the data, or of the index of its chunks; may be undefined.
+        length: bytes of data without chunks; None in old files.
         chunks: shape of a chunk.
-        width: bytes of an element, as the layout says.
-        lookup: how chunks are found.
-        single: stored length and skipped filters of an only chunk, or None.
-        are_edges_plain: chunks that reach out of the dataset are not filtered.
+        width: bytes of an element.
+        lookup: the kind of index.
+        single: stored length and skipped filters of a single filtered chunk; else None.
+        are_edges_plain: chunks that reach beyond the dataset are not filtered.
     """
 
     place: Place
@@ -68,7 +68,7 @@ class Layout(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """A filter of a dataset: its number, and numbers that say how it was applied."""
+    """A filter of a dataset: its number, and its parameters."""
 
     code: int
     parameters: tuple[int, ...]
@@ -79,9 +79,9 @@ class Link(NamedTuple):
 
     Attributes:
         name: its bytes.
-        address: of the header it leads to, or None where it is no hard link.
-        target: the path of a soft link, or None.
-        order: place in the order in which links were made.
+        address: the address of the target's header; None unless it is a hard link.
+        target: the path of a soft link; else None.
+        order: place in the order in which links were created.
     """
 
     name: bytes
@@ -107,7 +107,7 @@ def parse_space(fields: Fields) -> Space:
 
 
 def parse_fill(fields: Fields, *, is_old: bool) -> bytes | None:
-    """Return the bytes of an element that was never written, or None for zeros.
+    """Return the bytes of the fill value; None stands for zeros.
 
     Raises:
         FormatError: the message is damaged.
@@ -121,11 +121,11 @@ def parse_fill(fields: Fields, *, is_old: bool) -> bytes | None:
             return None
         fields.skip(2 if version == 1 else 0)
     length = fields.one("i")
-    return fields.raw(length) if length > 0 else None  # else undefined, or the default
+    return fields.raw(length) if length > 0 else None  # undefined, or the default
 
 
 def parse_filters(fields: Fields) -> tuple[Filter, ...]:
-    """Return the filters in the order in which they were applied.
+    """Return the filters of a dataset in the order in which they were applied.
 
     Raises:
         FormatError: the message is damaged.
@@ -146,7 +146,7 @@ def parse_filters(fields: Fields) -> tuple[Filter, ...]:
 
 
 def parse_layout(window: Window, message: Message) -> Layout:
-    """Return where a dataset's data is.
+    """Return the layout of a dataset.
 
     Raises:
         FormatError: the message is damaged.
@@ -173,7 +173,7 @@ def parse_layout(window: Window, message: Message) -> Layout:
 
 
 def _compact(fields: Fields, address: int, length: int) -> Layout:
-    """Return the layout of data that is in the message itself, from here on."""
+    """Return the layout of data in the message itself, at the current field."""
     start = fields.at
     fields.raw(length)
     return Layout(Place.COMPACT, address + start, length)
@@ -181,7 +181,7 @@ def _compact(fields: Fields, address: int, length: int) -> Layout:
 
 def _chunked(address: int, dimensions: tuple[int, ...]) -> Layout:
     if len(dimensions) < 2 or len(dimensions) > _MOST_RANK + 1 or not all(dimensions):
-        raise malformed("a chunk has no such shape", "2 to 33 numbers above 0", dimensions)
+        raise malformed("invalid shape of a chunk", "2 to 33 numbers above 0", dimensions)
     return Layout(Place.CHUNKED, address, chunks=dimensions[:-1], width=dimensions[-1])
 
 
@@ -200,14 +200,14 @@ def _old_layout(fields: Fields, place: int) -> Layout:
 
 
 def _indexed_layout(fields: Fields) -> Layout:
-    """Return the layout of versions 4 and 5, chunked: the index is of one of five kinds."""
+    """Return the chunked layout of versions 4 and 5, with one of five kinds of index."""
     flags, rank, width = fields.take("3B")
     dimensions = tuple(fields.number(width) for _ in range(rank))
     kind = fields.one("B")
     if not Index.SINGLE <= kind <= Index.TREE_2:
         raise malformed("an index of chunks is unknown", "1 to 5", kind)
     single = fields.take("LI") if kind == Index.SINGLE and flags & 2 else None
-    # How the arrays and the tree are built is said in their own headers, too.
+    # The parameters of arrays and trees are repeated in their own headers.
     fields.skip({Index.FIXED: 1, Index.EXTENSIBLE: 5, Index.TREE_2: 6}.get(kind, 0))
     layout = _chunked(fields.one("O"), dimensions)
     return layout._replace(lookup=Index(kind), single=single, are_edges_plain=bool(flags & 1))
@@ -219,7 +219,7 @@ _HARD, _SOFT = 0, 1
 
 
 def parse_link(fields: Fields) -> Link:
-    """Return the link that a message, or an object of a heap, describes.
+    """Return the link in a message, or in an object of a heap.
 
     Raises:
         FormatError: it is damaged.

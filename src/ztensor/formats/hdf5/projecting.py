@@ -1,26 +1,27 @@
 """HDF5 files, Keras weights among them, as objects and attributes.
 
-No bytes of a file reach libhdf5: the modules beside this one parse them, each read checked and each
-structure met once. Links that leave the file, virtual datasets and external storage are never
+No bytes of a file reach libhdf5: the modules of this package parse them, every read is checked, and
+no structure is parsed twice. Links out of the file, virtual datasets and external storage are never
 followed.
 
-What is in a file becomes an object by its path without the leading slash (Keras has
-`layers/dense/vars/0`):
+Datasets become objects named by their path without the leading slash, such as
+`layers/dense/vars/0` of Keras:
 
 - Contiguous and compact numbers without filters are byte ranges, big-endian ones too: mapped, not
   copied.
-- Chunks, without filters or behind deflate, shuffle, Fletcher-32 and LZF, are decoded a block of
-  rows at a time. What was never written is the fill value.
-- Numbers in a form NumPy lacks (12 bits in two bytes, other floats) become the next wider one of
-  its own.
-- bfloat16: as a float type of that form, or as Keras stores it, opaque with an attribute `dtype`.
+- Chunks without filters, or with deflate, shuffle, Fletcher-32 and LZF, are decoded a block of rows
+  at a time. Elements that were never written have the fill value.
+- Numbers in a form that NumPy lacks (12 bits in two bytes, other floats) become the next wider type
+  of NumPy.
+- bfloat16 is a float type of that form, or opaque with an attribute `dtype` as in Keras.
 - Strings, compounds, references, other opaque types, null dataspaces, virtual datasets, external
   storage, other filters and links out of the file are listed, and refused when they are read.
-- A group with several hard links is walked once, so a cycle ends. A soft link is an object where
-  it leads to a dataset by hard links alone; it is left out where it leads to a group or nowhere.
+- A group with several hard links is read once, so cycles end. A soft link is an object if it leads
+  to a dataset by hard links alone; a soft link to a group or to nothing is left out.
 
-Attributes of the root are the file's. Those of another group are under its path with the leading
-slash, and so is the text of a scalar string dataset. Texts, numbers and arrays of them are kept.
+Attributes of the root are the file's attributes. Attributes of another group are under its path
+with the leading slash, and so is the text of a scalar string dataset. Texts, numbers and arrays of
+them are kept.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ from ztensor.formats.hdf5.types import Types
 from ztensor.formats.hdf5.window import malformed
 from ztensor.limits import Budget
 
-_OBJECT_COST, _GROUP_COST = 1000, 400  # bytes of memory that one takes
+_OBJECT_COST, _GROUP_COST = 1000, 400  # bytes of memory
 
 
 class _Item(NamedTuple):
-    """What a header is: a group, a text, an object, or else (a stored type) nothing here.
+    """A group, a scalar string, a dataset, or a stored type (which has no attributes here).
 
     Attributes:
-        links: those of a group.
-        value: a group's attributes, or the text of a dataset.
-        object: a dataset.
-        nbytes: how long its attributes and texts are.
+        links: the links of a group; else None.
+        value: the attributes of a group, or the text of a scalar string.
+        object: the object of a dataset.
+        nbytes: the length of its attributes and texts.
     """
 
     links: list[Link] | None = None
@@ -61,18 +62,18 @@ class _Item(NamedTuple):
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what an HDF5 file holds; see the module's docstring.
+    """Return the contents of an HDF5 file; see the module's docstring.
 
     Raises:
         FormatError: the file is damaged.
-        UnsupportedError: it shares messages in a way that h5py never asks for.
-        LimitError: groups are nested deeper than `Limits.depth`, or listing the file costs more
-            than one of its length may.
+        UnsupportedError: it shares messages in a way that h5py never uses.
+        LimitError: groups are nested deeper than `Limits.depth`, or listing the file exceeds the
+            budget for its length.
         SourceError: it cannot be read.
     """
     try:
         return _Walk(source, budget).run()
-    except (struct.error, IndexError) as error:  # fields that a structure is too short for
+    except (struct.error, IndexError) as error:  # a structure is shorter than its fields
         raise malformed("a structure is cut") from error
 
 
@@ -84,7 +85,7 @@ class _Walk:
         self._budget = budget
         self._window, self._root, self._end = open_window(source, budget)
         self._left = Tally()
-        self._at = ""  # the path that is looked at
+        self._at = ""  # the current path
         types = Types(self._window)
         self._reader = Attributes(self._window, types, self._leave)
         self._datasets = Datasets(self._window, types, self._reader)
@@ -96,7 +97,7 @@ class _Walk:
     def run(self) -> Projection:
         root = self._item(self._root)
         if root.links is None:
-            raise malformed("the root is no group")
+            raise malformed("the root is not a group")
         if isinstance(root.value, dict):
             self._attributes.update(root.value)
         self._items[self._root] = _Item()
@@ -130,7 +131,7 @@ class _Walk:
         named = []
         for link in links:
             name = text_of(link.name, self._budget)
-            # HDF5 takes a slash for a path, which may lead through a link out of the file.
+            # A slash would make it a path, which may lead through a link out of the file.
             if name is None or "/" in name or name in ("", "."):
                 raise FormatError(
                     "a link's name is not UTF-8 or has a slash",
@@ -142,10 +143,10 @@ class _Walk:
         return named
 
     def _follow(self, path: str, name: str, link: Link) -> list[Link] | None:
-        """Take what a link in the group at `path` leads to; return the links of a new group."""
+        """Add the target of a link in the group at `path`. Return the links of a new group."""
         if link.target is not None:
             target = text_of(link.target, self._budget) or ""
-            if ".." in target.split("/"):  # a name like any other in HDF5, which none has
+            if ".." in target.split("/"):  # an ordinary name in HDF5, which no object has
                 self._left.add("soft link", name)
             else:
                 self._budget.charge_bytes(len(path) + len(target))
@@ -157,7 +158,7 @@ class _Walk:
             return None
         self._at = name
         item = self._item(link.address)
-        # Whoever writes the names down writes the attributes for each of them.
+        # Attributes are repeated for each name.
         self._budget.charge_bytes(item.nbytes)
         if item.object is not None:
             self._add(name, item.object)
@@ -165,21 +166,21 @@ class _Walk:
             self._attributes.setdefault(f"/{name}", item.value)
         elif item.links is None:
             self._left.add("stored type, or further link to a group", name)
-        if item.links is not None:  # once: groups may have many names
+        if item.links is not None:  # a group with several names is read once
             self._items[link.address] = _Item()
         return item.links
 
     def _add(self, name: str, tensor_object: TensorObject) -> None:
         if name in self._objects:
             raise FormatError(
-                "two links have the same path",
+                "duplicate path of a link",
                 reason=Reason.DUPLICATE_NAME,
                 found=describe(name),
             )
         self._objects[name] = tensor_object
 
     def _item(self, address: int) -> _Item:
-        """Return what the header at an address is; links to one and the same share it."""
+        """Return the item of the header at an address; it is cached."""
         item = self._items.get(address)
         if item is None:
             self._window.enter(address)
@@ -194,7 +195,7 @@ class _Walk:
             self._budget.charge_bytes(_GROUP_COST)
             return _Item(read_links(self._window, header), self._reader.of(header) or None)
         if Kind.TYPE not in kinds:
-            raise malformed("an object is no group, dataset or type")
+            raise malformed("neither a group nor a dataset nor a type")
         if Kind.SPACE not in kinds:
             return _Item()
         self._budget.charge_bytes(_OBJECT_COST)

@@ -1,4 +1,4 @@
-"""The beginning of an HDF5 file: where it is, how wide its addresses are, where its root lies."""
+"""The superblock of an HDF5 file: its place, the widths of addresses, the root's address."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from ztensor.formats.hdf5.window import Fields, Window, malformed
 from ztensor.limits import Budget
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_MOST_BYTES = 256  # of any version, behind the signature and with it
+_MOST_BYTES = 256  # of a superblock of any version
 
 
 def find(source: Source) -> int | None:
-    """Return where the signature is: at 0, 512, 1024, 2048 and so on."""
+    """Return the offset of the signature: 0, 512, 1024, 2048 and so on; None if there is none."""
     place = 0
     while place + len(SIGNATURE) <= source.size:
         if bytes(source.read(place, len(SIGNATURE))) == SIGNATURE:
@@ -24,14 +24,14 @@ def open_window(source: Source, budget: Budget) -> tuple[Window, int, int]:
     """Return the window on an HDF5 file, the address of its root group's header, and its end.
 
     Raises:
-        FormatError: there is no such file, or its beginning is damaged.
+        FormatError: it is not an HDF5 file, or its superblock is damaged.
         SourceError: it cannot be read.
     """
     base = find(source)
     if base is None:
-        raise malformed("there is no signature")
+        raise malformed("no signature")
     head = bytes(source.read(base, min(_MOST_BYTES, source.size - base)))
-    head = head.ljust(_MOST_BYTES, b"\0")  # what is cut is shorter than its end of file says
+    head = head.ljust(_MOST_BYTES, b"\0")  # the end of file below shows whether it is cut
     version = head[8]
     if version > 3:
         raise malformed("the superblock's version is unknown", "0 to 3", version)
@@ -42,7 +42,7 @@ def open_window(source: Source, budget: Budget) -> tuple[Window, int, int]:
     stored_base, _, end, *_, root = fields.take("OOO OOO" if is_old else "OOO O")
     if not is_old:
         window.require_sum(head[: fields.at + 4])
-    # The end is told with what lay before the file when it was written.
+    # The stored end of file includes the user block of the time of writing.
     if base + end - stored_base > source.size:
         raise malformed("the file is cut", f"{base + end - stored_base} bytes", source.size)
     return window, root, base + end - stored_base

@@ -1,4 +1,4 @@
-"""The two kinds of B-trees, walked from the first record to the last."""
+"""The two kinds of B-trees, read from the first record to the last."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _DEEPEST = 64  # levels: nodes have two branches at least
 
 
 def walk_tree_1(window: Window, address: int, kind: int, key_length: int) -> Iterator[bytes]:
-    """Yield what the leaves of a version 1 tree hold: keys and addresses, one behind the other.
+    """Yield the leaves of a version 1 tree: keys and addresses in turn.
 
     Args:
         window: the file.
-        address: of the root.
+        address: the address of the root.
         kind: 0 for the links of a group, 1 for chunks.
-        key_length: bytes of a key. Behind the last address there is one key more, left out here.
+        key_length: bytes of a key. A leaf's last key, which has no address, is left out.
 
     Raises:
         FormatError: the tree is damaged.
@@ -35,7 +35,7 @@ def walk_tree_1(window: Window, address: int, kind: int, key_length: int) -> Ite
         found, level, count, *_ = head.unpack(window.read(place, head.size))
         data = window.block(place, b"TREE", head.size + count * pair.size, has_sum=False)
         if found != kind or level > _DEEPEST or (expected is not None and level != expected):
-            raise malformed("a node does not belong to its tree", (kind, expected), (found, level))
+            raise malformed("a node of another tree", (kind, expected), (found, level))
         body = bytes(data[head.size :])
         window.budget.charge_steps(count)
         if level:
@@ -46,7 +46,7 @@ def walk_tree_1(window: Window, address: int, kind: int, key_length: int) -> Ite
 
 
 class Records(NamedTuple):
-    """Records of a version 2 tree, one behind the other: of what kind, and how long each is."""
+    """Consecutive records of a version 2 tree, with their kind and the width of each."""
 
     kind: int
     width: int
@@ -56,12 +56,12 @@ class Records(NamedTuple):
 def walk_tree_2(
     window: Window, address: int, known: Mapping[int, Collection[int]]
 ) -> Iterator[Records]:
-    """Yield the records of a version 2 tree, some at a time, node by node.
+    """Yield the records of a version 2 tree, node by node.
 
     Args:
         window: the file.
-        address: of the tree's header.
-        known: the kinds of records that may be in it, and how long each can be.
+        address: the address of the tree's header.
+        known: the valid kinds of records, with their widths.
 
     Raises:
         FormatError: the tree is damaged, or has other records.
@@ -77,7 +77,7 @@ def walk_tree_2(
         raise malformed("a tree has other records", list(known), (kind, width))
     if not window.is_defined(root) or not total:
         return
-    # A node's pointers are as wide as the most records below it need.
+    # The width of a node's pointers depends on the maximal number of records below it.
     most = below = max(node - 10, 0) // width
     count_width = _width_of(most)
     pointers = [0]  # bytes of a pointer at each level
@@ -95,7 +95,7 @@ def walk_tree_2(
             raise malformed("a node has more records than fit", node, length)
         data = window.block(place, b"BTIN" if level else b"BTLF", length)
         if data[5] != kind:
-            raise malformed("a node does not belong to its tree", kind, data[5])
+            raise malformed("a node of another tree", kind, data[5])
         window.budget.charge_steps(records + 1)
         end = 6 + records * width
         yield Records(kind, width, bytes(data[6:end]))
@@ -110,5 +110,5 @@ def walk_tree_2(
 
 
 def _width_of(most: int) -> int:
-    """Return how many bytes numbers up to `most` take."""
+    """Return the bytes that numbers up to `most` need."""
     return max(most.bit_length() + 7, 8) // 8

@@ -1,4 +1,4 @@
-"""Datatypes: what elements are in the file, and what NumPy makes of them."""
+"""Datatypes: the stored form of elements, and their NumPy type."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 _DEEPEST = 32
-_COST = 1000  # bytes of memory a type takes
+_COST = 1000  # bytes of memory of a type
 _WIDTHS = (1, 2, 4, 8)
-_IN_OBJECT = 2  # where a shared message is
+_IN_OBJECT = 2  # a shared message is in another object's header
 _IS_VAX, _MANTISSA_IS_IMPLIED = 0x40, 2  # of a float's flags
 
 
 class Elements(NamedTuple):
-    """How elements are stored and read.
+    """The stored and the decoded type of elements.
 
     Attributes:
-        stored: what they are in the file.
-        numpy: what they are read as, little-endian.
-        convert: makes the one the other; None where only the order of bytes differs.
+        stored: the type in the file.
+        numpy: the decoded type, little-endian.
+        convert: converts stored elements; None if only the byte order differs.
         is_bfloat16: the bits are a bfloat16.
     """
 
@@ -40,12 +40,12 @@ class Elements(NamedTuple):
 
     @property
     def byte_order(self) -> Literal["little", "big"]:
-        """Return the order of the bytes of elements that are kept as they are."""
+        """Return the byte order of stored elements that need no conversion."""
         is_big = self.convert is None and self.stored != self.stored.newbyteorder("<")
         return "big" if is_big else "little"
 
     def converted(self, stored: Array) -> Array:
-        """Return elements as they are read."""
+        """Return decoded elements."""
         return stored if self.convert is None else self.convert(stored)
 
 
@@ -54,14 +54,14 @@ class Type(NamedTuple):
 
     Attributes:
         size: bytes of an element.
-        words: what it is, for people.
-        elements: how elements are read, or None where NumPy has nothing for them.
-        text: of text, what fills it up to its length: a NUL or a space; empty where a NUL ends it.
-            None for other types.
-        is_variable: elements are of any length, and lie in a heap.
-        names: how many numbers have names, other than those of a bool.
-        base: what an array consists of.
-        shape: of arrays.
+        words: a description.
+        elements: the stored and the decoded type; None for a type that NumPy lacks.
+        text: the padding of texts: a NUL or a space; empty for a terminating NUL. None for types
+            other than text.
+        is_variable: elements have any length, and are in a heap.
+        names: the number of names of an enum other than a bool.
+        base: the type of an array's elements.
+        shape: the shape of an array type.
     """
 
     size: int
@@ -75,7 +75,7 @@ class Type(NamedTuple):
 
     @property
     def is_opaque(self) -> bool:
-        """Return whether elements are bytes of which nothing is known."""
+        """Return whether elements are bytes without a meaning."""
         return self.elements is not None and self.elements.numpy.kind == "V"
 
 
@@ -87,11 +87,11 @@ class Types:
         self._found: dict[tuple[bytes, bool], Type] = {}
 
     def of(self, body: bytes, *, is_shared: bool) -> Type:
-        """Return the type that a message describes, or says where it is stored.
+        """Return the type of a message, which may be the address of a stored type.
 
         Raises:
             FormatError: it is damaged.
-            UnsupportedError: it is in a heap.
+            UnsupportedError: the type is in a heap.
             LimitError: the budget is used up.
             SourceError: it cannot be read.
         """
@@ -104,7 +104,7 @@ class Types:
         return found
 
     def _stored(self, body: bytes) -> bytes:
-        """Return the message that a shared one leads to."""
+        """Return the body of the message that a shared one refers to."""
         fields = Fields(self._window, body)
         version, kind = fields.take("BB")
         if version == 3 and kind != _IN_OBJECT:
@@ -115,12 +115,12 @@ class Types:
             fields.skip(6 + self._window.length_size)
         message = read_header(self._window, fields.one("O")).of(Kind.TYPE)
         if message is None or message.is_shared:
-            raise malformed("no stored type is here")
+            raise malformed("not a stored type")
         return message.body
 
 
 class _Head(NamedTuple):
-    """The beginning of every type."""
+    """The common fields of all types."""
 
     version: int
     flags: int
@@ -133,7 +133,7 @@ class _Head(NamedTuple):
 
 
 def parse_type(fields: Fields, depth: int = 0) -> Type:
-    """Return the type that begins here.
+    """Return the type at the current field.
 
     Raises:
         FormatError: it is damaged.
@@ -145,7 +145,7 @@ def parse_type(fields: Fields, depth: int = 0) -> Type:
     if not 1 <= version <= 5 or kind >= len(_CLASSES):
         raise malformed("a datatype is unknown", "class 0 to 11, version 1 to 5", (kind, version))
     if not size:
-        raise malformed("a datatype has no bytes")
+        raise malformed("a datatype of size 0")
     found: Type = _CLASSES[kind](fields, _Head(version, low | high << 8, size, depth))
     return found
 
@@ -174,7 +174,7 @@ def _whole_numbers(fields: Fields, head: _Head, *, is_signed: bool) -> Elements 
         return None
 
     def narrow(stored: Array) -> Array:
-        """Return the numbers in some of the bits."""
+        """Return the numbers in a range of the bits."""
         kind = np.dtype(f"<u{target.itemsize}").type
         bits: Array = stored.astype(kind) >> kind(offset) & kind((1 << precision) - 1)
         if is_signed:
@@ -186,7 +186,7 @@ def _whole_numbers(fields: Fields, head: _Head, *, is_signed: bool) -> Elements 
 
 
 class _Bits(NamedTuple):
-    """Which bits of a float are what, from the lowest one, and how its exponent is counted."""
+    """The bit fields of a float, counted from the lowest bit, and the bias of its exponent."""
 
     sign: int
     exponent: int
@@ -226,7 +226,7 @@ def _floats(bits: _Bits, head: _Head, *, is_whole: bool) -> Elements | None:
     if not 0 < bits.exponent_bits <= 11 or end > 8 * size:
         return None
     most = (1 << bits.exponent_bits) - bits.bias - 1
-    for width, mantissa, lowest, highest in _FLOATS:  # the first that has room for all of them
+    for width, mantissa, lowest, highest in _FLOATS:  # the first that represents all values
         if bits.mantissa_bits <= mantissa and most <= highest and 1 - bits.bias >= lowest:
             target = np.dtype(f"<f{width}")
             return Elements(stored, target, functools.partial(_widened, bits=bits, target=target))
@@ -234,7 +234,7 @@ def _floats(bits: _Bits, head: _Head, *, is_whole: bool) -> Elements | None:
 
 
 def _widened(stored: Array, *, bits: _Bits, target: np.dtype[Any]) -> Array:
-    """Return floats whose sign, exponent and mantissa are in some of the bits."""
+    """Return floats from their bit fields."""
     whole = stored.astype("<u8")
 
     def field(place: int, count: int) -> Any:
@@ -253,7 +253,7 @@ def _widened(stored: Array, *, bits: _Bits, target: np.dtype[Any]) -> Array:
     return values.astype(target)
 
 
-# --- What is no number ----------------------------------------------------------------------
+# --- Types other than numbers ---------------------------------------------------------------
 
 
 def _time(fields: Fields, head: _Head) -> Type:
@@ -291,23 +291,23 @@ def _array(fields: Fields, head: _Head) -> Type:
     rank = fields.one("B")
     fields.skip(3 if is_old else 0)
     shape = fields.take(f"{rank}I")
-    fields.skip(4 * rank if is_old else 0)  # the order of the axes, which is always theirs
+    fields.skip(4 * rank if is_old else 0)  # the permutation of the axes, always the identity
     base = parse_type(fields, head.depth + 1)
     if math.prod(shape) * base.size != head.size:
-        raise malformed("an array has another size than its elements", shape, head.size)
+        raise malformed("the size of an array differs from its elements'", shape, head.size)
     return Type(head.size, "array type", base=base, shape=shape)
 
 
 def _name(fields: Fields, head: _Head) -> bytes:
-    """Return a name, which ends with a NUL."""
+    """Return a name, without its terminating NUL."""
     length = fields.data.find(b"\0", fields.at) + 1 - fields.at
     if length <= 0:
-        raise malformed("a name in a datatype has no end")
+        raise malformed("unterminated name in a datatype")
     return fields.raw(length if head.version > 2 else length + 7 & -8)[: length - 1]
 
 
 def _compound(fields: Fields, head: _Head) -> Type:
-    """Return a compound, of which only h5py's complex numbers are read: two floats `r`, `i`."""
+    """Return a compound. Only h5py's complex numbers are read: two equal floats `r` and `i`."""
     width = 4 if head.version < 3 else (head.size.bit_length() + 7) // 8
     names, offsets, types, bodies = [], [], [], []
     for _ in range(head.flags & 0xFFFF):
@@ -318,7 +318,7 @@ def _compound(fields: Fields, head: _Head) -> Type:
         member = parse_type(fields, head.depth + 1)
         if not is_array and offset + member.size > head.size:
             size = offset + member.size
-            raise malformed("a field leads out of its compound", head.size, size)
+            raise malformed("a field reaches beyond its compound", head.size, size)
         offsets.append(offset)
         types.append(None if is_array else member.elements)
         bodies.append(fields.data[begin : fields.at])
@@ -337,7 +337,7 @@ def _complex(fields: Fields, head: _Head) -> Type:
 
 
 def _complex_numbers(part: Elements, offsets: list[int], size: int) -> Elements | None:
-    """Return how pairs of equal floats are read, each at its place."""
+    """Return the types of pairs of equal floats at two offsets; None if NumPy has none."""
     width = part.stored.itemsize
     if part.numpy.kind != "f" or part.numpy.itemsize not in (4, 8):
         return None
@@ -361,7 +361,7 @@ def _complex_numbers(part: Elements, offsets: list[int], size: int) -> Elements 
 def _enum(fields: Fields, head: _Head) -> Type:
     base = parse_type(fields, head.depth + 1)
     if base.size != head.size:
-        raise malformed("an enum has another size than its numbers", base.size, head.size)
+        raise malformed("the size of an enum differs from its numbers'", base.size, head.size)
     count, numbers = head.flags & 0xFFFF, base.elements
     names = [_name(fields, head) for _ in range(count)]
     values = fields.raw(count * head.size)
@@ -372,7 +372,7 @@ def _enum(fields: Fields, head: _Head) -> Type:
 
 
 def _booleans(numbers: Elements, names: list[bytes], values: bytes) -> Elements | None:
-    """Return how an enum of FALSE and TRUE is read: as its numbers where these are not 0 and 1."""
+    """Return the types of an enum of FALSE and TRUE: bool if the numbers are 0 and 1."""
     if numbers.numpy.kind not in "iu":
         return None
     members = numbers.converted(np.frombuffer(values, numbers.stored)).tolist()

@@ -1,8 +1,8 @@
-"""The bytes of an HDF5 file by its own addresses: each read is checked, each structure is met once.
+"""Checked access to an HDF5 file by its own addresses.
 
-Everything that parses the file reads through a `Window`, so that three rules hold wherever it goes:
-nothing outside the file is asked for, no structure is parsed twice, and all structures together are
-no longer than twice the file. So no bytes make the parser run for longer than they are many.
+All parsers read the file through a `Window`, which guarantees three rules: nothing outside the file
+is read, no structure is parsed twice, and all structures together are at most twice as long as the
+file. So parsing takes time linear in the length of the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ztensor.ext import Source
 from ztensor.formats.hdf5.checksum import lookup3
 from ztensor.limits import Budget
 
-# Structures are small and lie side by side: a page at a time costs fewer calls.
+# Structures are small and adjacent, so pages are read and cached.
 _PAGE_BYTES = 8192
 _MOST_PAGES = 256
 
@@ -34,7 +34,7 @@ def malformed(what: str, expected: object = None, found: object = None) -> Forma
 
 
 def unknown(what: str) -> UnsupportedError:
-    """Return the error for what the format allows, and no file of h5py's has."""
+    """Return the error for a feature of the format that h5py never writes."""
     return UnsupportedError(
         "this kind of HDF5 file is not read here; h5py rewrites it",
         reason=Reason.UNKNOWN_LAYOUT,
@@ -47,13 +47,13 @@ class Window:
 
     Args:
         source: the file.
-        base: where address 0 lies in it; before it is a user block.
-        budget: what opening the file may cost.
+        base: the offset of address 0, after a user block.
+        budget: the memory and the steps for opening the file.
         offset_size: bytes of an address in this file: 2, 4 or 8.
         length_size: bytes of a length.
 
     Attributes:
-        undefined: the address that means none.
+        undefined: the address that stands for no address.
     """
 
     def __init__(
@@ -74,25 +74,25 @@ class Window:
         self._pages: dict[int, bytes | bytearray] = {}
 
     def record(self, fields: str) -> struct.Struct:
-        """Return a little-endian record; besides struct's letters `O` is an address, `L` a length.
+        """Return a little-endian record; `O` stands for an address and `L` for a length.
 
-        Spaces are left out.
+        Spaces are ignored.
         """
         return _record(fields, _LETTERS[self.offset_size], _LETTERS[self.length_size])
 
     def is_defined(self, address: int) -> bool:
-        """Return whether an address leads somewhere."""
+        """Return whether an address is defined."""
         return address != self.undefined
 
     def require(self, address: int, length: int) -> None:
-        """Raise where a range does not lie in the file.
+        """Raise unless a range is inside the file.
 
         Raises:
-            FormatError: it does not.
+            FormatError: it is not.
         """
         if address > self.size - length:  # Python's numbers do not wrap around
             raise FormatError(
-                "an address of the HDF5 file leads out of it",
+                "an address in the HDF5 file is outside the file",
                 reason=Reason.OUT_OF_BOUNDS,
                 expected=f"{describe(length)} bytes within {self.size}",
                 found=f"offset {describe(address)}",
@@ -102,7 +102,7 @@ class Window:
         """Return the bytes at an address.
 
         Raises:
-            FormatError: they do not lie in the file.
+            FormatError: they are outside the file.
             SourceError: they cannot be read.
         """
         self.require(address, length)
@@ -120,45 +120,45 @@ class Window:
         return page[at : at + length]
 
     def take(self, address: int, length: int) -> bytes | bytearray:
-        """Return the bytes of a part of the structure, which are then used up.
+        """Return bytes of a structure, counted against twice the length of the file.
 
         Raises:
-            FormatError: they do not lie in the file, or too much was taken before.
+            FormatError: they are outside the file, or too many bytes were taken before.
             LimitError: the budget is used up.
             SourceError: they cannot be read.
         """
         data = self.read(address, length)
         self._left -= length
         if self._left < 0:
-            raise malformed("structures lie in one another")
+            raise malformed("structures overlap")
         self.budget.charge_bytes(length)
         self.budget.charge_steps(1)
         return data
 
     def enter(self, address: int) -> None:
-        """Note that a structure begins here; no other may.
+        """Mark the address of a structure as parsed.
 
         Raises:
-            FormatError: one was met here before.
+            FormatError: it was parsed before.
         """
         if address in self._taken:
-            raise malformed("two addresses lead to one structure", None, address)
+            raise malformed("a structure has two references", None, address)
         self._taken.add(address)
 
     def block(
         self, address: int, sign: bytes, length: int, *, has_sum: bool = True
     ) -> bytes | bytearray:
-        """Return a structure that begins with a sign, and may end with a checksum.
+        """Return a structure that begins with a signature, and may end with a checksum.
 
         Raises:
-            FormatError: it does not, or is met a second time.
+            FormatError: the signature or the checksum differs, or it was parsed before.
             LimitError: the budget is used up.
             SourceError: it cannot be read.
         """
         self.enter(address)
         data = self.take(address, length)
         if not data.startswith(sign):
-            raise malformed("a structure has another sign", sign, bytes(data[: len(sign)]))
+            raise malformed("wrong signature of a structure", sign, bytes(data[: len(sign)]))
         if has_sum:
             self.require_sum(data)
         return data
@@ -166,13 +166,13 @@ class Window:
     def fields(
         self, address: int, sign: bytes, form: str, *, has_sum: bool = True
     ) -> tuple[Any, ...]:
-        """Return the fields of a structure behind its sign and version; see `block`."""
+        """Return the fields of a structure after its signature and version; see `block`."""
         record = self.record(f"4xB {form} {'4x' if has_sum else ''}")
         return record.unpack(self.block(address, sign, record.size, has_sum=has_sum))[1:]
 
     @staticmethod
     def require_sum(data: bytes | bytearray) -> None:
-        """Raise where the last four bytes are not the checksum of those before.
+        """Raise unless the last four bytes are the checksum of the others.
 
         Raises:
             FormatError: they are not.
@@ -180,13 +180,13 @@ class Window:
         expected = int.from_bytes(data[-4:], "little")
         found = lookup3(data[:-4])
         if expected != found:
-            raise malformed("a checksum differs", hex(expected), hex(found))
+            raise malformed("checksum differs", hex(expected), hex(found))
 
     def require_depth(self, depth: int, what: str) -> None:
-        """Raise where something is nested too deeply.
+        """Raise if `what` are nested deeper than `Limits.depth`.
 
         Raises:
-            LimitError: it is.
+            LimitError: they are.
         """
         most = self.budget.limits.depth
         if depth > most:
@@ -198,14 +198,14 @@ class Window:
 
 
 class Fields:
-    """A place in the bytes of a structure, whose fields are taken one after the other.
+    """A reader of a structure's fields, in order.
 
     Too few bytes raise `struct.error`, which `project` turns into a `FormatError`.
 
     Args:
         window: the file.
-        data: the bytes.
-        at: where the first field begins.
+        data: the structure.
+        at: the offset of the first field.
     """
 
     __slots__ = ("at", "data", "window")
@@ -239,6 +239,6 @@ class Fields:
         self.at += length
 
 
-@functools.lru_cache(maxsize=256)  # lengths of tables are a file's
+@functools.lru_cache(maxsize=256)  # bounded, since a file chooses the lengths of tables
 def _record(fields: str, offset: str, length: str) -> struct.Struct:
     return struct.Struct("<" + fields.replace(" ", "").replace("O", offset).replace("L", length))

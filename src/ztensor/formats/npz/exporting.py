@@ -1,7 +1,7 @@
 """Archives as `numpy.savez` writes them.
 
-Members are stored, each array at a multiple of 64 bytes, so that `numpy.load` opens the archive and
-maps can be laid over it.
+Members are stored, each array at a multiple of 64 bytes: `numpy.load` opens the archive, and arrays
+can be mapped.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _ALIGNMENT = npy.ALIGNMENT
 # The extra field that Android's zipalign pads with: an alignment, and zeros.
 _PADDING = 0xD935
 _PADDING_HEAD = struct.Struct("<3H")
-_DATE = 1 << 5 | 1  # the first day of 1980: the same arrays give the same bytes
-_UNIX, _MODE = 3, 0o100600 << 16  # whose permissions a member has, and which
-_VERSION = 45  # that of archives with numbers of 64 bits
+_DATE = 1 << 5 | 1  # the first day of 1980, so that the same arrays give the same bytes
+_UNIX, _MODE = 3, 0o100600 << 16  # the system of a member's permissions, and the permissions
+_VERSION = 45  # of archives with 64-bit numbers
 
 
 class _Placed:
-    """An array as it is written: its place, and what the directory repeats of it.
+    """An array with its place in the archive, and its records there.
 
     Args:
         part: the array.
-        name: what it is called in the archive.
-        descr: what NumPy calls its elements.
+        name: its name in the archive.
+        descr: NumPy's name of its type.
     """
 
     def __init__(self, part: Part, name: bytes, descr: str) -> None:
@@ -53,7 +53,7 @@ class _Placed:
         return (zip.MOST_32,) * 2 if self.size >= zip.MOST_32 else (self.size,) * 2
 
     def local(self) -> bytes:
-        """Return the header before the member, padded so that the array's data is aligned."""
+        """Return the local header, padded so that the array's data is aligned."""
         extra = b""
         if self.size >= zip.MOST_32:
             extra = struct.pack("<2H2Q", zip.ZIP64, 16, self.size, self.size)
@@ -64,7 +64,7 @@ class _Placed:
         return zip.LOCAL.pack(*fixed, len(self.name), len(extra)) + self.name + extra
 
     def central(self) -> bytes:
-        """Return the member's entry in the directory."""
+        """Return the record in the directory."""
         wide = [self.size, self.size] if self.size >= zip.MOST_32 else []
         offset = self.offset
         if offset >= zip.MOST_32:
@@ -85,14 +85,13 @@ def export(
     progress: Callable[[int, int], None] | None = None,
     threads: int | None = None,
 ) -> int:
-    """Write what a reader holds as stored members, each array at a multiple of 64 bytes.
+    """Write a reader's arrays as stored members, each array at a multiple of 64 bytes.
 
-    `numpy.load` opens it, and maps can be laid over it. Elements that NumPy has no name for are
-    written as their bits: bfloat16 as uint16, fp8 and packed fp4 as uint8. What is not dense
-    becomes one array for each of its components, `name.role`. There is no place for attributes.
-    All data is read twice, as the CRC-32 of a member stands before it.
+    Elements of types that NumPy lacks are written as their bits: bfloat16 as uint16, fp8 and packed
+    fp4 as uint8. An object that is not dense becomes one array for each component, `name.role`.
+    Attributes are lost. All data is read twice, since the CRC-32 of a member precedes it.
 
-    Arguments and errors are those of `Exporting.export`.
+    For arguments and errors see `FormatModule.export`.
     """
     start = sink.position
     lose_attributes(lose, None, reader.attributes)

@@ -1,14 +1,13 @@
-"""What an archive holds: each of its .npy members is one object.
+"""The .npy members of an archive, each as one object.
 
-A member is one by its name or, as for NumPy, by its first bytes.
+A member is an array by its name or, as in NumPy, by its first bytes.
 
-Stored members are ranges of the file; their CRC-32 is a digest as those of our own files are,
-checked when a read copies, and by verify. Deflated ones are decoded when they are read, and their
-CRC-32 is then checked. `npy.py` says which arrays are listed only, `zip.py` which archives are
-refused.
+Stored members are ranges of the file, and their CRC-32 is a digest, checked when a read copies and
+by verify. Deflated members are decoded and checked against their CRC-32 when they are read.
+`npy.py` determines which arrays are listed only, `zip.py` which archives are refused.
 
-The directory is enough to list the names. What a member says of its array is read, and its place
-checked, when the object is asked for; a damaged one does not hide the others.
+Listing reads only the directory. The header of a member is read, and its place checked, when the
+object is needed; a damaged member does not hide the others.
 """
 
 from __future__ import annotations
@@ -42,23 +41,22 @@ from ztensor.formats.zip import (
 from ztensor.limits import Budget
 
 SUFFIX = ".npy"
-# What a member costs beside its entry in the archive: a name, an object, and a component; how one
-# that is no run of its elements is decoded; a dimension.
+# Bytes of memory: a member's name, object and component; an encoding; a dimension.
 _MEMBER_COST, _ENCODING_COST, _NUMBER_COST = 1024, 640, 40
 _USUAL_HEAD = 1 << 9
-_LONG_STEPS = 4  # for each byte of a header beyond that, which may be a number
+_LONG_STEPS = 4  # for each byte of a longer header, which may be a number
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what an archive holds: its .npy members, by their names without the suffix.
+    """Return the .npy members of an archive, by their names without the suffix.
 
-    Names of other members are in the file's attribute `other_members`; so are those of arrays
-    whose own names lack the suffix, where the name without it is another array's.
+    The file's attribute `other_members` has the names of other members, and of arrays without the
+    suffix if another array has the same name with it.
 
     Raises:
-        FormatError: the archive's directory is damaged; what is asked for an object later raises
-            it where the member is.
-        UnsupportedError: a member is encrypted or compressed by another method than deflate.
+        FormatError: the archive's directory is damaged; damage of a member is raised later, when
+            its object is needed.
+        UnsupportedError: a member is encrypted or compressed by a method other than deflate.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
@@ -93,7 +91,7 @@ def _object(
     source: Source, entry: Entry, encodings: dict[str, Encoding], budget: Budget
 ) -> TensorObject:
     stored = place(source, entry, _USUAL_HEAD)
-    # First what most headers fit into: a member may be nothing but the longest header, deflated.
+    # First the usual length: a small deflated member may decode to the longest header.
     head = _head(stored, entry, _USUAL_HEAD)
     length = npy.header_length(head)
     budget.charge_steps(length + _LONG_STEPS * max(length - _USUAL_HEAD, 0))
@@ -130,11 +128,11 @@ def _object(
 
 
 def _is_array(source: Source, entry: Entry) -> bool:
-    """Return whether a member begins as .npy files do."""
+    """Return whether a member begins like a .npy file."""
     stored = place(source, entry, len(npy.MAGIC))
     try:
         return _head(stored, entry, len(npy.MAGIC)) == npy.MAGIC
-    except EncodingError:  # damaged, but none of ours
+    except EncodingError:  # damaged, but not an array
         return False
 
 
