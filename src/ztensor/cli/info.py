@@ -131,9 +131,9 @@ def summarize(reader: ztensor.Reader) -> dict[str, Any]:
 
 def _attributes(reader: ztensor.Reader) -> dict[str, Any]:
     """Return the attributes, and a training state's values in place of their bytes."""
-    from ztensor.training.told import told_tree
+    from ztensor.training.stored_tree import stored_tree
 
-    tree = told_tree(reader)
+    tree = stored_tree(reader)
     if tree is not None:
         try:
             plain = as_json(tree.values().plain)

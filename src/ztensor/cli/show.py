@@ -120,9 +120,9 @@ def show(terminal: Terminal, options: Namespace) -> None:
 
 def _of_tree(reader: Reader, path: str) -> dict[str, Any]:
     """Return the values at or under a path of a training state, by path."""
-    from ztensor.training.told import told_tree
+    from ztensor.training.stored_tree import stored_tree
 
-    tree = told_tree(reader)
+    tree = stored_tree(reader)
     if tree is None:
         return {}
     try:

@@ -7,7 +7,7 @@ from ztensor.converting.report import Loss
 from ztensor.converting.source import over
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import EMITTERS
-from ztensor.training.told import told_tree
+from ztensor.training.stored_tree import stored_tree
 
 _PLAIN = frozenset([bool, int, float, str, bytes, type(None)])
 
@@ -25,7 +25,7 @@ def without_tree(reader: Reader, version: str | None) -> tuple[Reader, list[Loss
     Raises:
         ZTensorError: the tree is damaged.
     """
-    tree = told_tree(reader)
+    tree = stored_tree(reader)
     if tree is None or (version is not None and _holds(version, tree.attribute)):
         return reader, []
     attributes, lost = tree.attributes, []

@@ -70,7 +70,7 @@ def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:
         LimitError: a safety cap is exceeded.
     """
     values = dict(values_kept(root, arrays))
-    if tree.tells_tree(values):
+    if tree.has_tree(values):
         return values
     paths = values.pop(PATHS, None)
     paths = paths if isinstance(paths, dict) else {}

@@ -1,10 +1,10 @@
 """Nested training states in files, and the steps of a run.
 
-Read `tree/` (a nested state to leaves and columns of plain values, and back; no files), `states.py`
-(the same to files and back), `told.py` (what a file says of it before a tensor is read) and
-`checkpoints/` (the steps of a run in a folder). `torch_tree.py` and `jax_tree.py` say which types
-of these libraries a tree keeps, `torch_randomness.py` what torch's random generators are in,
-and `hooks.py` what the modules for libraries that train have in common.
+Read `tree/` (encode a nested state as leaves and columns of plain values, and decode it; no files),
+`states.py` (save and load it), `stored_tree.py` (describe the tree of a file without reading
+tensors) and `checkpoints/` (the steps of a run in a folder). `torch_tree.py` and `jax_tree.py`
+handle the types of these libraries, `torch_randomness.py` the states of random generators, and
+`hooks.py` is shared by the modules for training libraries.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the hooks into libraries that train have in common: their classes, looked up when needed."""
+"""Shared by the hooks into training libraries: look up and derive from their classes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def class_of(library: str, name: str, *, module: str | None = None) -> Any:
     """Return a class of a library.
 
     Args:
-        library: what is installed.
-        name: of the class.
-        module: where the class is; in the library itself by default.
+        library: name of the library.
+        name: name of the class.
+        module: its module, the library itself by default.
 
     Raises:
         MissingDependencyError: the library is not installed.
@@ -29,10 +29,10 @@ def class_of(library: str, name: str, *, module: str | None = None) -> Any:
 
 
 def require_of(value: Any, library: str, name: str) -> None:
-    """Raise where a value is none of a class of a library.
+    """Raise if a value is not an instance of a class of a library.
 
     Raises:
-        ArgumentTypeError: it is none.
+        ArgumentTypeError: it is not.
         MissingDependencyError: the library is not installed.
     """
     if not isinstance(value, class_of(library, name)):
@@ -44,13 +44,13 @@ def require_of(value: Any, library: str, name: str) -> None:
 def deriving(
     home: dict[str, Any], name: str, own: type, bases: Callable[[], Iterable[type]]
 ) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a module: it makes a class when that is first asked for.
+    """Return a `__getattr__` for a module that makes a class on first access.
 
     Args:
-        home: the names of the module.
-        name: of the class.
-        own: what it does.
-        bases: gives the classes of the library that it is derived from, too.
+        home: namespace of the module.
+        name: name of the class.
+        own: our base class.
+        bases: returns further base classes, from the library.
     """
 
     def made(asked: str) -> Any:
@@ -67,11 +67,11 @@ def method_of(one: Any, method: str, name: str) -> Any:
     """Return a method of an object of a run, such as `state_dict`.
 
     Raises:
-        ArgumentTypeError: it has none.
+        ArgumentTypeError: the object lacks it.
     """
     found = getattr(one, method, None)
     if not callable(found) or isinstance(one, type):
         raise ArgumentTypeError(
-            f"an object of a run has {method}", object_name=name, found=describe(one, 60)
+            f"an object of a run must have {method}", object_name=name, found=describe(one, 60)
         )
     return found

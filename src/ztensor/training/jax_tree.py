@@ -21,7 +21,7 @@ _KEY = "jax.random.key"
 
 
 def tree_form(value: Any) -> Leaf | Made | None:
-    """Return what a value of JAX is saved as; see `TreeAdapter`."""
+    """Return the form of a value of JAX in a tree; see `TreeAdapter`."""
     if not is_value(value):
         return None
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -40,7 +40,7 @@ def tree_leaf(value: Any, copied: Callable[[], None] = lambda: None) -> Any:
 def tree_makers(
     *, copied: Callable[[Any], None] = lambda leaf: None, **_: Any
 ) -> dict[str, Callable[[Any], Any]]:
-    """Return what makes values of JAX's types; `copied` as `tree_makers` of the protocol has it."""
+    """Return the makers of JAX's types; see `TreeAdapter.tree_makers`."""
     return {_KEY: Kind(_KEY, tuple, (str, np.ndarray), functools.partial(_key, copied)).make}
 
 

@@ -1,8 +1,8 @@
-"""Nested states in files: what `torch.save` is used for, without pickle.
+"""Save and load nested states, as `torch.save` does, without pickle.
 
-A tree is saved as a file like any other: its tensors and arrays are objects, named by their keys,
-and the attribute `tree` has what lies around them; `ztensor/tree/` makes and reads that. So every
-verb of the command, and every program that reads the format, sees the tensors of a tree.
+A tree is saved as an ordinary file: its tensors and arrays are objects, named by their keys, and
+the attribute `tree` has everything around them (see `tree/`). So every verb of the command, and
+every program that reads the format, sees the tensors of a tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ztensor.errors import (
 from ztensor.ext import FORMATS, ObjectReader, Shown, load_files, path_text
 from ztensor.numpy import save_file
 from ztensor.options import OpenOptions, SaveOptions, TreeOptions, keeps, require_options
-from ztensor.training.told import decoded
+from ztensor.training.stored_tree import decoded
 from ztensor.training.tree.adapters import Adapters
 from ztensor.training.tree.decode import LeafAt
 from ztensor.training.tree.encode import Encoded, encode
@@ -61,18 +61,18 @@ def save_tree(
     compression: bool | int | str = False,
     **options: Unpack[SaveOptions],
 ) -> None:
-    """Save a nested state as one file, replacing an old one as a whole or not at all.
+    """Save a nested state as one file, which replaces an old one atomically.
 
     Kept exactly, types included: None, numbers, text, bytes, `io.BytesIO` (its position is 0 once
     it is loaded), lists, tuples, sets, dicts of any plain keys with their order, `OrderedDict`,
     `Counter`, `defaultdict`, ranges, slices, dates, paths, arrays and scalars of NumPy, tensors of
     torch and JAX, `ztensor.Tensor`; and by their fields namedtuples, dataclasses and enums. Tensors
     over the same elements are stored once and share them again when they are loaded; lists and
-    dicts that are in the tree twice come back as two. Anything else is refused, by its place.
+    dicts that are in the tree twice come back as two. Any other value is refused, with its place.
     Nothing is pickled.
 
     Elements come back in row-major order and the machine's byte order, whatever strides and byte
-    order were. Gradients are not saved.
+    order they had. Gradients are not saved.
 
     Args:
         tree: the state.
@@ -86,11 +86,11 @@ def save_tree(
         NotRepresentableError: a value that cannot be kept; the message has its place, such as
             `tree['scheduler']['lr_lambdas'][0]`. No file appears.
         ArgumentValueError: the suffix is of another format, or `metadata` has the key "tree".
-        SourceError: the file could not be written. What was there before still is.
+        SourceError: the file could not be written. An old file is untouched.
     """
     require_options("save_tree", options, SaveOptions)
     if metadata is not None and ATTRIBUTE in metadata:
-        raise ArgumentValueError('the attribute "tree" is what says that a file is a tree')
+        raise ArgumentValueError('the attribute "tree" is reserved for the tree itself')
     path = path_text(filename) if isinstance(filename, (str, bytes, os.PathLike)) else None
     kind = FORMATS.written_as(path or "", options.get("format"))
     if kind != "zt":
@@ -110,9 +110,9 @@ def save_encoded(
     compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_file` has it
     **options: Unpack[SaveOptions],
 ) -> None:
-    """Save a tree that was encoded; see `save_tree`."""
-    options.setdefault("deduplicate", False)  # the tree knows what is shared
-    options["format"] = "zt"  # whatever the suffix, such as Lightning's .ckpt
+    """Save an encoded tree; see `save_tree`."""
+    options.setdefault("deduplicate", False)  # shared tensors are one leaf already
+    options["format"] = "zt"  # for any suffix, such as Lightning's .ckpt
     attributes = {**(metadata or {}), **encoded.attribute}
     save_file(encoded.leaves, filename, attributes, compression, **options)
 
@@ -126,9 +126,9 @@ def save_encoded_divided(
     durable: Durable,
     compression: bool | int | str = False,
 ) -> None:
-    """Save a tree that was encoded as a divided checkpoint; `load_tree` reads it, too.
+    """Save an encoded tree as a distributed checkpoint; `load_tree` reads it, too.
 
-    The folder is there. `values` are of the root; see `PartOptions` for the others.
+    The folder must exist. `values` go into the root; see `PartOptions` for the others.
     """
     with PartWriter(
         folder,
@@ -140,8 +140,7 @@ def save_encoded_divided(
     ) as part:
         for name, leaf in encoded.leaves.items():
             part.add(name, leaf)
-        told = {**values, **encoded.attribute}
-        commit(folder, [part.finish()], told, durable=durable)
+        commit(folder, [part.finish()], {**values, **encoded.attribute}, durable=durable)
 
 
 def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
@@ -151,7 +150,7 @@ def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
     `ztensor.torch.load_tree` and `ztensor.jax.load_tree` give them as they were.
 
     Args:
-        filename: the file; also what else `ztensor.open` takes.
+        filename: the file, or anything that `ztensor.open` takes.
         options: see `ztensor.typing.TreeOptions`.
 
     Returns:
@@ -170,10 +169,10 @@ def load_tree(filename: Openable, **options: Unpack[TreeOptions]) -> Any:
 
 
 def open_tree(filename: Openable, **options: Unpack[OpenOptions]) -> LazyTree:
-    """Open a file that `save_tree` saved, and read its leaves when they are asked for.
+    """Open a file that `save_tree` saved, and read its leaves on access.
 
     Args:
-        filename: the file; also what else `ztensor.open` takes.
+        filename: the file, or anything that `ztensor.open` takes.
         options: see `ztensor.typing.OpenOptions`.
 
     Raises:
@@ -197,7 +196,7 @@ def loaded_tree(
     placing: Mapping[str, Any] = MappingProxyType({}),
     **options: Unpack[TreeOptions],
 ) -> Any:
-    """Return the tree of a file, laid over a live one where there is one.
+    """Return the tree of a file, fitted to a live one if `into` is given.
 
     See `TreeOptions`, and `read_tree` for the framework and its placing.
     """
@@ -223,19 +222,19 @@ def read_tree(
 ) -> Any:
     """Return the tree of an open file, with the values of one framework as they were.
 
-    See `TreeOptions`. `framework` is its name in `ztensor.io.frameworks`; None gives NumPy's arrays
-    for all, `AS_SAVED` each value as it was. `placing` has options of the framework's
-    `tree_makers`, such as a device.
+    See `TreeOptions`. `framework` is its name in `ztensor.io.frameworks`; None returns NumPy
+    arrays, `AS_SAVED` each value as it was. `placing` has options of the framework's `tree_makers`,
+    such as a device.
 
     Raises:
-        ZTensorError: what `load_tree` raises.
+        ZTensorError: as `load_tree` raises.
     """
     objects = reader.objects
     made: dict[LeafAt, Any] = {}
-    names: dict[int, str] = {}  # of the objects that values are of, by the ids of these
+    names: dict[int, str] = {}  # object names by the ids of values
 
     def copied(name: str) -> None:
-        if not copy:  # else it was checked when it was read
+        if not copy:  # otherwise reading has checked it
             objects.part(name).require_copied(name)
 
     def copied_value(value: Any) -> None:
@@ -245,10 +244,10 @@ def read_tree(
     homes = Adapters(framework, {**placing, "copied": copied_value})
     keep = None if only is None else keeps([only] if isinstance(only, str) else only)
     used: dict[str, None] = {}
-    if keep is not None:  # which objects are needed is known once the shape was gone through
+    if keep is not None:  # a first pass finds the needed objects
         decoded(reader, lambda leaf: used.setdefault(leaf.name), keep=keep)
         _require_there(reader, used)
-    floats: dict[int, Any] = {}  # those that were made of quantized tensors, by their ids
+    floats: dict[int, Any] = {}  # dequantized tensors by id
 
     def as_floats(tensor: Any) -> Any:
         made = tensor.dequantize()
@@ -284,13 +283,12 @@ def read_tree(
 
 
 class LazyTree(Shown, Mapping[str, Any]):
-    """The values of a saved tree by their keys joined by dots; leaves are read when asked for.
+    """The values of a saved tree by their keys joined by dots; leaves are read on access.
 
-    Keys that are written alike are told apart by `#2`, as the names of objects are. It may be used
-    by several threads.
+    Equal paths get suffixes such as `#2`, as the names of objects do. Threads may share it.
 
     Args:
-        reader: the file, which is closed with this.
+        reader: the file; closed with this.
 
     Attributes:
         attributes: the key-value pairs of the file, without the tree.
@@ -307,18 +305,18 @@ class LazyTree(Shown, Mapping[str, Any]):
         self.attributes, _ = split_tree(reader.attributes)
 
     def __getitem__(self, path: str) -> Any:
-        """Return a plain value, or a leaf: a view of the file, unchecked, where that is possible.
+        """Return a plain value, or a leaf as an unchecked view of the file if possible.
 
         Raises:
             ObjectNotFoundError: no value of that path.
             FormatError: the leaf's bytes are damaged, or its object is missing.
-            ZTensorError: what else `Reader` raises for one object.
+            ZTensorError: as `Reader` raises for one object.
         """
         value = self._value(path)
         return self._reader[value.name] if isinstance(value, LeafAt) else value
 
     def _value(self, path: str) -> Any:
-        """Return a plain value, or a leaf whose object is there."""
+        """Return a plain value, or a leaf whose object exists."""
         if not isinstance(path, str) or path not in self._values:
             raise ObjectNotFoundError.named(str(path), self._values, self._reader.name)
         value = self._values[path]
@@ -328,24 +326,24 @@ class LazyTree(Shown, Mapping[str, Any]):
 
     @property
     def name(self) -> str:
-        """Return the path of the file, or a description where there is none."""
+        """Return the path of the file, or a description if it has none."""
         return self._reader.name
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the file was given back."""
+        """Return whether the file is closed."""
         return self._reader.objects.is_closed
 
     def metadata(self, path: str) -> TensorMetadata | None:
-        """Return what a leaf is, without reading it; None of a plain value.
+        """Return shape and type of a leaf without reading it, None for a plain value.
 
         Args:
-            path: of a value.
+            path: path of a value.
 
         Raises:
             ObjectNotFoundError: no value of that path.
             FormatError: the file has no object of the leaf's name.
-            ZTensorError: what else `Reader.metadata` raises.
+            ZTensorError: as `Reader.metadata` raises.
         """
         value = self._value(path)
         return self._reader.metadata(value.name) if isinstance(value, LeafAt) else None
@@ -355,7 +353,7 @@ class LazyTree(Shown, Mapping[str, Any]):
         return iter(self._values)
 
     def __len__(self) -> int:
-        """Return how many values there are."""
+        """Return the number of values."""
         return len(self._values)
 
     def tree(
@@ -370,7 +368,7 @@ class LazyTree(Shown, Mapping[str, Any]):
         return read_tree(self._reader, None, only=only, types=types, copy=copy, threads=threads)
 
     def close(self) -> None:
-        """Give back the file; arrays that are views of it stay valid. May be called again."""
+        """Close the file; arrays that are views of it stay valid. May be called again."""
         self._reader.close()
 
     def __enter__(self) -> Self:
@@ -382,7 +380,7 @@ class LazyTree(Shown, Mapping[str, Any]):
         self.close()
 
     def __repr__(self) -> str:
-        """Return the file, and how many values there are."""
+        """Return the file, and the number of values."""
         count = counted(len(self), "value")
         return f"<ztensor.training.LazyTree {describe(self._reader.name)}, {count}>"
 

@@ -1,4 +1,4 @@
-"""The states of all generators of random numbers that a training run draws from."""
+"""Save and restore the states of all random generators that a training run draws from."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def random_state() -> dict[str, Any]:
     """Return the states of Python's, NumPy's and torch's generators, for a tree to be saved.
 
     Returns:
-        `{"python": ..., "numpy": ..., "cpu": ...}`, and `"cuda"` with one state for each device,
-        where CUDA was used. `set_random_state` takes it.
+        `{"python": ..., "numpy": ..., "cpu": ...}`, and `"cuda"` with one state for each device
+        if CUDA was used. `set_random_state` takes it.
     """
     state: dict[str, Any] = {
         "python": random.getstate(),
@@ -31,13 +31,13 @@ def random_state() -> dict[str, Any]:
 
 
 def set_random_state(state: dict[str, Any]) -> None:
-    """Set the generators that `random_state` told of.
+    """Set the generators to a state of `random_state`.
 
     Args:
-        state: what `random_state` returned, or what was loaded of it.
+        state: the result of `random_state`, also after saving and loading.
 
     Raises:
-        ArgumentValueError: it is no such state; or of more CUDA devices than there are.
+        ArgumentValueError: it is not such a state, or has more CUDA devices than this machine.
     """
     try:
         python, numpy, cpu = state["python"], state["numpy"], state["cpu"]
@@ -56,7 +56,7 @@ def set_random_state(state: dict[str, Any]) -> None:
             raise
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError, AttributeError) as error:
         raise ArgumentValueError(
-            "these are no states of random numbers for this process",
+            "these are not states of random numbers for this process",
             expected="what ztensor.torch.random_state() returns",
             found=describe(str(error), 100),
         ) from error

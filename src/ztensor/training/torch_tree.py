@@ -35,7 +35,7 @@ _DTYPES = {str(value): value for value in vars(torch).values() if isinstance(val
 
 
 def tree_form(value: Any) -> Leaf | Made | None:
-    """Return what a value of torch is saved as; see `TreeAdapter`."""
+    """Return the form of a value of torch in a tree; see `TreeAdapter`."""
     kind = type(value)
     if isinstance(value, torch.Tensor):
         return _of_tensor(value, kind)
@@ -57,8 +57,7 @@ def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
     leaf = Leaf(stored, memory, "torch")
     if kind not in PLAIN:
         raise UnsupportedError(
-            "a subclass of Tensor cannot be kept as what it is; save tensor.as_subclass"
-            "(torch.Tensor)",
+            "a subclass of Tensor cannot be saved as such; save tensor.as_subclass(torch.Tensor)",
             found=f"{kind.__module__}.{kind.__qualname__}",
         )
     words = [] if is_cpu else [tensor.device.type]
@@ -72,12 +71,12 @@ def _of_tensor(tensor: Any, kind: type) -> Leaf | Made:
 
 
 def _memory_of(tensor: Any, stored: Any) -> object:
-    """Return what is equal for tensors over the same elements, or only for one tensor itself."""
+    """Return a key that is equal for tensors over the same elements."""
     if type(stored) is not np.ndarray or not stored.size:
         return "torch", id(tensor)
-    if tensor.is_conj() or tensor.is_neg():  # stored is a copy of what they stand for
+    if tensor.is_conj() or tensor.is_neg():  # `stored` is a copy
         return memory_of(stored, "torch")
-    # The tuples of NumPy, unlike those of torch, cost no collection of garbage anything.
+    # Tuples of NumPy's cost garbage collection nothing, unlike torch's.
     return tensor.data_ptr(), stored.shape, stored.strides, tensor.dtype
 
 
@@ -92,7 +91,7 @@ def _is_in(tensor: Any, order: Any) -> bool:
 
 
 def tree_leaf(stored: Any, copied: Callable[[], None] = lambda: None) -> Any:
-    """Return a leaf as a tensor on the CPU, over the same memory where that can be."""
+    """Return a leaf as a tensor on the CPU, over the same memory if possible."""
     is_array = not hasattr(stored, "components")
     view = view_in_torch(stored) if is_array else None
     if view is not None:
@@ -104,15 +103,15 @@ def tree_leaf(stored: Any, copied: Callable[[], None] = lambda: None) -> Any:
 def tree_makers(
     *, device: Any = None, copied: Callable[[Any], None] = lambda leaf: None
 ) -> dict[str, Callable[[Any], Any]]:
-    """Return what makes values of torch's types, for one tree.
+    """Return the makers of torch's types, for one tree.
 
-    Values that were over the same elements are over the same elements again, wherever they are
-    placed; those that were also alike in all else are one object.
+    Values that shared elements share them again, on any device; values that were one object are one
+    object again.
 
     Args:
-        device: where tensors go that were on another device than the CPU when they were saved, as
-            states of random numbers and steps of optimizers were not. None leaves all on the CPU.
-        copied: is called with a leaf before its bytes are copied to another order or device.
+        device: device for tensors that were not on the CPU when they were saved. States of random
+            numbers and steps of optimizers were, and stay there. None leaves all on the CPU.
+        copied: called with a leaf before its bytes are copied to another order or device.
     """
     place = None if device is None else device_of(device)
     # A placed tensor may be a copy of its leaf, so each is made once. Leaves are known by their
@@ -141,7 +140,7 @@ def tree_makers(
 
 
 def _placed(tensor: Any, words: str, place: Any) -> Any:
-    """Return a leaf in the memory format and on the device that the words call for."""
+    """Return a leaf in the memory format and on the device that the words name."""
     for word in words.split():
         if word in _ORDERS:
             tensor = _in_order(tensor, _ORDERS[word])
@@ -156,7 +155,7 @@ def _of_kind(kind: Any, tensor: Any, *, needs_gradient: bool) -> Any:
             return torch.nn.Parameter(tensor, requires_grad=needs_gradient)
         return tensor.detach().requires_grad_(needs_gradient)
     except RuntimeError as error:
-        raise malformed(f"a tensor cannot be what it was: {first_line(error)}") from error
+        raise malformed(f"a tensor cannot be made as it was: {first_line(error)}") from error
 
 
 def _in_order(tensor: Any, order: Any) -> Any:

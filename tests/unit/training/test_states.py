@@ -268,17 +268,17 @@ def test_a_tree_whose_tensor_is_gone_names_it(tmp_path: Path, only: str | None) 
 @pytest.mark.parametrize(
     ("told", "error", "says"),
     [
-        (1, ManifestError, "no map with a version"),
-        ({"version": "1"}, ManifestError, "no map with a version"),
+        (1, ManifestError, "not a map with a version"),
+        ({"version": "1"}, ManifestError, "not a map with a version"),
         ({"version": 2, "shape": b""}, UnsupportedError, "newer release"),
-        ({"version": 1}, ManifestError, "no byte string"),
+        ({"version": 1}, ManifestError, "not a byte string"),
         ({"version": 1, "shape": b"\xff"}, FormatError, STORED),
         (
             {"version": 1, "shape": b"", "encoding": "lzma", "length": 1},
             ManifestError,
-            "unknown way",
+            "unknown encoding",
         ),
-        ({"version": 1, "shape": b"", "encoding": "zstd"}, ManifestError, "unknown way"),
+        ({"version": 1, "shape": b"", "encoding": "zstd"}, ManifestError, "unknown encoding"),
         (
             {"version": 1, "shape": b"x" * 40, "encoding": "zstd", "length": 9},
             FormatError,

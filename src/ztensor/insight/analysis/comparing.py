@@ -152,10 +152,10 @@ def _changed_values(
     The attribute `tree` remains if the values are equal but stored differently, as in the order of
     keys, and if a tree is damaged: its tensors can still be compared.
     """
-    from ztensor.training.told import told_tree
+    from ztensor.training.stored_tree import stored_tree
 
     files = first.attributes, second.attributes
-    ours, theirs = told_tree(first), told_tree(second)
+    ours, theirs = stored_tree(first), stored_tree(second)
     if ours is None or theirs is None or is_same(ours.attribute, theirs.attribute):
         return {}, *files
     try:

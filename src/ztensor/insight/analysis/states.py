@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ztensor.errors import ZTensorError
 from ztensor.insight.analysis.parameters import is_float_name
 from ztensor.insight.analysis.roles import is_buffer
-from ztensor.training.told import told_tree
+from ztensor.training.stored_tree import stored_tree
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +49,7 @@ class PlainValues(NamedTuple):
 
 def plain_values_of(reader: ObjectReader) -> PlainValues:
     """Return the plain values of an open file; a damaged tree stays an attribute."""
-    tree = told_tree(reader)
+    tree = stored_tree(reader)
     if tree is None:
         return PlainValues(reader.attributes)
     try:

@@ -1,4 +1,4 @@
-"""Saves in the background end although the program does, and what is lost is reported."""
+"""Background saves complete even if the program ends, and lost saves are reported."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _LOG = logging.getLogger("ztensor")
 
 
 class Background:
-    """A write in a thread of its own that ends although the program does.
+    """A write in its own thread that completes even if the program ends.
 
-    Python waits for the thread before it ends, and so does this where Ctrl-C broke that off. A
-    failure that `end` has not raised by then is reported, and the program exits with 120: Python's
-    own number for an error that comes when the exit status is settled already.
+    Python waits for the thread at exit, and an exit hook does so if Ctrl-C interrupted that. A
+    failure that `end` has not raised by then is reported, and the program exits with 120, Python's
+    status for errors after the exit status is settled.
 
     Args:
-        work: what is done.
-        name: what it writes, for messages.
+        work: the function that writes.
+        name: the target of the write, for messages.
     """
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
@@ -37,14 +37,14 @@ class Background:
 
     @property
     def is_running(self) -> bool:
-        """Return whether it has begun and not ended."""
+        """Return whether the thread is running."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin; where the interpreter ends, do it all before this returns.
+        """Start the thread; if the interpreter is shutting down, write before this returns.
 
         Raises:
-            Exception: what the work raises where it is done at once.
+            Exception: the error of a write that is done at once.
         """
         _BACKGROUND.add(self)
         if threading.main_thread().is_alive():  # else Python no longer waits for threads
@@ -61,7 +61,7 @@ class Background:
         """Wait until it has ended.
 
         Raises:
-            BaseException: what the work raised; once.
+            BaseException: the error of the write; raised once.
         """
         if self._thread.ident is not None:
             self._thread.join()
@@ -83,13 +83,13 @@ class Background:
 
 
 _BACKGROUND: set[Background] = set()
-if hasattr(os, "register_at_fork"):  # a child has none of the threads
+if hasattr(os, "register_at_fork"):  # a child process does not have the threads
     os.register_at_fork(after_in_child=_BACKGROUND.clear)
 
 
 @atexit.register
 def _end_all() -> None:
-    """Wait for what is written, and report what is lost."""
+    """Wait for running writes, and report lost ones."""
     for background in list(_BACKGROUND):
         try:
             background.end()

@@ -47,9 +47,9 @@ def folder_in_use(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def idle_folder(path: str) -> Iterator[bool | None]:
-    """Say whether no process uses a folder, and keep others from using it meanwhile.
+    """Yield whether no process uses a folder, and keep others from using it meanwhile.
 
-    None where the system cannot tell.
+    Yields None if the system has no such locks.
     """
     with contextlib.ExitStack() as stack:
         is_idle = None
@@ -65,7 +65,7 @@ def idle_folder(path: str) -> Iterator[bool | None]:
 
 @contextlib.contextmanager
 def _locked(path: str, *, is_shared: bool) -> Iterator[int | None]:
-    """Open a folder and lock it; give None where the system cannot lock folders.
+    """Open a folder and lock it; yield None if the system cannot lock folders.
 
     Raises:
         FileNotFoundError: it is gone.

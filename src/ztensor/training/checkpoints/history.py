@@ -1,4 +1,4 @@
-"""What there is of a run: its steps, the newest, the best, and the state that one of them is."""
+"""List the steps of a run, the newest and the best, and read their states back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ztensor.training.checkpoints.step import (
     Checkpoint,
     is_damage,
     is_unreadable,
-    told_by,
+    step_data,
     why_not_a_step,
 )
 from ztensor.training.states import read_tree
@@ -49,7 +49,7 @@ class Restored(Shown):
         step: its number.
         tree: the state.
         metrics: as they were saved.
-        skipped: newer steps that are damaged, the newest first, each with what is wrong with it.
+        skipped: newer damaged steps with their errors, the newest first.
     """
 
     step: int
@@ -62,8 +62,8 @@ class History:
     """The steps of a run; `ztensor.CheckpointManager` adds to them.
 
     Args:
-        place: where they are.
-        rules: which are kept, and which are best.
+        place: their folder or prefix.
+        rules: the rules that keep steps, which also define the best.
     """
 
     def __init__(self, place: StepPlace, rules: Rules) -> None:
@@ -73,17 +73,17 @@ class History:
         self._in_use = -1  # the step restored from, which no rule removes; -1 for none
 
     def _settle(self, *, wait: bool = True) -> None:
-        """Wait for a step that is being saved, and raise what it failed with."""
+        """Wait for a step that is being saved, and raise its error."""
 
-    # --- What is there ----------------------------------------------------------------------
+    # --- Listing ----------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return all steps by number, those that do not open with what is wrong with them.
+        """Return all steps by number; those that do not open have their `problem`.
 
-        Only the ends of files are read; `verify` reads all.
+        Only the ends of files are read; `verify` reads all bytes.
 
         Raises:
-            SourceError: the folder cannot be listed, or a file not be read.
+            SourceError: the folder cannot be listed, or a file cannot be read.
         """
         return self._listing.read(self._listing.entries())
 
@@ -98,10 +98,10 @@ class History:
         return isinstance(self._place, Prefix)
 
     def newest(self, count: int = 20) -> tuple[int, list[Checkpoint]]:
-        """Return how many steps there are, and so many of the newest, the newest first.
+        """Return the number of steps, and the newest `count` of them, the newest first.
 
         Args:
-            count: how many of them are looked at.
+            count: number of steps to read.
 
         Raises:
             SourceError: as `checkpoints`.
@@ -119,7 +119,7 @@ class History:
         return [one.step for one in self.checkpoints() if one.problem is None]
 
     def latest(self) -> int | None:
-        """Return the newest step that opens; None where there is none.
+        """Return the newest step that opens, or None.
 
         Raises:
             SourceError: as `checkpoints`.
@@ -135,17 +135,17 @@ class History:
                 return None
 
     def best(self, metric: str | None = None, mode: Mode | None = None) -> int | None:
-        """Return the step whose metric is best; of two equal ones the later.
+        """Return the step with the best metric; of two equal ones the later.
 
         Args:
-            metric: its name; by default that of the first rule of `keep_best`.
-            mode: "min" or "max"; by default that of the rule of this metric.
+            metric: name of the metric; by default the first of `keep_best`.
+            mode: "min" or "max"; by default the mode in the rule for this metric.
 
         Returns:
-            The step; None where none that opens has the metric as a number.
+            The step, or None if no step that opens has the metric as a number.
 
         Raises:
-            ArgumentValueError: neither an argument nor a rule says which metric and which mode.
+            ArgumentValueError: neither arguments nor rules name the metric and the mode.
             SourceError: as `checkpoints`.
         """
         rule = self._best_rule(metric)
@@ -153,7 +153,7 @@ class History:
         mode = mode_of(mode) if mode is not None else None if rule is None else rule.mode
         if metric is None or mode is None:
             raise ArgumentValueError(
-                "no rule of keep_best says which metric is best, and which end of it; pass both",
+                "no rule of keep_best names the metric and the mode; pass both",
                 found=describe(metric, 60),
             )
         opens = (one for one in self.checkpoints() if one.problem is None)
@@ -164,7 +164,7 @@ class History:
         return next((rule for rule in rules if metric in (None, rule.metric)), None)
 
     def path(self, step: int) -> Path:
-        """Return where a step is, or would be: a path, or a URL with what opens its store.
+        """Return the path or URL of a step, whether it exists or not.
 
         Raises:
             SourceError: as `checkpoints`.
@@ -190,40 +190,40 @@ class History:
         device: TorchDevice | None = None,
         threads: int | None = None,
     ) -> Restored | None:
-        """Read a step back: the newest whose every byte is right.
+        """Read a step back: the newest that is intact in every byte.
 
         Values come as they were saved, tensors of torch in memory of their own, each checked
-        against its digest. The step is not removed by a rule of this manager.
+        against its digest. No rule of this manager removes the step.
 
-        A divided step comes as a whole, in this process. One that
-        `torch.distributed.checkpoint.save` wrote is nested as it was; one of `jax.save_sharded` is
-        a dict by the names of leaves, or a tree like `into`; one of `ztensor.distributed` is a dict
-        by the names of tensors and values. To read only what a process needs, use
+        A distributed step is read whole, in this process. A step that
+        `torch.distributed.checkpoint.save` wrote is nested as it was; a step of `jax.save_sharded`
+        is a dict of leaves by name, or a tree like `into`; a step of `ztensor.distributed` is a
+        dict of tensors and values by name. To read only the boxes that a process needs, use
         `ztensor.torch.StorageReader(manager.path(step))`, or `ztensor.jax.load_file` with
         `sharding=`.
 
         Args:
-            step: the step; None for the newest. One that is damaged, or says that it is of a newer
-                version or longer than is allowed, is then skipped, which is logged and told in
-                `skipped`, and the one before it taken. An intact file that is not a step, and only
-                has the name of one, is passed over, which is logged.
+            step: the step, or None for the newest. A step that is damaged, or claims a newer
+                version or an excessive length, is then skipped, logged and listed in `skipped`, and
+                the step before it is read. An intact file that only has the name of a step is
+                ignored and logged.
             into: as for `ztensor.load_tree`, like all that follow.
             only: patterns of keys joined by dots.
             types: classes of records.
-            device: where tensors of torch go, as for `ztensor.torch.load_tree`.
-            threads: how many read or decompress.
+            device: device for tensors of torch, as for `ztensor.torch.load_tree`.
+            threads: number of threads that read or decompress.
 
         Returns:
-            The step; None where `step` is None and there is none at all, as in a new run.
+            The step, or None if `step` is None and the run is new.
 
         Raises:
-            ObjectNotFoundError: there is no such step.
-            FormatError: the step, or every step, is damaged; or no file is the step that its name
-                says, and one is another step.
+            ObjectNotFoundError: the step does not exist.
+            FormatError: the step, or every step, is damaged; or no file is the step of its name,
+                and one is another step.
             UnsupportedVersionError: no step is readable, and one needs a newer release.
             ArgumentValueError: the step has another tree than `into`.
-            SourceError: the folder or a file cannot be read, which is not taken for damage.
-            ZTensorError: what else `ztensor.load_tree` raises.
+            SourceError: the folder or a file cannot be read, which does not count as damage.
+            ZTensorError: as `ztensor.load_tree` raises.
         """
         self._settle()
         how = {"only": only, "types": types, "placing": {"device": device}, "threads": threads}
@@ -259,7 +259,7 @@ class History:
             if not is_damage(skipped[step]):
                 raise skipped[step]
         raise FormatError(
-            f"no step is whole; {counted(len(skipped), 'step')} tried, the newest: {newest}",
+            f"no step is intact; {counted(len(skipped), 'step')} tried, the newest: {newest}",
             reason=newest.reason,
             file=self._place.name,
         )
@@ -273,12 +273,12 @@ class History:
         for entry in self._listing.entries():
             if entry.step == step:
                 return entry
-        raise ObjectNotFoundError(f"there is no step {step}", file=self._place.name)
+        raise ObjectNotFoundError(f"step {step} does not exist", file=self._place.name)
 
     def _restored(self, entry: Entry, into: Any, how: dict[str, Any]) -> Restored:
         path = self._place.path(entry.file)
         with judged(self._place, entry), open_files(path) as reader:
-            metrics, _ = told_by(reader, entry.step, is_divided=entry.is_divided)
+            metrics, _ = step_data(reader, entry.step, is_divided=entry.is_divided)
             root = root_of(reader.objects.parts()[0])
             tree = read_tree(reader, AS_SAVED, copy=True, **how)
         if into is not None and root is not None and root.writer == "jax":
@@ -291,10 +291,10 @@ class History:
         return Restored(entry.step, tree, metrics)
 
     def verify(self, step: int | None = None) -> list[Checkpoint]:
-        """Read every byte of a step, or of all, and return them with what is wrong with each.
+        """Read every byte of a step, or of all, and return them with their problems.
 
         Raises:
-            ObjectNotFoundError: there is no such step.
+            ObjectNotFoundError: the step does not exist.
             SourceError: as `checkpoints`.
         """
         self._settle()
@@ -303,11 +303,11 @@ class History:
 
 
 def _pass_over(others: Iterable[ZTensorError], *, is_new: bool = False) -> None:
-    """Log which files have the name of a step, and are not that step.
+    """Log the files that have the name of a step but are not that step.
 
     Raises:
-        FormatError: the run is new, and a file is another step: no run begins anew because its
-            files were renamed.
+        FormatError: there is no step, but a file is another step: a run must not start over because
+            its files were renamed.
     """
     for error in others:
         cause = why_not_a_step(error)
@@ -320,7 +320,7 @@ def step_number(given: Any) -> int:
     """Return the number of a step.
 
     Raises:
-        ArgumentTypeError: it is no integer.
+        ArgumentTypeError: it is not an integer.
         ArgumentValueError: it is negative, or has more digits than a name.
     """
     try:
@@ -331,7 +331,7 @@ def step_number(given: Any) -> int:
         raise ArgumentTypeError("the number of a step is an integer", found=describe(given, 40))
     if not 0 <= step < 10**18:
         raise ArgumentValueError(
-            "the number of a step is not negative, and has at most 18 digits",
+            "the number of a step must be from 0 on, with at most 18 digits",
             found=describe(given, 40),
         )
     return step

@@ -1,4 +1,4 @@
-"""A signal that asks a run to save and end, told to the loop and not to whatever it interrupts."""
+"""Note a signal that asks a run to save and end, for the training loop to look at."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 class Interruption:
-    """Notes that a signal came; what handled it before is called, too.
+    """Notes that a signal came; the previous handler is called, too.
 
     Args:
-        name: of the signal, such as "SIGTERM".
+        name: name of the signal, such as "SIGTERM".
 
     Attributes:
-        came: whether it did.
+        came: whether it came.
 
     Raises:
-        ArgumentValueError: there is no signal of that name.
-        UsageError: this is not the main thread, in which alone Python handles signals.
+        ArgumentValueError: the signal is unknown.
+        UsageError: this is not the main thread, and Python handles signals only there.
     """
 
     def __init__(self, name: str) -> None:
         number = getattr(signal, name, None) if isinstance(name, str) else None
         if not isinstance(number, signal.Signals):
             raise ArgumentValueError(
-                "there is no such signal",
+                "unknown signal",
                 expected="a name such as 'SIGTERM'",
                 found=describe(name, 40),
             )
@@ -40,11 +40,11 @@ class Interruption:
         self.came = False
         self._number: int = number
         self._process = os.getpid()
-        self._own = self._note  # one object, by which it is known again
+        self._own = self._note  # kept, to be recognized in `give_up`
         self._before: Any = signal.signal(number, self._own)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a child, such as a loader of data, is to end by it
+        if os.getpid() != self._process:  # a child, such as a data loader, must end
             signal.signal(number, signal.SIG_DFL if self._before is None else self._before)
             os.kill(os.getpid(), number)
             return
@@ -53,7 +53,7 @@ class Interruption:
             self._before(number, frame)
 
     def give_up(self) -> None:
-        """Let what handled the signal before handle it again; does nothing a second time."""
+        """Restore the previous handler; does nothing a second time."""
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(self._number) is self._own:
             signal.signal(self._number, signal.SIG_DFL if self._before is None else self._before)

@@ -1,4 +1,4 @@
-"""What a place has of each step; what was read of a file is read again only once it changed."""
+"""List the steps of a place; a file is read again only if it has changed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ztensor import Reader
 from ztensor import open as open_files
 from ztensor.errors import FormatError, UnsupportedError, ZTensorError
 from ztensor.training.checkpoints.place import Entry, StepPlace, judged
-from ztensor.training.checkpoints.step import Checkpoint, is_unreadable, told_by
+from ztensor.training.checkpoints.step import Checkpoint, is_unreadable, step_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,11 +24,11 @@ class Listing:
     def __init__(self, place: StepPlace) -> None:
         self._place = place
         self._read: dict[int, tuple[object, Checkpoint]] = {}
-        # Damage that only reading all of a file shows, by what the file was then.
+        # Damage found by reading whole files, with the stamp of the file.
         self._damage: dict[int, tuple[object, ZTensorError]] = {}
 
     def entries(self) -> list[Entry]:
-        """Return all names that are steps', by number.
+        """Return all entries with names of steps, by number.
 
         Raises:
             SourceError: they cannot be listed.
@@ -39,20 +39,20 @@ class Listing:
         return entries
 
     def read(self, entries: Iterable[Entry], *, whole: bool = False) -> list[Checkpoint]:
-        """Return the steps of some names; one that is gone meanwhile is left out.
+        """Return the steps of entries, without those that are gone meanwhile.
 
         Args:
-            entries: the names.
-            whole: True reads every byte of each.
+            entries: the entries.
+            whole: True reads every byte.
 
         Raises:
-            SourceError: one cannot be read.
+            SourceError: a step cannot be read.
         """
         found = (self.look(entry, whole=whole) for entry in entries)
         return [one for one in found if one is not None]
 
     def look(self, entry: Entry, *, whole: bool = False) -> Checkpoint | None:
-        """Return the step of a name; None where it is gone.
+        """Return the step of an entry, None if it is gone.
 
         Raises:
             SourceError: it cannot be read.
@@ -63,15 +63,15 @@ class Listing:
             return None
 
     def note_damage(self, entry: Entry, error: ZTensorError) -> None:
-        """Know from now on that a step is damaged, until something else has its name."""
+        """Remember that a step is damaged, until another file has its name."""
         self._damage[entry.step] = entry.stamp, error
 
     def forget_damage(self, step: int) -> None:
-        """Know that the step was replaced."""
+        """Forget the damage of a step that was replaced."""
         self._damage.pop(step, None)
 
     def opens(self, entry: Entry) -> bool:
-        """Return whether a name is a step that can be read, as far as is known."""
+        """Return whether an entry is a step that can be read, as far as is known."""
         return any(one.problem is None for one in self.read([entry]))
 
     def _checkpoint(self, entry: Entry, *, whole: bool) -> Checkpoint:
@@ -91,22 +91,22 @@ class Listing:
         path = self._place.path(entry.file)
         try:
             with judged(self._place, entry), open_files(path, mmap=False) as reader:
-                metrics, is_pinned = told_by(reader, entry.step, is_divided=entry.is_divided)
-                told: dict[str, Any] = {"metrics": metrics, "is_pinned": is_pinned}
-                told |= _checked(reader) if whole else {}
-            return self._of(entry, **told)
+                metrics, is_pinned = step_data(reader, entry.step, is_divided=entry.is_divided)
+                fields: dict[str, Any] = {"metrics": metrics, "is_pinned": is_pinned}
+                fields |= _checked(reader) if whole else {}
+            return self._of(entry, **fields)
         except ZTensorError as error:
             if not isinstance(error, (FormatError, UnsupportedError)) and not is_unreadable(error):
                 raise
             return self._of(entry, problem=error)
 
-    def _of(self, entry: Entry, **told: Any) -> Checkpoint:
+    def _of(self, entry: Entry, **fields: Any) -> Checkpoint:
         path = str(self._place.path(entry.name))
-        return Checkpoint(entry.step, path, entry.nbytes, entry.modified, **told)
+        return Checkpoint(entry.step, path, entry.nbytes, entry.modified, **fields)
 
 
 def _checked(reader: Reader) -> dict[str, Any]:
-    """Read all of a file, and return what a `Checkpoint` says of that."""
+    """Read a whole file, and return the fields of `Checkpoint` about it."""
     report = reader.verify()
     if not report.problems:
         return {"is_checked": report.ok}

@@ -31,7 +31,7 @@ from ztensor.training.checkpoints.step import (
     attributes_of,
     metrics_of,
     name_of,
-    told_by,
+    step_data,
     why_not_a_step,
 )
 from ztensor.training.states import save_encoded, save_encoded_divided
@@ -46,31 +46,30 @@ if TYPE_CHECKING:
 class CheckpointManager(Shown, Hinted, History):
     """Saves the steps of a training run in a folder, removes old ones, and resumes from the last.
 
-    A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears as a
-    whole or not at all, on disk before anything older is removed. There is no other file: what
-    the folder has is what its files say. A divided checkpoint (see `ztensor.distributed`) in a
-    folder `step-00000100` is a step, too: `save_divided` writes one.
+    A step is one file, `step-00000100.zt`, that `ztensor.load_tree` reads, too. It appears
+    atomically, and is on disk before any older step is removed. There is no other file: the folder
+    is its own index. A distributed checkpoint (see `ztensor.distributed`) in a folder
+    `step-00000100` is a step, too: `save_divided` writes one.
 
-    Nothing is read from a clock, and two managers may use one folder: what one removed is gone for
-    the other, too.
+    No clock is read, and several managers may use one folder at the same time.
 
     Args:
         where: a folder, made when the first step is saved; or a URL of a store, `s3://bucket/run`.
-        keep: so many of the newest steps stay; None for all.
-        keep_best: and so many of the best, such as `("loss", 2, "min")`; or a list of such.
-        keep_every: and the steps that this divides.
-        every: `save` and `should_save` take only the steps that this divides; None takes all.
+        keep: number of newest steps to keep, or None for all.
+        keep_best: also keeps the best steps by a metric, such as `("loss", 2, "min")`; or a list of
+            such rules.
+        keep_every: also keeps steps that are multiples of this.
+        every: `save` and `should_save` accept only multiples of this; None accepts all steps.
         background: True copies the state and writes it in a thread: it may be changed as soon as
             `save` returns. A second save waits for the first.
-        durable: True has each step on disk before an old one is removed; False leaves that to the
-            system, and a power cut may then cost the newest step.
-        increments: True makes a step a folder, and writes only tensors whose bytes are not those of
-            the step before: these get another name, by a hard link. It saves space and time where
-            much stays as it is, such as frozen weights under an adapter; an optimizer changes each
-            number it trains at each step. What several steps share is damaged in all of them, if it
-            is damaged.
-        overwrite_newer: whether steps that are newer than the one being saved, of a run that went
-            on from an older one, are removed after it is saved. False refuses to save.
+        durable: True flushes each step to disk before an old one is removed; False does not, and a
+            power cut may then cost the newest step.
+        increments: True makes a step a folder, and writes only tensors that changed since the step
+            before; the files of unchanged tensors are hard-linked. It saves space and time if much
+            stays the same, such as frozen weights under an adapter; an optimizer changes every
+            number that it trains. Damage to a shared file affects all steps that share it.
+        overwrite_newer: True removes steps newer than the one that was saved, left by a run that
+            was resumed from an older step. False refuses to save then.
         on_signal: a signal, such as `"SIGTERM"`, after which the next step is saved whatever its
             number is, and `interrupted` is true.
         compression: as for `ztensor.save_tree`.
@@ -78,10 +77,10 @@ class CheckpointManager(Shown, Hinted, History):
         options: see `ztensor.typing.WriteOptions`.
 
     Raises:
-        ArgumentTypeError: an argument is of a type that cannot be.
-        ArgumentValueError: a count is not positive, there is no such signal, or `increments` is
-            given with a `checksum`, a `version` or another of `WriteOptions`.
-        UsageError: `on_signal` is given in another thread than the main one.
+        ArgumentTypeError: an argument has a wrong type.
+        ArgumentValueError: a count is not positive, the signal is unknown, or `increments` is given
+            with a `checksum`, a `version` or another of `WriteOptions`.
+        UsageError: `on_signal` is given outside of the main thread.
     """
 
     def __init__(
@@ -124,7 +123,7 @@ class CheckpointManager(Shown, Hinted, History):
         self._saving: Background | None = None
         self._process = os.getpid()
         self._is_closed = False
-        self._last: int | None = None  # saved here; older ones are an older run
+        self._last: int | None = None  # last step saved by this manager
         self._signal = None if on_signal is None else Interruption(on_signal)
 
     # --- Saving -----------------------------------------------------------------------------
@@ -170,15 +169,15 @@ class CheckpointManager(Shown, Hinted, History):
             ClosedError: the manager was closed.
         """
         step = step_number(step)
-        told = self._told(step, metrics, force=force)
-        if told is None:
+        attributes = self._attributes_of(step, metrics, force=force)
+        if attributes is None:
             return False
         encoded = encode(tree)
         if not self._background:
-            self._commit(step, encoded, told)
+            self._commit(step, encoded, attributes)
             return True
         encoded = self._staging.copied(encoded)
-        commit = functools.partial(self._commit, step, encoded, told)
+        commit = functools.partial(self._commit, step, encoded, attributes)
         self._saving = Background(commit, f"{describe(self._place.name)}: step {step}")
         self._saving.start()
         if self.interrupted:
@@ -201,59 +200,59 @@ class CheckpointManager(Shown, Hinted, History):
 
             manager.save_divided(step, write, process=torch.distributed.get_rank())
 
-        `write` runs at once, in each process, and returns when the root is in place. Then process 0
-        removes what no rule keeps. Nothing is done in the background.
+        `write` runs at once, in each process, and returns when the root is in place. Process 0 then
+        removes the steps that no rule keeps. Nothing is done in the background.
 
         Args:
-            step: its number; one that is there is replaced.
-            write: is called with the folder, which is there, or the URL, and with values for the
-                root that make it this step. `ztensor.torch.StorageWriter`,
-                `ztensor.jax.save_sharded` and `ztensor.distributed.commit` take both.
-            metrics: as for `save`; those of the process that writes the root count.
+            step: its number; an existing step is replaced.
+            write: called with the existing folder, or the URL, and with values for the root that
+                make it this step. `ztensor.torch.StorageWriter`, `ztensor.jax.save_sharded` and
+                `ztensor.distributed.commit` take both.
+            metrics: as for `save`; the process that writes the root stores its own.
             process: the number of this process.
-            force: True saves whatever `every` says.
+            force: True ignores `every`.
 
         Returns:
             Whether it was saved.
 
         Raises:
-            UsageError: there is a newer step, of a run that went further than this one; or a file
-                of this step; or `write` left no root.
+            UsageError: there is a newer step, from a run that went further; or this step exists as
+                a file; or `write` left no root.
             SourceError: an old step could not be removed.
             ClosedError: the manager was closed.
-            Exception: what `write` raises. Older steps are as they were.
+            Exception: the error of `write`. Older steps are untouched.
         """
         step = step_number(step)
-        told = self._told(step, metrics, force=force)
-        if told is None:
+        attributes = self._attributes_of(step, metrics, force=force)
+        if attributes is None:
             return False
         self._require_no_file(step)
         durable = self._options["durable"] is True
         if process == 0:
             self._place.prepare(durable=durable)
         with self._place.writing(name_of(step), durable=durable and process == 0) as path:
-            write(path, told)
+            write(path, attributes)
         self._listing.forget_damage(step)
         self._last = step
         if process == 0:
             if not any(one.step == step for one in self._listing.entries()):
-                raise UsageError("no root was written, which makes it a step", file=str(path))
+                raise UsageError("no root was written, so it is not a step", file=str(path))
             self._retain(step)
         return True
 
-    def _told(
+    def _attributes_of(
         self, step: int, metrics: Mapping[str, SupportsFloat] | None, *, force: bool
     ) -> dict[str, object] | None:
-        """Return what a step tells of itself that may be saved now; None where `every` says no."""
+        """Return the attributes of a step that may be saved now, None if `every` excludes it."""
         self._require_open()
-        told = attributes_of(step, metrics_of(metrics))
+        attributes = attributes_of(step, metrics_of(metrics))
         if not (force or self.should_save(step)):
             self._settle(wait=False)
             return None
         self._settle()
         self._require_newest(step)
         self._require_own_name(step)
-        return told
+        return attributes
 
     def wait(self) -> None:
         """Wait for a save in the background.
@@ -295,7 +294,7 @@ class CheckpointManager(Shown, Hinted, History):
             raised.add_note(f"and the last save failed: {error}")
 
     def _settle(self, *, wait: bool = True) -> None:
-        """Wait for the thread, and raise what it failed with."""
+        """Wait for the thread, and raise its error."""
         saving = self._saving
         if saving is None or self._process != os.getpid():
             return
@@ -303,18 +302,18 @@ class CheckpointManager(Shown, Hinted, History):
             saving.end()
             self._saving = None
 
-    def _commit(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
+    def _commit(self, step: int, encoded: Encoded, attributes: dict[str, object]) -> None:
         self._place.prepare(durable=self._options["durable"] is True)
         if self._increments:
-            self._save_increment(step, encoded, told)
+            self._save_increment(step, encoded, attributes)
         else:
-            save_encoded(encoded, self._place.path(file_name(step)), told, **self._options)
-        # From here on the step is there, whatever becomes of older ones.
+            save_encoded(encoded, self._place.path(file_name(step)), attributes, **self._options)
+        # The step exists from here on, even if older ones cannot be removed.
         self._listing.forget_damage(step)
         self._last = step
         self._retain(step)
 
-    def _save_increment(self, step: int, encoded: Encoded, told: dict[str, object]) -> None:
+    def _save_increment(self, step: int, encoded: Encoded, attributes: dict[str, object]) -> None:
         self._require_no_file(step)
         older = [one for one in self._listing.entries() if one.is_divided and one.step != step]
         opens = (one for one in reversed(older) if self._listing.opens(one))
@@ -325,30 +324,30 @@ class CheckpointManager(Shown, Hinted, History):
         )
         with self._place.writing(name_of(step), durable=durable is True) as path:
             try:
-                save(encoded, path, told, since=since)
+                save(encoded, path, attributes, since=since)
             except (SourceNotFoundError, FormatError):
                 if since is None:
                     raise
-                # The older step lacks a file, or another manager removed it: all is written.
-                save(encoded, path, told, since=None)
+                # The older step lacks a file, or another manager removed it: write in full.
+                save(encoded, path, attributes, since=None)
 
     def _require_no_file(self, step: int) -> None:
-        """Refuse to save a step as a folder beside its file, which readers would take for it."""
+        """Refuse to save a step as a folder if it exists as a file, which readers would prefer."""
         for entry in self._listing.entries():
             if entry.step == step and not entry.is_divided:
                 raise UsageError(
-                    f"step {step} is there as a file: delete it first",
+                    f"step {step} exists as a file: delete it first",
                     file=str(self._place.path(entry.name)),
                 )
 
     def _retain(self, newest: int) -> None:
-        """Remove what no rule keeps, one step at a time, the oldest first."""
+        """Remove the steps that no rule keeps, the oldest first."""
         entries = self._listing.entries()
         newer = [entry for entry in entries if entry.step > newest]
         steps = self._listing.read(entry for entry in entries if entry.step <= newest)
         own = next((one for one in steps if one.step == newest), None)
         if own is not None and own.problem is not None:
-            raise own.problem  # older ones are all there is
+            raise own.problem  # the older steps are all that is left
         kept = self._rules.kept([one for one in steps if one.problem is None])
         kept |= {newest, self._in_use, *(one.step for one in steps if one.problem is not None)}
         gone = [entry for entry in entries if entry.step < newest and entry.step not in kept]
@@ -359,16 +358,16 @@ class CheckpointManager(Shown, Hinted, History):
         self._place.clear(newest)
 
     def _require_newest(self, step: int) -> None:
-        """Refuse to save behind a step that opens: the rules would take it for the newest."""
+        """Refuse to save if a newer step opens: the rules would keep that one instead."""
         if self._last is not None and step > self._last:
-            return  # looked at before; what is newer now, another run saved meanwhile
+            return  # checked before; newer steps are from another run since then
         newer = [entry for entry in self._listing.entries() if entry.step > step]
         opens = [one for one in self._listing.read(newer) if one.problem is None]
         if not opens:
             return
         if not self._overwrite_newer:
             error = UsageError(
-                f"step {step} is older than step {opens[-1].step}, which is there: another run "
+                f"step {step} is older than step {opens[-1].step}, which exists: another run "
                 "went further; save in another folder, or remove its steps",
                 file=self._place.name,
             )
@@ -403,33 +402,35 @@ class CheckpointManager(Shown, Hinted, History):
     # --- Removing ---------------------------------------------------------------------------
 
     def pin(self, step: int, *, pinned: bool = True) -> None:
-        """Keep a step whatever the rules say, or no longer.
+        """Keep a step regardless of the rules, or end that.
 
-        The file is replaced by a copy that says so.
+        The file is replaced by a copy with the attribute `pinned`.
 
         Raises:
-            ObjectNotFoundError: there is no such step.
-            UsageError: the step is in a store, where nothing is changed in place; or is divided.
-            ZTensorError: what `ztensor.edit.set_attributes` raises.
+            ObjectNotFoundError: the step does not exist.
+            UsageError: the step is in a store, where files are not edited; or is distributed.
+            ZTensorError: as `ztensor.edit.set_attributes` raises.
         """
         self._settle()
         entry = self._entry(step_number(step))
         path = self._place.path(entry.name)
         if entry.is_divided:
-            raise UsageError("a divided step is not pinned: no attribute says so", file=str(path))
+            raise UsageError("a distributed (divided) step cannot be pinned", file=str(path))
         with open_files(path) as reader:
-            told_by(reader, entry.step)
-            told = dict(reader.attributes[STEP])
-        told.pop("pinned", None)
-        set_attributes(path, {STEP: told | ({"pinned": True} if pinned else {})}, atomic=True)
+            step_data(reader, entry.step)
+            attribute = dict(reader.attributes[STEP])
+        attribute.pop("pinned", None)
+        if pinned:
+            attribute["pinned"] = True
+        set_attributes(path, {STEP: attribute}, atomic=True)
 
     def delete(self, step: int) -> None:
-        """Remove a step, whatever the rules say.
+        """Remove a step regardless of the rules.
 
         Other files in its folder stay.
 
         Raises:
-            ObjectNotFoundError: there is no such step.
+            ObjectNotFoundError: the step does not exist.
             UsageError: the name of the step is a link, or has a file that is not that step; or
                 another manager is saving it.
             SourceError: it could not be removed.
@@ -444,21 +445,21 @@ class CheckpointManager(Shown, Hinted, History):
             )
 
     def prune(self, *, damaged: bool = False, dry_run: bool = False) -> list[int]:
-        """Remove what no rule keeps, as each save does, and what killed saves left.
+        """Remove steps that no rule keeps, as each save does, and files that killed saves left.
 
-        First the newest steps are read until one is right: that one stays in any case, and a
-        damaged one counts for no rule.
+        The newest steps are read first, until one is intact: it stays in any case. Rules do not
+        count damaged steps.
 
         Args:
-            damaged: True removes damaged steps, too; but not where no step is right, and no intact
-                file that only has the name of a step.
+            damaged: True also removes damaged steps, if another step is intact. Intact files that
+                only have the name of a step stay.
             dry_run: True removes nothing.
 
         Returns:
             The steps that were removed, or would be, by number.
 
         Raises:
-            SourceError: one cannot be read or removed.
+            SourceError: a step cannot be read or removed.
         """
         self._settle()
         entries = self._listing.entries()

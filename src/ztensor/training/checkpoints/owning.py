@@ -1,4 +1,4 @@
-"""Whether a file is the step that its name says: only such files are removed."""
+"""Recognize files of steps: only these are removed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ztensor.distributed.opened import root_of
 from ztensor.distributed.root import STEP
 from ztensor.errors import FormatError, ZTensorError
 from ztensor.ext import FileObjects, open_file
-from ztensor.training.checkpoints.step import metrics_told, told_by, why_not_a_step
+from ztensor.training.checkpoints.step import parsed_metrics, step_data, why_not_a_step
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
 
 def is_step_file(given: BinaryIO | Remote, step: int) -> bool:
-    """Return whether a file says that it is a step, or may be one that is damaged.
+    """Return whether a file is a certain step, or may be a damaged step.
 
     Args:
         given: the file, open, or its URL.
@@ -30,19 +30,19 @@ def is_step_file(given: BinaryIO | Remote, step: int) -> bool:
     """
     try:
         with open_files(given, mmap=False) as reader:
-            told_by(reader, step)
+            step_data(reader, step)
     except FormatError as error:
         return why_not_a_step(error) is None and FileObjects.may_be_ours(given)
     return True
 
 
 def is_step_root(given: BinaryIO | Remote, step: int, named: list[str]) -> bool:
-    """Return whether a file says that it is the root of a step, or may be one that is damaged.
+    """Return whether a file is the root of a step, or may be a damaged root.
 
     Args:
         given: as for `is_step_file`.
-        step: the number of the step; a root need not say one.
-        named: gets the names of the files that the root names.
+        step: the number of the step; a root may lack it.
+        named: the names of the root's files are appended.
 
     Raises:
         SourceError: it cannot be read.
@@ -57,9 +57,9 @@ def is_step_root(given: BinaryIO | Remote, step: int, named: list[str]) -> bool:
             if root is None:
                 return False
             named += [one.name for one in root.files]
-            told = root.values.get(STEP)
-            if isinstance(told, dict):
-                metrics_told(told, step, file.name)
+            attribute = root.values.get(STEP)
+            if isinstance(attribute, dict):
+                parsed_metrics(attribute, step, file.name)
         except ZTensorError as error:
-            return why_not_a_step(error) is None  # it is a root, and what else it says is damaged
+            return why_not_a_step(error) is None  # a root with damaged values
         return True

@@ -1,4 +1,4 @@
-"""Where the steps of a run are: a folder, or what begins alike in a store."""
+"""The folder, or the prefix of a store, that has the steps of a run."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 
 REQUESTS = 16  # to a store at a time
 _LISTING, _MAKING = "cannot list the steps of a run", "cannot make the folder of a run"
-# In a folder that is a step: what makes it one, and is written last.
+# The root of a step that is a folder; it is written last.
 ROOT = "checkpoint.zt"
 
 
 class Entry(NamedTuple):
-    """A name that is a step's, whatever is under it.
+    """A file or folder with the name of a step, whatever its contents.
 
     Attributes:
         step: its number.
         name: the name.
-        nbytes: its length; of a folder that of its root.
+        nbytes: length of the file, or of the root in the folder.
         modified: seconds since 1970.
-        stamp: another value once something else has the name; None where that cannot be told.
-        is_link: whether the name leads elsewhere. Such a step is read, and never removed.
+        stamp: identity of the file, None if unknown.
+        is_link: True for a link. Such a step is read, but never removed.
     """
 
     step: int
@@ -61,23 +61,23 @@ class Entry(NamedTuple):
 
     @property
     def is_divided(self) -> bool:
-        """Return whether it is a folder, whose root makes it a step."""
+        """Return whether it is a folder with a root."""
         return not self.name.endswith(SUFFIX)
 
     @property
     def file(self) -> str:
-        """Return the name of what is opened."""
+        """Return the name of the file to open."""
         return f"{self.name}/{ROOT}" if self.is_divided else self.name
 
 
 @contextlib.contextmanager
 def judged(place: StepPlace, entry: Entry) -> Iterator[None]:
-    """Say of an error in reading a step whether the step is gone, is damaged, or never was one.
+    """Classify errors in reading a step: the step is gone, damaged, or not a step.
 
     Raises:
         FileNotFoundError: the step was removed meanwhile.
-        FormatError: it is damaged, or lacks a file that the root of the step names; or the file is
-            not a step, see `why_not_a_step`.
+        FormatError: it is damaged, or lacks a part; or the file is not a step, see
+            `why_not_a_step`.
     """
     try:
         yield
@@ -91,7 +91,7 @@ def judged(place: StepPlace, entry: Entry) -> Iterator[None]:
         if why_not_a_step(error) is not None or FileObjects.may_be_ours(place.path(entry.file)):
             raise
         name = error.file or entry.file
-        found = not_a_step("the file is no step of a run", error.found, name)
+        found = not_a_step("the file is not a step of a run", error.found, name)
         raise found from why_not_a_step(found)
 
 
@@ -103,7 +103,7 @@ def place_of(where: Any, storage: Any) -> StepPlace:
         storage: as for `ztensor.Remote`.
 
     Raises:
-        ArgumentTypeError: it is no path.
+        ArgumentTypeError: it is not a path.
         ArgumentValueError: `storage` is given with a folder.
     """
     place = Target.of(where if storage is None else Remote(where, storage))
@@ -167,11 +167,11 @@ class Folder:
 
     @contextlib.contextmanager
     def writing(self, name: str, *, durable: bool) -> Iterator[str]:
-        """Have a divided step written, and give its folder; no other takes it for dead.
+        """Yield the folder of a distributed step to write; no other manager removes it meanwhile.
 
         Args:
-            name: of the step.
-            durable: whether all of it is on disk behind the context, whoever wrote it.
+            name: name of the step.
+            durable: True flushes all its files when the context ends.
 
         Raises:
             SourceError: its folder cannot be made, or not be flushed.
@@ -185,7 +185,7 @@ class Folder:
                 if durable:
                     self._flush(path)
         except BaseException:
-            with contextlib.suppress(SourceError):  # the disk may be full: give the space back
+            with contextlib.suppress(SourceError):  # the disk may be full: free the space
                 self._remove_unfinished(name)
             raise
 
@@ -198,7 +198,7 @@ class Folder:
                 run.flush()
 
     def prepare(self, *, durable: bool) -> None:
-        """Make the folder, on disk where that is asked for, and remove what killed saves left."""
+        """Make the folder, flushed if asked, and remove files that killed saves left."""
         missing, path = [], self.name
         while not os.path.isdir(path) and path not in missing:
             missing.append(path)
@@ -212,7 +212,7 @@ class Folder:
             run.sweep(NAMES)
 
     def clear(self, before: int) -> None:
-        """Remove folders of steps before one that opens, which have no root and nobody writes.
+        """Remove folders of older steps that have no root and no writer.
 
         Raises:
             SourceError: a file of them could not be removed.
@@ -221,16 +221,16 @@ class Folder:
             names = [one.name for one in found if one.is_dir(follow_symlinks=False)]
         for name in names:
             step = step_of(name)
-            # A folder that is called as a file of a step is nobody's step.
+            # A folder with the name of a step's file is not a step.
             if step is not None and step < before and name == name_of(step):
                 self._remove_unfinished(name)
 
     def _remove_unfinished(self, name: str) -> None:
-        """Remove what is ours of a folder that has no root, where nobody writes it."""
+        """Remove the parts of a folder without root, unless a process is writing it."""
         path = self.path(name)
         with (
             contextlib.suppress(FileNotFoundError),
-            system_call("cannot remove what a save left", path),
+            system_call("cannot remove the files of a dead save", path),
             OpenFolder(self.name) as run,
             idle_folder(path) as is_idle,
         ):
@@ -241,25 +241,25 @@ class Folder:
             run.remove_folder(name)
 
     def require_no_link(self, step: int) -> None:
-        """Raise where a step would be written through a link.
+        """Raise if a step would be written through a link.
 
         Raises:
             UsageError: one of its names is a link.
         """
         for name in (name_of(step), file_name(step)):
             path = self.path(name)
-            with contextlib.suppress(OSError):  # nothing has the name, or saving will say why not
+            with contextlib.suppress(OSError):  # no such file, or saving will raise
                 if OpenFolder.is_link(os.lstat(path)):
                     raise UsageError("the name of a step is a link; remove the link", file=path)
 
     def remove(self, entry: Entry) -> bool:
-        """Remove a step: of a folder the root first, so that it is none at once.
+        """Remove a step; if it is a folder, the root first, so that it stops being a step at once.
 
         Files that are not the step's stay, and its folder with them. A folder in which another
         manager saves stays; the rules are asked again at the next save.
 
         Returns:
-            Whether it is gone: not a link, nor a file that is not what its name says.
+            False if it is a link, or not the step of its name.
 
         Raises:
             SourceError: it could not be removed.
@@ -281,7 +281,7 @@ class Folder:
 
 
 def _remove_folder(run: OpenFolder, entry: Entry) -> bool:
-    """Remove a divided step; return whether its root is gone."""
+    """Remove a distributed step; return whether its root is gone."""
     named: list[str] = []
     is_own = functools.partial(is_step_root, step=entry.step, named=named)
     with OpenFolder(entry.name, within=run) as folder:
@@ -293,7 +293,7 @@ def _remove_folder(run: OpenFolder, entry: Entry) -> bool:
 
 
 class Prefix:
-    """A part of a store: the objects whose keys begin alike.
+    """The prefix of a store.
 
     Attributes:
         name: the URL without secrets.
@@ -305,9 +305,9 @@ class Prefix:
         self.name = self._remote.name
 
     def entries(self) -> list[Entry]:
-        """Return all names that are steps'; what lies beneath one is a step where it has a root."""
+        """Return all objects with names of steps, and all subfolders of steps that have a root."""
         store = Store.of(self._remote.url)
-        store.require_writable(self._remote.beside("-"))  # whoever writes can list
+        store.require_writable(self._remote.beside("-"))  # stores that write can list
         found = [one for one in store.listed(self._remote) or () if step_of(one.name) is not None]
         files = [
             (one.name, one) for one in found if not one.is_folder and one.name.endswith(SUFFIX)
@@ -333,20 +333,20 @@ class Prefix:
 
     @contextlib.contextmanager
     def writing(self, name: str, *, durable: bool) -> Iterator[Remote]:  # as Folder
-        """Give the URL of a divided step; what a store took is durable."""
+        """Yield the URL of a distributed step; objects in a store are always durable."""
         yield self.path(name)
 
     def prepare(self, *, durable: bool) -> None:
-        """Do nothing: stores have no folders, and show nothing that is not whole."""
+        """Do nothing: stores have no folders, and write objects atomically."""
 
     def clear(self, before: int) -> None:
-        """Do nothing: a store cannot tell whether somebody writes."""
+        """Do nothing: a store does not know whether a process is writing."""
 
     def require_no_link(self, step: int) -> None:
         """Do nothing: stores have no links."""
 
     def remove(self, entry: Entry) -> bool:
-        """Remove a step: of several objects the root first, so that it is none at once."""
+        """Remove a step; of several objects the root first, so that it stops being a step."""
         path = self.path(entry.file)
         try:
             if not entry.is_divided:

@@ -1,4 +1,4 @@
-"""Which steps of a run are kept: what any of several rules keeps."""
+"""Rules for the steps of a run: a step is kept if any rule keeps it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Mode = Literal["min", "max"]
 
 
 class Best(NamedTuple):
-    """So many steps whose metric is best.
+    """Keeps the best steps by a metric.
 
     Attributes:
         metric: its name.
-        most: how many.
-        mode: "min" where less is better.
+        most: number of steps.
+        mode: "min" if less is better, else "max".
     """
 
     metric: str
@@ -31,12 +31,12 @@ class Best(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What is kept.
+    """The rules of a run; a step is kept if any rule keeps it.
 
     Attributes:
-        keep: so many of the newest; None for all.
-        best: and the best ones.
-        every: and the steps that this divides; None for none.
+        keep: number of newest steps, or None for all.
+        best: rules for the best steps.
+        every: keeps multiples of this, or None.
     """
 
     keep: int | None
@@ -44,10 +44,10 @@ class Rules(NamedTuple):
     every: int | None
 
     def kept(self, steps: Sequence[Checkpoint]) -> set[int]:
-        """Return the steps that a rule keeps, and those that are pinned.
+        """Return the steps that are pinned or kept by a rule.
 
         Args:
-            steps: those that open: a damaged one takes the place of no other.
+            steps: the steps that open; damaged ones must not count.
         """
         order = sorted(one.step for one in steps)
         kept = set(order if self.keep is None else order[-self.keep :])
@@ -59,24 +59,24 @@ class Rules(NamedTuple):
 
 
 def ranked(steps: Iterable[Checkpoint], metric: str, mode: Mode) -> list[int]:
-    """Return the steps that have a metric, the best first and of two equal ones the later.
+    """Return the steps that have a metric, the best first, and of two equal ones the later.
 
-    One that is no number is not among them.
+    Steps with NaN are left out.
     """
     sign = 1 if mode == "min" else -1
-    told = [
+    scores = [
         (sign * one.metrics[metric], -one.step)
         for one in steps
         if metric in one.metrics and not math.isnan(one.metrics[metric])
     ]
-    return [-step for _, step in sorted(told)]
+    return [-step for _, step in sorted(scores)]
 
 
 def rules_of(keep: Any, best: Any, every: Any) -> Rules:
     """Return the rules that a caller gave.
 
     Raises:
-        ArgumentTypeError: one is of a type that cannot be.
+        ArgumentTypeError: an argument has a wrong type.
         ArgumentValueError: a number is not positive, or a mode unknown.
     """
     given = [best] if isinstance(best, tuple) and best and isinstance(best[0], str) else best
@@ -97,17 +97,17 @@ def _best_of(given: Any) -> Best:
 
 def _wrong_best(given: object) -> ArgumentTypeError:
     return ArgumentTypeError(
-        "keep_best is a metric, how many steps, and which end of it is best",
+        "keep_best must be a metric, a number of steps, and a mode",
         expected="('loss', 2, 'min'), or a list of such",
         found=describe(given, 60),
     )
 
 
 def mode_of(given: Any) -> Mode:
-    """Return which end of a metric is best.
+    """Return a mode.
 
     Raises:
-        ArgumentValueError: it is neither.
+        ArgumentValueError: it is unknown.
     """
     require_choice("mode", given, ("min", "max"))
     return given  # type: ignore[no-any-return]
@@ -117,17 +117,17 @@ def positive(given: Any, name: str) -> int:
     """Return a count.
 
     Args:
-        given: what the caller gave.
-        name: of the argument.
+        given: the argument.
+        name: its name.
 
     Raises:
-        ArgumentTypeError: it is no integer.
+        ArgumentTypeError: it is not an integer.
         ArgumentValueError: it is less than 1.
     """
     if isinstance(given, bool) or not isinstance(given, int):
-        raise ArgumentTypeError(f"{name} counts steps", found=describe(given, 40))
+        raise ArgumentTypeError(f"{name} must be a number of steps", found=describe(given, 40))
     if given < 1:
         raise ArgumentValueError(
-            f"{name} counts steps", expected="1 or more", found=describe(given)
+            f"{name} must be a number of steps", expected="1 or more", found=describe(given)
         )
     return given

@@ -1,4 +1,4 @@
-"""The copy of a state that is written while the run goes on."""
+"""Copy a state, to be written while the run goes on."""
 
 from __future__ import annotations
 
@@ -17,37 +17,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-# A shorter array is copied anew: to look for its memory would take as long.
+# Shorter arrays get new memory: looking for old memory would take as long.
 _LEAST_KEPT = 64 << 10
 _PIECE = 8 << 20  # bytes that a thread copies at a time
 
 
 class Staging:
-    """Memory for the copy of a state; a second state of the same shapes needs no new one.
-
-    One state is in it at a time.
-    """
+    """Memory for the copy of one state, reused by the next state of the same shapes."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Array] = {}
 
     def copied(self, encoded: Encoded) -> Encoded:
-        """Return an encoded tree whose leaves are in memory of their own, on the CPU.
+        """Return an encoded tree with copies of the leaves, on the CPU.
 
-        What is shared is copied once, since encoding made one leaf of it.
+        Shared tensors are one leaf and are copied once.
 
         Raises:
-            NotRepresentableError: a leaf on another device has no elements to be fetched.
+            NotRepresentableError: a leaf on another device has no elements to fetch.
         """
         old, self._kept = self._kept, {}
-        long: list[tuple[Array, Array]] = []  # of which each is copied to the first
+        long: list[tuple[Array, Array]] = []  # target and source of each copy
         leaves = {name: self._copy(name, leaf, old, long) for name, leaf in encoded.leaves.items()}
         workers = thread_count(lengths=(source.nbytes for _, source in long))
         run_jobs((functools.partial(np.copyto, *pair) for pair in _cut(long)), workers)
         return Encoded(encoded.shape, leaves)
 
     def clear(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._kept = {}
 
     def _copy(
@@ -57,7 +54,7 @@ class Staging:
             return self._array(name, leaf, old, long)
         if not isinstance(leaf, Tensor):
             home = FRAMEWORKS.adapter_of(leaf)
-            if home is not None:  # on another device: what is fetched is a copy already
+            if home is not None:  # on another device: fetching copies
                 leaf = home.stored(leaf)
             return leaf
         return copy.deepcopy(leaf)
@@ -77,7 +74,7 @@ class Staging:
 
 
 def _cut(long: Iterable[tuple[Array, Array]]) -> Iterator[tuple[Array, Array]]:
-    """Yield the same in pieces for several threads; whole what does not lie in order."""
+    """Cut copies into pieces for several threads, except of arrays that are not contiguous."""
     for target, source in long:
         if not source.flags.c_contiguous:
             yield target, source

@@ -1,4 +1,4 @@
-"""One step of a run: its name, what its file says of it, and which errors are damage."""
+"""One step of a run: its name, its attributes, and the errors that mean damage."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ NAMES = r"step-[0-9]{8,18}\.zt"
 
 
 class NotAStepError(Exception):
-    """The cause of a `FormatError` about a file that is intact, and not the step of its name.
+    """The cause of a `FormatError` about an intact file that is not the step of its name.
 
     Attributes:
-        is_another: whether it is another step.
+        is_another: True if it is another step.
     """
 
     def __init__(self, *, is_another: bool) -> None:
@@ -48,17 +48,17 @@ class NotAStepError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint(Shown):
-    """What a folder has of a step.
+    """A step as it is in its folder.
 
     Attributes:
         step: its number.
-        path: where it is.
+        path: its path or URL.
         nbytes: its length on disk.
-        modified: when it was written, in seconds since 1970; nothing depends on it.
-        metrics: name to value, as they were saved.
-        is_pinned: whether no rule removes it.
-        problem: why it cannot be read; None where it opens.
-        is_checked: whether every byte was read, and is what a digest says; only `verify` does so.
+        modified: when it was written, in seconds since 1970; for information only.
+        metrics: values by name, as they were saved.
+        is_pinned: True if no rule removes it.
+        problem: the error if it cannot be read, else None.
+        is_checked: True if every byte was read and matches a digest; only `verify` does this.
     """
 
     step: int
@@ -74,7 +74,7 @@ class Checkpoint(Shown):
     def is_damaged(self) -> bool:
         """Return whether its bytes are wrong.
 
-        Another problem may be one of this installation, or that the file is not a step.
+        Other problems are of this installation, or the file is not a step.
         """
         return self.problem is not None and is_damage(self.problem)
 
@@ -85,7 +85,7 @@ def name_of(step: int) -> str:
 
 
 def step_of(name: str) -> int | None:
-    """Return the number of a step by the name of its file or folder; None where it is none."""
+    """Return the number of a step from its name, None for other names."""
     name = name.removesuffix(SUFFIX)
     digits = name.removeprefix("step-")
     if not digits.isascii() or not digits.isdigit() or len(digits) > _MOST_DIGITS:
@@ -95,64 +95,66 @@ def step_of(name: str) -> int | None:
 
 
 def attributes_of(step: int, metrics: Mapping[str, float]) -> dict[str, object]:
-    """Return the attributes that make a file of a tree a step."""
-    told: dict[str, object] = {"version": _VERSION, "step": step}
+    """Return the attribute that makes the file of a tree a step."""
+    attribute: dict[str, object] = {"version": _VERSION, "step": step}
     if metrics:
-        told["metrics"] = dict(metrics)
-    return {STEP: told}
+        attribute["metrics"] = dict(metrics)
+    return {STEP: attribute}
 
 
-def told_by(
+def step_data(
     reader: Reader, step: int, *, is_divided: bool = False
 ) -> tuple[dict[str, float], bool]:
     """Return the metrics of an open step, and whether it is pinned.
 
-    Of a divided one the value `checkpoint` of the root may say its metrics, as a file does.
+    The metrics of a distributed step are in the value `checkpoint` of its root.
 
     Args:
         reader: the open step.
-        step: what its name says.
+        step: the number in its name.
         is_divided: whether it is a folder.
 
     Raises:
-        FormatError: its metrics are damaged; or it is no step, or another one than its name says,
-            see `why_not_a_step`.
+        FormatError: its metrics are damaged; or it is not a step, or not the step of its name, see
+            `why_not_a_step`.
     """
     root = root_of(reader.objects.parts()[0])
     if root is not None:
-        told = root.values.get(STEP)
-        return (metrics_told(told, step, reader.name) if isinstance(told, dict) else {}), False
+        attribute = root.values.get(STEP)
+        return (
+            parsed_metrics(attribute, step, reader.name) if isinstance(attribute, dict) else {}
+        ), False
     if is_divided:
-        raise not_a_step("the file is the root of no divided checkpoint", None, reader.name)
+        raise not_a_step("the file is not the root of a distributed checkpoint", None, reader.name)
     attributes, tree = split_tree(reader.attributes)
-    told = attributes.get(STEP)
-    if not isinstance(told, dict) or tree is None:
-        raise not_a_step("the file is no step of a run", describe(told, 40), reader.name)
-    return metrics_told(told, step, reader.name), told.get("pinned") is True
+    attribute = attributes.get(STEP)
+    if not isinstance(attribute, dict) or tree is None:
+        raise not_a_step("the file is not a step of a run", describe(attribute, 40), reader.name)
+    return parsed_metrics(attribute, step, reader.name), attribute.get("pinned") is True
 
 
-def metrics_told(told: Mapping[str, Any], step: int, name: str) -> dict[str, float]:
-    """Return the metrics that a step tells.
+def parsed_metrics(attribute: Mapping[str, Any], step: int, name: str) -> dict[str, float]:
+    """Return the metrics of a step from its attribute.
 
     Args:
-        told: what it says of itself.
-        step: what its name says.
-        name: of the file, for messages.
+        attribute: the attribute or value `checkpoint`.
+        step: the number in its name.
+        name: name of the file, for messages.
 
     Raises:
-        FormatError: they are damaged, or it is another step than its name says.
+        FormatError: they are damaged, or the step is not the one of its name.
     """
-    if told.get("step") != step or isinstance(told.get("step"), bool):
+    if attribute.get("step") != step or isinstance(attribute.get("step"), bool):
         text = "the file is another step than its name says"
-        error = not_a_step(text, describe(told.get("step"), 40), name, is_another=True)
+        error = not_a_step(text, describe(attribute.get("step"), 40), name, is_another=True)
         error.expected = str(step)
         raise error
-    metrics = told.get("metrics", {})
+    metrics = attribute.get("metrics", {})
     if not isinstance(metrics, dict) or not all(
         isinstance(one, str) and isinstance(value, float) for one, value in metrics.items()
     ):
         raise ManifestError(
-            "its metrics are no numbers by their names",
+            "its metrics are not numbers by name",
             reason=Reason.FIELD_VALUE,
             file=name,
             found=describe(metrics, 60),
@@ -163,23 +165,23 @@ def metrics_told(told: Mapping[str, Any], step: int, name: str) -> dict[str, flo
 def not_a_step(
     message: str, found: str | None, name: str, *, is_another: bool = False
 ) -> FormatError:
-    """Return the error for a file that has the name of a step, and is not that step."""
+    """Return the error for a file that has the name of a step but is not that step."""
     error = ManifestError(message, reason=Reason.FIELD_VALUE, file=name, found=found)
     error.__cause__ = NotAStepError(is_another=is_another)
     return error
 
 
 def why_not_a_step(error: BaseException) -> NotAStepError | None:
-    """Return why a file that did not open as a step is intact, and none; None for other errors."""
+    """Return the cause of an error about an intact file that is not a step, or None."""
     return error.__cause__ if isinstance(error.__cause__, NotAStepError) else None
 
 
 def is_damage(error: BaseException) -> bool:
-    """Return whether an error is of the bytes of a file, for which an older step can stand in.
+    """Return whether an error is damage to a file, so that an older step may be used instead.
 
-    It is not where the file may well be right: the network is down, a library is missing, the
-    caller may not read it. To go back then would lose work that is there. Nor is it where the file
-    is intact and not a step.
+    It is not if the file may be intact: the network is down, a library is missing, permission is
+    denied. Going back to an older step would then lose work. Nor is it if the file is intact but
+    not a step.
     """
     if why_not_a_step(error) is not None:
         return False
@@ -189,10 +191,10 @@ def is_damage(error: BaseException) -> bool:
 
 
 def is_unreadable(error: BaseException) -> bool:
-    """Return whether nothing can be read of a file as it is, for which an older step can stand in.
+    """Return whether a file is unreadable, so that an older step may be used instead.
 
-    It is damaged, or says that it is of a newer version or longer than is allowed: a damaged footer
-    says so, too. Only damage is a reason to remove it.
+    It is damaged, or claims a newer version or an excessive length, as a damaged footer may. Only
+    damage is a reason to remove it.
     """
     is_newer = isinstance(error, UnsupportedVersionError)
     is_long = isinstance(error, LimitError) and error.reason is Reason.LIMIT_MANIFEST
@@ -203,16 +205,16 @@ def metrics_of(given: Mapping[str, SupportsFloat] | None) -> dict[str, float]:
     """Return metrics as numbers.
 
     Raises:
-        ArgumentTypeError: a name is no text, or a value no number.
+        ArgumentTypeError: a name is not text, or a value not a number.
     """
     metrics: dict[str, float] = {}
     for name, value in (given or {}).items():
         if not isinstance(name, str):
-            raise ArgumentTypeError("the name of a metric is text", found=describe(name, 60))
+            raise ArgumentTypeError("the name of a metric must be text", found=describe(name, 60))
         try:
             metrics[name] = float(value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise ArgumentTypeError(
-                f"the metric {describe(name)} is no number", found=describe(value, 60)
+                f"the metric {describe(name)} is not a number", found=describe(value, 60)
             ) from error
     return metrics

@@ -1,20 +1,18 @@
-"""Nested states to named leaves and a few columns of plain values, and back; no files.
+"""Encode nested states as named leaves and columns of plain values, and decode them; no files.
 
 A training state is a tree: dicts with integer keys, tuples, counters, and tensors here and there.
-Here it becomes its *leaves*, which are saved as the objects of an ordinary file, and its *shape*,
-bytes that say what lies around them. Nothing is pickled, and no class is imported by its name.
+It is split into its *leaves*, which are saved as the objects of an ordinary file, and its *shape*,
+bytes that describe everything else. Nothing is pickled, and no class is imported by name.
 
-Read `columns.py` (the bytes of a shape), `kinds.py` (what is kept of each exact type, one table),
-`encode.py` and `decode.py` (both loops with a stack: depth costs nothing), `adapters.py` (with the
-values of a framework, or to be encoded again),
-`names.py` (what leaves are called, and where a value is), `record.py` (classes that a file only
-names), `fitting.py` (a loaded tree laid over a live one), `flattening.py` (its values by path),
-`separating.py` (leaves that a file stores once and the tree does not share), `stored.py` (the
-attribute of a file that is a tree). The module `ztensor.training.states` saves and loads files with
-these, and `ztensor.training.told` says what is in one. Other packages take what they need from
-here: nothing is imported from these files.
+Read `columns.py` (the bytes of a shape), `kinds.py` (a table of the types that are kept),
+`encode.py` and `decode.py` (loops with a stack, so that depth costs nothing), `adapters.py` (values
+of frameworks), `names.py` (names of leaves, places of values), `record.py` (classes that a file
+only names), `fitting.py` (fit a loaded tree to a live one), `flattening.py` (values by path),
+`separating.py` (leaves that share bytes in a file but not in the tree), `stored.py` (the attribute
+of a file). `ztensor.training.states` saves and loads files with these, and
+`ztensor.training.stored_tree` describes the tree of a file. Other packages import only from here.
 
-A framework's types are told by its adapter: see `TreeAdapter` in `adapters.py`.
+`TreeAdapter` in `adapters.py` is the protocol for the types of a framework.
 """
 
 from ztensor.training.tree.adapters import decode_as, decode_kept
@@ -24,7 +22,7 @@ from ztensor.training.tree.fitting import fit
 from ztensor.training.tree.kinds import Leaf
 from ztensor.training.tree.names import unique
 from ztensor.training.tree.record import Record
-from ztensor.training.tree.stored import tells_tree
+from ztensor.training.tree.stored import has_tree
 
 __all__ = [
     "Encoded",
@@ -35,6 +33,6 @@ __all__ = [
     "decode_kept",
     "encode",
     "fit",
-    "tells_tree",
+    "has_tree",
     "unique",
 ]

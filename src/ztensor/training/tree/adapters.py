@@ -1,6 +1,6 @@
-"""Values of frameworks in trees: each framework's module for them, loaded when first used.
+"""Decode trees with the values of frameworks, whose modules are loaded on first use.
 
-Shapes become trees of them here; or what is encoded again, in which they stay as they are told.
+`decode_kept` keeps such values encoded, to be encoded again.
 """
 
 from __future__ import annotations
@@ -19,46 +19,46 @@ if TYPE_CHECKING:
 
     from ztensor.limits import Budget
 
-# In the place of a framework's name: each value comes as one of the framework whose it was.
+# In place of a framework's name: each value becomes one of the framework it came from.
 AS_SAVED = "*"
 
 
 class TreeAdapter(Protocol):
-    """Which types of a framework a tree keeps; see `ztensor.training.tree`."""
+    """The types of a framework that trees keep; see `ztensor.training.tree`."""
 
     def tree_form(self, value: Any, /) -> Any:
-        """Return what a value is saved as, a `Leaf` or a `Made`; None where it cannot be.
+        """Return the form of a value, a `Leaf` or a `Made`, or None if it cannot be saved.
 
         Raises:
-            NotRepresentableError: its type is known, but this value cannot be saved.
+            NotRepresentableError: its type can be saved, but this value cannot.
         """
         ...
 
     def tree_leaf(self, stored: Any, copied: Callable[[], None] = ..., /) -> Any:
-        """Return a leaf that was the framework's as its value: from an array or a `Tensor`.
+        """Return a leaf as a value of the framework.
 
         Args:
-            stored: the array, or the `Tensor`.
-            copied: is called before bytes of it are copied, so that they are checked.
+            stored: the array or `Tensor` of the leaf.
+            copied: called before its bytes are copied, to check them.
         """
         ...
 
     def tree_makers(self, **options: Any) -> dict[str, Callable[[Any], Any]]:
-        """Return what makes values of the framework's types, by the names `tree_form` gave them.
+        """Return the functions that make values of the framework's types, by the names in files.
 
         Args:
-            options: the framework's own, such as a device of torch, and those of others, which it
-                passes over; and `copied`, which is called with a leaf before its bytes are copied.
+            options: options of the framework, such as a device of torch, and of others, which it
+                ignores; and `copied`, called with a leaf before its bytes are copied.
         """
         ...
 
 
 def tree_adapter(name: str | None) -> TreeAdapter | None:
-    """Return the module of a framework's types in trees, or None; a file may give the name.
+    """Return the adapter of a framework, or None. The name may come from a file.
 
     Raises:
         MissingDependencyError: the framework is not installed.
-        UnsupportedError: the plugin that has the name is broken.
+        UnsupportedError: the plugin of that name is broken.
     """
     if name is None or not name.isidentifier() or name == "numpy":
         return None
@@ -68,17 +68,17 @@ def tree_adapter(name: str | None) -> TreeAdapter | None:
         return None
     if not framework.trees:
         return None
-    framework.loaded()  # its package imports that module; the other way round is a circle
+    framework.loaded()  # its package first: it imports that module
     module: Any = importlib.import_module(framework.trees)
     return module  # type: ignore[no-any-return]
 
 
 class Adapters:
-    """The adapters of those frameworks whose values come as they were.
+    """The adapters of the frameworks whose values are restored as they were.
 
     Args:
-        framework: its name in `ztensor.io.frameworks`; `AS_SAVED` for all, None for none.
-        options: of their `tree_makers`.
+        framework: name of one in `ztensor.io.frameworks`, `AS_SAVED` for all, or None.
+        options: options of their `tree_makers`.
 
     Raises:
         MissingDependencyError: the framework is not installed.
@@ -90,19 +90,19 @@ class Adapters:
         self._framework = framework
         self._options = options
         self._makers: dict[str, Mapping[str, Callable[[Any], Any]]] = {}
-        self._known: dict[str, TreeAdapter | None] = {}  # to look one up for each leaf takes long
+        self._known: dict[str, TreeAdapter | None] = {}  # a lookup for each leaf takes long
         if framework not in (None, AS_SAVED):
             self.maker_of(f"{framework}.")
 
     def of(self, name: str) -> TreeAdapter | None:
-        """Return the adapter of a framework, None where its values come as NumPy's arrays."""
+        """Return the adapter of a framework, None if its values become NumPy arrays."""
         if name not in self._known:
             is_asked = self._framework in (name, AS_SAVED)
             self._known[name] = tree_adapter(name) if is_asked else None
         return self._known[name]
 
     def maker_of(self, kind: str) -> Callable[[Any], Any] | None:
-        """Return what makes a value of its type's name, which begins with its framework's."""
+        """Return the maker of a type by its name, which begins with the framework's name."""
         name = kind.partition(".")[0]
         makers = self._makers.get(name)
         if makers is None:
@@ -125,13 +125,13 @@ def decode_as(
     Args:
         data: as for `decode`, like `budget`, `stored` and `types`.
         budget: likewise.
-        array: gives the array or `ztensor.Tensor` of a leaf, by the leaf's name.
+        array: returns the array or `ztensor.Tensor` of a leaf by its name.
         stored: likewise.
-        framework: its name in `ztensor.io.frameworks`; None gives what `array` gave for all.
+        framework: its name in `ztensor.io.frameworks`; None returns the results of `array`.
         types: likewise.
 
     Raises:
-        ZTensorError: what `decode` raises.
+        ZTensorError: as `decode` raises.
     """
     adapters = Adapters(framework)
 
@@ -145,16 +145,16 @@ def decode_as(
 def decode_kept(
     data: bytes, budget: Budget, called: Callable[[str], str], *, stored: int = 0
 ) -> Any:
-    """Return the tree of a shape as `encode` takes it again: what is made of others stays told.
+    """Return the tree of a shape for `encode`, without decoding values of frameworks.
 
     Args:
         data: as for `decode`, like `budget` and `stored`.
         budget: likewise.
-        called: gives the new name of a leaf, by its name.
+        called: returns the new name of a leaf by its name.
         stored: likewise.
 
     Raises:
-        ZTensorError: what `decode` raises.
+        ZTensorError: as `decode` raises.
     """
 
     def leaf(at: LeafAt) -> Leaf:

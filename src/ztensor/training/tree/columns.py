@@ -1,19 +1,19 @@
-"""The bytes of a tree's shape: columns that the nodes of the tree take from in turn.
+"""The bytes of a tree's shape: columns from which the nodes of the tree take values in turn.
 
-Nodes are told in pre-order, one byte each in `kinds`. What a node has beside its kind it takes from
-the column of that type: a dict its number of entries from `counts`, a float its value from
-`floats`. The columns are one CBOR map of byte strings, little-endian, so that a hundred thousand
-leaves cost a few calls of NumPy and not a hundred thousand items of CBOR.
+Nodes are in pre-order, one byte each in `kinds`. A node takes its other data from the columns of
+their type: a dict its number of entries from `counts`, a float its value from `floats`. The columns
+are one CBOR map of byte strings, little-endian, so that a hundred thousand leaves cost a few calls
+of NumPy instead of a hundred thousand items of CBOR.
 
 | column | holds |
 | --- | --- |
 | `kinds` | u8: the kind of each node, as `Node` numbers them |
 | `counts` | u64: entries of a container, length of a packed list, number of a leaf |
-| `words` | u32: which of the different texts a key, a text, or the name of a type is |
+| `words` | u32: index into the distinct texts, for keys, texts and names of types |
 | `ints`, `floats` | i64, f64: values |
-| `text`, `text_lengths` | UTF-8 of the different texts in a row; u32: characters of each |
-| `bytes`, `bytes_lengths` | byte strings in a row; u64: length of each |
-| `leaves` | u32: for each leaf, which text is the name of its object |
+| `text`, `text_lengths` | concatenated UTF-8 of the distinct texts; u32: characters of each |
+| `bytes`, `bytes_lengths` | concatenated byte strings; u64: length of each |
+| `leaves` | u32: index of the text that is the object name of each leaf |
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-# What a value of each column takes in memory once it is one of Python's, containers included.
+# Bytes of memory for a value of each column as a Python object, containers included.
 _COSTS = {
     "kinds": 16,
     "counts": 64,
@@ -44,7 +44,7 @@ _COSTS = {
     "bytes_lengths": 48,
     "leaves": 16,
 }
-# So much for each stored byte needs no budget: who stores a million numbers means them.
+# Memory for each stored byte that is not charged: a million stored numbers are meant.
 _FREE_FACTOR = 16
 
 
@@ -67,8 +67,8 @@ class Node(enum.IntEnum):
     INT_TUPLE = 13  # likewise
     FLOAT_LIST = 14  # counts: its length; floats: its items
     FLOAT_TUPLE = 15  # likewise
-    LEAF = 16  # counts: which leaf; words: the framework whose value it was
-    MADE = 17  # words: the name of a type; one node follows, what it is made of
+    LEAF = 16  # counts: number of the leaf; words: framework of its value
+    MADE = 17  # words: name of a type; one node follows, the value that it is made of
     RECORD = 18  # words: sort and name of a class; counts: fields; words: theirs; values follow
 
 
@@ -92,14 +92,14 @@ class Columns:
         self.leaves: list[int] = []
 
     def word(self, text: str) -> int:
-        """Return the number of a text among the different ones."""
+        """Return the index of a text among the distinct texts."""
         return self.texts.setdefault(text, len(self.texts))
 
     def packed(self) -> bytes:
         """Return the columns as one CBOR map; those without a value are left out.
 
         Raises:
-            UnicodeEncodeError: a text has a lone surrogate, which UTF-8 cannot say.
+            UnicodeEncodeError: a text has a lone surrogate.
         """
         columns = {name: np.array(getattr(self, name), kind) for name, kind in _INTEGERS.items()}
         columns["kinds"] = np.frombuffer(self.kinds, np.uint8)
@@ -113,21 +113,20 @@ class Columns:
 
 
 class Cursor:
-    """Columns that a decoder takes from: each an iterator over Python's values.
+    """Columns for a decoder: each is an iterator over Python values.
 
-    One that ends too early raises `StopIteration`, or gives fewer values than `several` is asked
-    for, which raises.
+    A column that ends too early raises `StopIteration`, or an error in `several`.
 
     Args:
         data: the shape.
-        budget: is charged what the values take.
-        stored: how many bytes of the file the shape takes.
+        budget: charged for the values.
+        stored: bytes of the file that the shape takes.
 
     Attributes:
         kinds: the kind of each node.
         counts, ints, floats, byte_strings: the values of these columns.
-        words: the texts that the column's numbers stand for.
-        leaves: the names of all leaves.
+        words: the texts at the column's indices.
+        leaves: the object names of all leaves.
     """
 
     __slots__ = ("byte_strings", "counts", "floats", "ints", "kinds", "leaves", "words")
@@ -140,11 +139,11 @@ class Cursor:
             raise malformed("its texts are not UTF-8") from error
         texts: list[str] = _cut(text, _integers(columns, "text_lengths", "<u4"), "text")
         if len(set(texts)) != len(texts):
-            raise malformed("a text is told twice")
+            raise malformed("a text is in it twice")
         words = _integers(columns, "words", "<u4")
         leaves = _integers(columns, "leaves", "<u4")
         if max(max(words, default=-1), max(leaves, default=-1)) >= len(texts):
-            raise malformed("a text is not there")
+            raise malformed("the index of a text is too large")
         lengths = _integers(columns, "bytes_lengths", "<u8")
         self.kinds: bytes = columns["kinds"]
         self.counts: Iterator[int] = iter(_integers(columns, "counts", "<u8"))
@@ -155,10 +154,10 @@ class Cursor:
         self.leaves: tuple[str, ...] = tuple(texts[word] for word in leaves)
 
     def require_end(self) -> None:
-        """Raise where a column has values that no node took.
+        """Raise if a column has values that no node took.
 
         Raises:
-            ManifestError: one has.
+            ManifestError: a column has.
         """
         for column in (self.counts, self.words, self.ints, self.floats, self.byte_strings):
             if next(column, None) is not None:
@@ -166,10 +165,10 @@ class Cursor:
 
 
 def charged(data: bytes | memoryview, budget: Budget, stored: int) -> dict[str, bytes]:
-    """Return the columns of a shape; charge what their values take beside `stored` bytes of a file.
+    """Return the columns of a shape; charge the memory of their values beyond `stored` bytes.
 
     Raises:
-        FormatError: it is no map of columns.
+        FormatError: it is not a map of columns.
         LimitError: it would take more memory than the budget has.
     """
     columns = _columns(data, budget)
@@ -184,13 +183,13 @@ def charged(data: bytes | memoryview, budget: Budget, stored: int) -> dict[str, 
 def with_leaves_renamed(
     data: bytes | memoryview, names: Mapping[str, str], budget: Budget, stored: int
 ) -> bytes:
-    """Return a shape whose leaves are objects of other names; the tree is the same.
+    """Return a shape of the same tree with other object names.
 
     Args:
         data: the shape.
-        names: old names to new ones.
-        budget: as for `Cursor`, like `stored`.
-        stored: how many bytes of the file the shape takes.
+        names: new names by old names.
+        budget: as for `Cursor`.
+        stored: as for `Cursor`.
 
     Raises:
         FormatError: the shape is malformed.
@@ -211,7 +210,7 @@ def several(column: Iterator[Any], count: int) -> list[Any]:
     """Return the next values of a column.
 
     Raises:
-        ManifestError: there are fewer.
+        ManifestError: the column has fewer.
     """
     values = list(islice(column, min(count, sys.maxsize)))
     if len(values) != count:
@@ -220,7 +219,7 @@ def several(column: Iterator[Any], count: int) -> list[Any]:
 
 
 def malformed(message: str, found: str | None = None) -> ManifestError:
-    """Return the error for a shape that no encoder of ours wrote."""
+    """Return the error for a malformed shape."""
     return ManifestError(
         f"the tree's shape is malformed: {message}", reason=Reason.FIELD_VALUE, found=found
     )
@@ -230,7 +229,7 @@ def _columns(data: bytes | memoryview, budget: Budget) -> dict[str, bytes]:
     value = cbor.decode(data, depth=4, budget=budget)
     columns = {*_INTEGERS, *_LENGTHS, "floats", "text", "bytes"}
     if not isinstance(value, dict) or not all(isinstance(part, bytes) for part in value.values()):
-        raise malformed("its columns are no map of byte strings", describe(value, 40))
+        raise malformed("its columns are not a map of byte strings", describe(value, 40))
     unknown = sorted(map(str, value.keys() - columns))
     if unknown:
         raise malformed("a column is unknown", describe(unknown[0]))
@@ -240,13 +239,13 @@ def _columns(data: bytes | memoryview, budget: Budget) -> dict[str, bytes]:
 def _integers(columns: dict[str, bytes], name: str, kind: str) -> list[Any]:
     data = columns[name]
     if len(data) % np.dtype(kind).itemsize:
-        raise malformed(f"{name} is no whole number of values", f"{len(data)} bytes")
+        raise malformed(f"{name} is not a multiple of the size of its values", f"{len(data)} bytes")
     values: list[Any] = np.frombuffer(data, kind).tolist()
     return values
 
 
 def _cut(whole: Any, lengths: list[int], name: str) -> list[Any]:
-    """Cut texts or byte strings that lie one after the other."""
+    """Cut concatenated texts or byte strings."""
     if sum(lengths) != len(whole):
         raise malformed(f"{name} has another length than its parts", f"{len(whole)}")
     return [whole[start:stop] for start, stop in pairwise(accumulate(lengths, initial=0))]

@@ -1,7 +1,7 @@
-"""A tree's shape and its leaves to the tree: one loop with a stack, whatever the file says.
+"""Decode a tree from its shape and leaves, in one loop with a stack, for any file.
 
-Nothing is imported or called by a name that the file has: what a value is made of is looked up in
-the table of `kinds.py`, in a framework's adapter, and among the classes that the caller handed in.
+Nothing is imported or called by a name in the file: types are looked up in the table of `kinds.py`,
+in a framework's adapter, and among the classes that the caller passed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SORTS = frozenset([NAMEDTUPLE, DATACLASS, ENUM, OTHER])
-# In place of what was not asked for.
+# In place of values that were not requested.
 _ABSENT: Any = object()
 
-# Those whose inside is nodes.
+# Kinds that contain nodes.
 _OPEN = frozenset(
     [Node.LIST, Node.TUPLE, Node.DICT, Node.TEXT_DICT, Node.INT_DICT, Node.MADE, Node.RECORD]
 )
 _DICTS = frozenset([Node.TEXT_DICT, Node.INT_DICT])
-_WITH_KEYS = frozenset([Node.DICT, Node.MADE])  # among what follows
+_WITH_KEYS = frozenset([Node.DICT, Node.MADE])  # whose nodes may be keys
 
 
 class LeafAt(NamedTuple):
-    """A leaf as the shape has it.
+    """A leaf in a shape.
 
     Attributes:
-        name: that of its object.
-        framework: whose value it was: "numpy", "" for a `ztensor.Tensor`, or another's name.
+        name: name of its object.
+        framework: framework of its value: "numpy", "" for a `ztensor.Tensor`, or another name.
     """
 
     name: str
@@ -46,20 +46,20 @@ class LeafAt(NamedTuple):
 
 @dataclasses.dataclass(slots=True)
 class _Frame:
-    """A container whose inside is being read.
+    """A container that is being read.
 
     Attributes:
         node: its kind.
-        left: how many values follow.
-        name: the keys on the way to it.
-        hashed: how deep it is in a key; 0 outside of keys.
-        is_material: whether it is the tuple that something is made of, which adds no key to names
-            and is read as a whole.
-        is_kept: whether it was asked for as a whole.
-        is_found: whether anything in it was asked for.
-        keys: of a dict and a record the keys.
-        words: of a record its sort and its class's name, of what is made its type's name.
-        values: those that were read.
+        left: number of values that follow.
+        name: the keys that lead to it, joined by dots.
+        hashed: its depth in a key, 0 outside of keys.
+        is_material: True for the tuple that a value is made of, which adds no key to names and is
+            read as a whole.
+        is_kept: whether all of it was requested.
+        is_found: whether anything in it was requested.
+        keys: keys of a dict or record.
+        words: sort and class name of a record, or the type of a made value.
+        values: the values read so far.
     """
 
     node: int
@@ -74,7 +74,7 @@ class _Frame:
     values: list[Any] = dataclasses.field(default_factory=list)
 
     def depth_of_next(self) -> int:
-        """Return how deep in a key the next value is; 0 where it is in none."""
+        """Return the depth in a key of the next value, 0 outside of keys."""
         if self.hashed:
             return self.hashed + 1
         if self.node == Node.MADE:
@@ -82,7 +82,7 @@ class _Frame:
         return int(self.node == Node.DICT and not len(self.values) % 2)
 
     def name_of_next(self) -> str:
-        """Return the keys on the way to the next value."""
+        """Return the keys that lead to the next value."""
         at = len(self.values)
         if self.node in (Node.MADE, Node.NONE) or self.is_material:
             return self.name
@@ -102,22 +102,22 @@ def decode(
     types: Any = (),
     maker_of: Callable[[str], Callable[[Any], Any] | None] = MAKERS.get,
 ) -> Any:
-    """Return the tree that a shape tells of, with what `leaf` gave in the place of each leaf.
+    """Return the tree of a shape.
 
     Args:
-        data: the shape's bytes.
-        budget: is charged what the tree takes beside its leaves.
-        leaf: gives the value of a leaf; it may be asked for one several times.
-        stored: how many bytes of the file the shape takes, which may be compressed.
-        keep: whether a value is asked for, by its keys joined by dots; with a container all that is
-            in it is. What is not asked for is left out of dicts, and None in lists, tuples and
-            records, so that positions stay; None asks for all.
+        data: the bytes of the shape.
+        budget: charged for the tree without its leaves.
+        leaf: returns the value of a leaf; it may be called several times for one.
+        stored: bytes of the file that the shape takes; it may be compressed there.
+        keep: returns whether a value is requested, by its keys joined by dots; a container includes
+            its contents. Other values are left out of dicts, and are None in lists, tuples and
+            records, so that positions stay. None requests all.
         types: classes of namedtuples, dataclasses and enums; others become `Record`.
-        maker_of: what makes a value of its type's name; None where the type is unknown, which
-            makes a `Record`.
+        maker_of: returns the function that makes a value of a type, by its name; None for unknown
+            types, whose values become `Record`.
 
     Raises:
-        FormatError: the shape is not what an encoder wrote.
+        FormatError: the shape is malformed.
         LimitError: it would take more memory than the budget has.
         UsageError: a class of `types` has other fields than the file.
     """
@@ -184,12 +184,12 @@ class _Decoder:
             raise malformed("its nodes end too early")
         cursor.require_end()
         if self._seen != len(cursor.leaves):
-            raise malformed("a leaf is nowhere in it")
+            raise malformed("a listed leaf is not in the tree")
         tree = frame.values[0]
         return None if tree is _ABSENT else tree
 
     def _opened(self, kind: int, outer: _Frame) -> _Frame | None:
-        """Read one node: append what is whole to its container, return one that has an inside."""
+        """Read a node: append its value to the container, or return the container that it opens."""
         hashed = outer.depth_of_next() if outer.hashed or outer.node in _WITH_KEYS else 0
         is_kept, name = True, ""
         if self._keep is not None and not hashed:
@@ -206,7 +206,7 @@ class _Decoder:
             if make is None:
                 raise malformed("a kind of node is unknown", str(kind))
             value = make()
-        # What something is made of goes with it: the factory of a defaultdict, a device.
+        # The parts of a made value stay with it: the factory of a defaultdict, a device.
         outer.values.append(value if is_kept or outer.is_material else _ABSENT)
         outer.is_found |= is_kept and not hashed
         outer.left -= 1
@@ -223,7 +223,7 @@ class _Decoder:
         if kind != Node.MADE:
             left = next(cursor.counts) * (2 if kind == Node.DICT else 1)
             if left > len(cursor.kinds):
-                raise malformed("a container is said to have more than there is", str(left))
+                raise malformed("a container claims more entries than there are", str(left))
         is_material = outer.node == Node.MADE and kind == Node.TUPLE
         frame = _Frame(kind, left, name, hashed, is_material, is_kept, is_kept)
         if kind == Node.MADE:
@@ -238,7 +238,7 @@ class _Decoder:
         return frame
 
     def _closed(self, frame: _Frame) -> Any:
-        """Return the value of a container whose inside was read."""
+        """Return the value of a container that has been read."""
         values, node = frame.values, frame.node
         if node == Node.MADE:
             return self._made(frame.words[0], values[0])
@@ -275,7 +275,7 @@ class _Decoder:
 
     def _made(self, name: str, value: Any) -> Any:
         if name in HASHING and type(value) is tuple:
-            self._dict(list(value), list(value))  # as keys: no element twice, not too many alike
+            self._dict(list(value), list(value))  # as keys: no element twice, few of one hash
         maker = self._maker_of(name)
         if maker is None:
             return Record(name, {"of": value}, sort=OTHER)
@@ -292,7 +292,7 @@ class _Decoder:
         leaves, number = self._cursor.leaves, next(self._cursor.counts)
         framework = next(self._cursor.words)
         if number > self._seen or number >= len(leaves):
-            raise malformed("a leaf comes before its turn, or is not there", str(number))
+            raise malformed("a leaf is out of order or not listed", str(number))
         if number == self._seen:
             self._seen += 1
         return self._leaf(LeafAt(leaves[number], framework)) if is_kept else None

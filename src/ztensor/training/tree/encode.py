@@ -28,7 +28,7 @@ from ztensor.training.tree.stored import ATTRIBUTE, stored_shape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# From here on numbers of one type are told together.
+# Shorter lists of numbers are not packed.
 _LEAST_PACKED = 4
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -43,11 +43,11 @@ _PACKED: dict[tuple[type, type], Node] = {
 
 
 class Encoded(NamedTuple):
-    """A tree as it is saved.
+    """An encoded tree.
 
     Attributes:
         shape: the bytes of `columns.py`.
-        leaves: names of objects to what is stored under them.
+        leaves: arrays and tensors by object name.
     """
 
     shape: bytes
@@ -55,7 +55,7 @@ class Encoded(NamedTuple):
 
     @property
     def attribute(self) -> dict[str, object]:
-        """Return the attribute that a file of the leaves has, by its key."""
+        """Return the attribute for a file of the leaves, by its key."""
         return {ATTRIBUTE: stored_shape(self.shape)}
 
 
@@ -80,11 +80,11 @@ class _Encoder:
         self._leaves: dict[str, Any] = {}
         self._numbers: dict[object, int] = {}
         self._tries: dict[str, int] = {}
-        self._held: list[object] = []  # an id says nothing once its object is gone
+        self._held: list[object] = []  # kept alive, so that ids stay valid
         self._forms: dict[type, Callable[[Any], Leaf | Made | None]] = {}
 
     def encoded(self, tree: object) -> Encoded:
-        """Return the whole tree as it is saved."""
+        """Return the encoded tree."""
         self._walk(tree)
         try:
             return Encoded(self._columns.packed(), self._leaves)
@@ -95,12 +95,12 @@ class _Encoder:
             ) from error
 
     def _walk(self, tree: Any, depth: int = 0) -> None:
-        """Append a value and all that is in it.
+        """Append a value with its contents.
 
         Args:
             tree: the value.
-            depth: which open node of a key it would be, as `KEY_DEPTH` counts them; 0 if it is not
-                in a key. Errors then say where the value is.
+            depth: its depth in a key, as `KEY_DEPTH` counts; 0 outside of keys. Errors then have
+                the place of the value.
         """
         kinds = self._columns.kinds
         stack: list[tuple[Any, Place, int, int]] = []
@@ -117,9 +117,9 @@ class _Encoder:
                     count = len(kinds)
                     inner = self._node(value, key, place, within)
                     if inner is None:
-                        key = None  # what the iterator raises is said of the container
+                        key = None  # errors of the iterator are about the container
                         continue
-                    # What is made of a value is new; what contains itself is what comes again.
+                    # A value that contains itself comes again; the parts of made values are new.
                     if id(value) in inside:
                         raise _refused("it contains itself", value)
                     stack.append((entries, place, identity, within))
@@ -142,7 +142,7 @@ class _Encoder:
             raise
 
     def _node(self, value: Any, key: object, place: Place, depth: int) -> Any:
-        """Append one node; return an iterator over what is in it, None where nothing follows."""
+        """Append one node; return an iterator over its contents, or None."""
         columns, kind = self._columns, type(value)
         if kind is np.ndarray:
             spell(value.dtype)
@@ -229,7 +229,7 @@ class _Encoder:
         columns, kind = self._columns, type(value)
         form_of_kind = self._forms.get(kind)
         if form_of_kind is None:
-            form_of_kind = self._forms[kind] = _told_by(value)
+            form_of_kind = self._forms[kind] = _form_function(value)
         form = form_of_kind(value)
         if type(form) is Leaf:
             self._held.append(value)
@@ -268,20 +268,20 @@ class _Encoder:
         columns.words.append(columns.word(leaf.framework))
 
     def _key(self, key: Any, depth: int, seen: set[bytes]) -> None:
-        """Append a key that no other of the dict or set is like once it is loaded.
+        """Append a key; raise if another key of the dict or set would be equal once loaded.
 
         Args:
             key: the key of a dict, or an element of a set.
             depth: as for `_walk`.
-            seen: what keys with records were encoded as, which is added to.
+            seen: encoded keys with records; this one is added.
         """
         kinds = self._columns.kinds
         start = len(kinds)
         self._walk(key, depth)
-        if Node.RECORD in kinds[start:]:  # a class may tell values apart that have equal fields
+        if Node.RECORD in kinds[start:]:  # a class may distinguish values with equal fields
             alone = self._alone(key, depth)
             if alone in seen:
-                raise _refused("two keys are one once they are saved", key)
+                raise _refused("two keys would be equal once they are loaded", key)
             seen.add(alone)
 
     def _sorted(self, elements: Any, depth: int) -> list[Any]:
@@ -292,7 +292,7 @@ class _Encoder:
         return sorted(elements, key=lambda element: self._alone(element, depth))
 
     def _alone(self, key: Any, depth: int) -> bytes:
-        """Return what a key is encoded as by itself; each once, as sets are in one another."""
+        """Return a key encoded by itself; cached, since sets may be nested."""
         found = self._alones.get(id(key))
         if found is None:
             encoder = _Encoder(self._alones)
@@ -301,11 +301,11 @@ class _Encoder:
         return found
 
 
-def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
-    """Return what tells the form of all values of one's exact type."""
+def _form_function(value: Any) -> Callable[[Any], Leaf | Made | None]:
+    """Return the function that returns the form of values of this exact type."""
     kind = type(value)
     if kind is Leaf or kind is Made:
-        return lambda told: told
+        return lambda form: form
     if kind is Tensor:
         return lambda tensor: Leaf(tensor, None, "")
     if form_of(value) is not None:
@@ -315,13 +315,13 @@ def _told_by(value: Any) -> Callable[[Any], Leaf | Made | None]:
 
 
 def _array_form(value: Any) -> Leaf | None:
-    # Of a framework without types of its own in trees the arrays are NumPy's.
+    # Arrays of a framework without a tree adapter become NumPy arrays.
     home = FRAMEWORKS.adapter_of(value)
     return None if home is None else Leaf(home.stored(value), ("", id(value)), "numpy")
 
 
 def memory_of(array: Any, framework: str) -> object:
-    """Return what is equal for arrays over the same elements; None for one without elements."""
+    """Return a key that is equal for arrays over the same elements; None for empty arrays."""
     if not array.size:
         return None
     place = array.__array_interface__["data"][0]
@@ -356,7 +356,7 @@ def _refused(why: str, value: object) -> NotRepresentableError:
         else f"a {kind.__module__}.{kind.__qualname__}",
     )
     if hasattr(kind, "state_dict"):  # a model, an optimizer, a scheduler, a data loader
-        error.hint = "save what its state_dict() returns"
+        error.hint = "save the result of its state_dict()"
     elif isinstance(value, io.BytesIO):
         error.hint = "save an io.BytesIO of its getvalue()"
     elif isinstance(value, np.random.Generator):

@@ -1,4 +1,4 @@
-"""A loaded tree laid over a live one: classes and what is no data come from the live tree."""
+"""Fit a loaded tree to a live one, which has the classes and the fields that are not data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fit(into: Any, loaded: Any) -> Any:
     changed.
 
     Raises:
-        ArgumentValueError: the two differ; the message has the place.
+        ArgumentValueError: the trees differ; the message has the place.
         UsageError: a class refuses the fields.
     """
     return _fitted(into, loaded, ROOT)
@@ -98,13 +98,15 @@ def _require_type(kind: type, loaded: Any, place: Place) -> None:
 
 
 def _require_alike(into: Any, loaded: Any, place: Place) -> None:
-    told = [
+    shown = [
         f"{getattr(value, 'dtype', type(value).__name__)} {list(getattr(value, 'shape', ()))}"
         for value in (into, loaded)
     ]
-    if told[0] != told[1]:
+    if shown[0] != shown[1]:
         raise ArgumentValueError(
-            f"{place}: the file has another shape or element type", expected=told[0], found=told[1]
+            f"{place}: the file has another shape or element type",
+            expected=shown[0],
+            found=shown[1],
         )
 
 

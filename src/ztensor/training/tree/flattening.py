@@ -1,4 +1,4 @@
-"""The values of a tree by the keys on the way to them, joined by dots, for people and patterns."""
+"""The values of a tree by their keys joined by dots, for people and patterns."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
     from ztensor.training.tree.decode import LeafAt
 
-# A longer list of numbers is one value where containers are told.
+# Longer lists of plain values are one value if containers are listed.
 _MOST_ITEMS = 16
 _PLAIN = frozenset([bool, int, float, str, type(None)])
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Standing:
-    """Stands for what is no plain value: a container, whose values follow, or a tensor.
+    """A placeholder for a tensor, or for a container whose values follow.
 
     Attributes:
-        text: what it is, for people.
-        framework: whose value a tensor was; None of a container.
+        text: a description for people.
+        framework: framework of a tensor, None for a container.
     """
 
     text: str
@@ -32,28 +32,28 @@ class Standing:
 
     @property
     def is_tensor(self) -> bool:
-        """Return whether it stands for a tensor."""
+        """Return whether it is the placeholder of a tensor."""
         return self.framework is not None
 
     @classmethod
     def for_leaf(cls, leaf: LeafAt) -> Standing:
-        """Return what stands for a tensor."""
+        """Return the placeholder of a tensor."""
         return cls(f"tensor '{leaf.name}'", leaf.framework)
 
     def __repr__(self) -> str:
-        """Return what it is, for people."""
+        """Return the description."""
         return self.text
 
 
 def flat(tree: Any, *, containers: bool = False) -> dict[str, Any]:
     """Return a tree's values by path, in order; depth costs nothing.
 
-    Paths that are written alike are told apart by `#2`, as the names of objects are.
+    Equal paths get suffixes such as `#2`, as the names of objects do.
 
     Args:
         tree: the tree.
-        containers: whether containers are told, too, each before its values. Then a list of more
-            than 16 plain values is one value.
+        containers: True adds a placeholder for each container before its values. A list of more
+            than 16 plain values is one value then.
     """
     values: dict[str, Any] = {}
     tries: dict[str, int] = {}

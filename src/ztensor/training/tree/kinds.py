@@ -1,8 +1,8 @@
-"""What a tree keeps of each exact type: one table, with NumPy and the standard library only.
+"""The table of the types of Python and NumPy that trees keep.
 
 A type is looked up exactly, never by `isinstance`: a bool is an int, a Counter a dict and NumPy's
-float64 a float, and each has to come back as what it was. What is not a kind of node by itself is
-`Made` of something that is. A type of a framework is told by the framework's adapter.
+float64 a float, and each must keep its type. A value that is not a kind of node is `Made` of
+another value. Types of a framework are in the framework's adapter.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ztensor.training.tree.columns import malformed
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-# Keys are hashed, which recurses, and keys of one hash take quadratic time. So both are limited,
-# for saving and for loading. So many nodes may be open within a key, one in the other: what a set
-# is made of, its tuple, is the first; a value that is made of a tuple counts twice.
+# Hashing recurses, and keys of one hash take quadratic time. So both are limited, for saving and
+# for loading. This is the limit of nested nodes in a key: the tuple of a set is the first, and a
+# value that is made of a tuple counts twice.
 KEY_DEPTH = 33
-# So many keys of one dict may have one hash: the integers of 64 bits have eight at most.
+# Keys of a dict that may have one hash; up to eight 64-bit integers do.
 MOST_ALIKE = 64
 
 
 def are_spread(keys: Collection[Any]) -> bool:
-    """Return whether keys have hashes that a dict of them is made from in linear time.
+    """Return whether a dict of these keys is made in linear time.
 
     Raises:
         TypeError: a key cannot be hashed.
@@ -49,11 +49,11 @@ class Leaf(NamedTuple):
     """A value that is saved as an object.
 
     Attributes:
-        stored: what is written, or what the writer asks an adapter for.
-        memory: equal for two leaves over the same elements; None where only the same object is.
-        framework: whose value it is, as `ztensor.io.frameworks` calls it; "numpy", and "" for a
+        stored: the value to write, or from which an adapter makes it.
+        memory: a key that is equal for leaves over the same elements; None compares identity.
+        framework: name of its framework in `ztensor.io.frameworks`, "numpy", or "" for a
             `ztensor.Tensor`.
-        name: the object it is already; None names it by the keys on the way to it.
+        name: name of an existing object; None makes a name from the keys that lead to it.
     """
 
     stored: Any
@@ -63,11 +63,11 @@ class Leaf(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A value that is told by the name of its type, and by another value.
+    """A value that is saved as the name of its type and another value.
 
     Attributes:
-        name: the type's name, by which `MAKERS` or a framework's adapter finds it again.
-        of: what it is made of.
+        name: the type's name in `MAKERS` or a framework's adapter.
+        of: the value that it is made of.
     """
 
     name: str
@@ -79,9 +79,9 @@ class Kind(NamedTuple):
 
     Attributes:
         name: the type's name in files.
-        split: gives what a value is made of.
-        takes: the exact type of that; of a tuple the types of its items, `object` for any.
-        join: gives the value again, of that or of the items of that tuple.
+        split: returns the value that a value is made of.
+        takes: the exact type of that value; for a tuple the types of its items, `object` for any.
+        join: makes the value again, from that value or from the items of that tuple.
     """
 
     name: str
@@ -90,21 +90,21 @@ class Kind(NamedTuple):
     join: Callable[..., Any]
 
     def make(self, of: Any) -> Any:
-        """Return a value of what a file says that it is made of.
+        """Make a value from the value in a file.
 
         Raises:
-            FormatError: that is something else.
+            FormatError: that has another type.
         """
         items, kinds = (of, self.takes) if type(self.takes) is tuple else ((of,), (self.takes,))
         is_right = type(items) is tuple and len(items) == len(kinds)
         if not is_right or not all(
             kind is object or type(item) is kind for item, kind in zip(items, kinds, strict=True)
         ):
-            raise malformed("a value is made of something else", describe(of, 60))
+            raise malformed("a value is made of a wrong type", describe(of, 60))
         return self.join(*items)
 
 
-# What a defaultdict may make: nothing of a file is ever called by a name that is not here.
+# Factories of defaultdicts; a file cannot name any other.
 _FACTORIES: dict[str | None, Any] = {
     None: None,
     **{
@@ -136,7 +136,7 @@ def _defaulting_parts(value: collections.defaultdict[Any, Any]) -> tuple[object,
     name = None if factory is None else getattr(factory, "__name__", "")
     if _FACTORIES.get(name, ...) is not factory:
         raise NotRepresentableError(
-            "a defaultdict whose factory is code of its own cannot be kept; save dict(value)",
+            "a defaultdict with a factory that is code cannot be kept; save dict(value)",
             expected=f"one of {', '.join(map(str, _FACTORIES))}",
             found=describe(factory, 60),
         )
@@ -186,7 +186,7 @@ def _arguments(names: dict[Any, Any]) -> Any:
 
 def _with_names(kind: Any, names: dict[Any, Any]) -> Any:
     if not all(type(name) is str for name in names):
-        raise malformed("a namespace has a name that is no text", describe(list(names), 60))
+        raise malformed("a namespace has a name that is not text", describe(list(names), 60))
     result = kind()
     vars(result).update(names)
     return result
@@ -230,12 +230,12 @@ def _bounds(value: Any) -> tuple[Any, Any, Any]:
 
 
 def _from_hex(text: str) -> int:
-    return int(text, 16)  # which is read in linear time, unlike decimals
+    return int(text, 16)  # parsed in linear time, unlike decimals
 
 
-# Those of an exact type. None of them imports, or calls what a file names.
+# By exact type. None of them imports or calls anything that a file names.
 KINDS: dict[type, Kind] = {
-    int: Kind("int", hex, str, _from_hex),  # those of more than 64 bits: others are nodes
+    int: Kind("int", hex, str, _from_hex),  # of more than 64 bits; shorter ones are nodes
     complex: Kind("complex", lambda value: (value.real, value.imag), (float, float), complex),
     bytearray: Kind("bytearray", bytes, bytes, bytearray),
     io.BytesIO: Kind("io.BytesIO", _buffered, bytes, io.BytesIO),
@@ -279,19 +279,19 @@ _STATE_DICT = Kind("torch state dict", _state_dict_parts, (dict, object), _state
 _SCALAR = Kind("numpy scalar", _scalar_parts, (str, bytes), _scalar)
 _DTYPE = Kind("numpy.dtype", _dtype_name, str, _dtype)
 
-# Name to what makes the value again.
+# Functions that make values, by name of the type.
 MAKERS: dict[str, Callable[[Any], Any]] = {
     kind.name: kind.make for kind in (*KINDS.values(), _ARGUMENTS, _STATE_DICT, _SCALAR, _DTYPE)
 }
-# Those whose items are looked up by their hash.
+# Types with hashed items.
 HASHING = frozenset(["set", "frozenset"])
 
 
 def form_of(value: object) -> Made | None:
-    """Return what a value is made of, or None where neither Python's nor NumPy's types tell.
+    """Return the form of a value of Python's or NumPy's types, or None.
 
     Raises:
-        NotRepresentableError: its type is known, but not all that it holds can be kept.
+        NotRepresentableError: its type is known, but not all of its data can be kept.
     """
     type_ = type(value)
     kind = KINDS.get(type_)

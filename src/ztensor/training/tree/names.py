@@ -1,7 +1,7 @@
-"""Where a value is in a tree: as text for people, as the name of an object, and as code.
+"""The place of a value in a tree: as the name of an object, and as code in messages.
 
-The names of objects are for people: the tree is never rebuilt by splitting them, so keys with dots
-in them, and keys of several types that are written alike, are no trouble.
+The names of objects are for people. The tree is never rebuilt by splitting them, so keys may have
+dots, and keys of several types may look the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ztensor.errors import describe
 if TYPE_CHECKING:
     from collections.abc import Container
 
-# Longest name that is made of a path, in bytes of UTF-8, without what makes it unique.
+# Longest name made of a path, in bytes of UTF-8, without the suffix that makes it unique.
 _NAME_BYTES = 200
 
 
@@ -21,10 +21,10 @@ class Place(NamedTuple):
     """A container in a tree that is being walked.
 
     Attributes:
-        parent: the container it is in; None of the root.
+        parent: the container it is in, None for the root.
         key: its key there.
-        name: the keys on the way, joined by dots, cut to what fits a name.
-        is_record: whether what is in it are fields, which code reaches by a dot.
+        name: the keys that lead to it, joined by dots, cut to fit a name.
+        is_record: True if its entries are fields, written with a dot in code.
     """
 
     parent: Place | None
@@ -33,19 +33,19 @@ class Place(NamedTuple):
     is_record: bool = False
 
     def inner(self, key: object, *, is_record: bool = False) -> Place:
-        """Return the place of what is in this one; of what has no key, this one."""
+        """Return the place of an entry; this place if the entry has no key."""
         if key is None:
             return self._replace(is_record=is_record)
         return Place(self, key, named(self.name, key), is_record)
 
     def __str__(self) -> str:
-        """Return the whole way as in code: `tree['optimizer']['state'][0]`."""
+        """Return the place as in code: `tree['optimizer']['state'][0]`."""
         steps, place = [], self
         while place.parent is not None:
             has_fields = place.parent.is_record
             steps.append(f".{place.key}" if has_fields else f"[{describe(place.key, 60)}]")
             place = place.parent
-        if len(steps) > 40:  # a path of ten thousand steps says no more than its ends
+        if len(steps) > 40:  # the ends of a path of ten thousand steps suffice
             steps[20:-20] = ["[...]"]
         return "tree" + "".join(reversed(steps))
 
@@ -54,7 +54,7 @@ ROOT = Place(None, None, "")
 
 
 def named(name: str, key: object) -> str:
-    """Return a container's name with a key behind it, cut to what fits a name."""
+    """Return a container's name joined with a key, cut to fit a name."""
     text = key if type(key) is str else _shown(key)
     joined = f"{name}.{text}" if name else text
     return joined if len(joined) <= _NAME_BYTES // 4 else _cut(joined)
@@ -73,7 +73,7 @@ def _cut(text: str) -> str:
 
 
 def unique(name: str, taken: Container[str], tries: dict[str, int]) -> str:
-    """Return a name for an object that is not taken; `tries` is {} at first."""
+    """Return a name for an object that is not in `taken`; `tries` is {} at first."""
     name = name.replace("\0", "\N{REPLACEMENT CHARACTER}") or "value"
     if name not in taken:
         return name

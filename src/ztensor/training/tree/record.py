@@ -23,9 +23,9 @@ _NAME = "name"  # the one field of an enum's member
 
 @dataclasses.dataclass(frozen=True, init=False, repr=False)
 class Record(Shown, Mapping[str, Any]):
-    """A value of a class that the loader was not given: its fields, as attributes and as items.
+    """A value of a class that was not passed to the loader: its fields as attributes and items.
 
-    Two records are equal where class name and fields are. It cannot be changed.
+    Two records are equal if their class names and fields are. It is immutable.
 
     Args:
         class_name: the class's module and qualified name.
@@ -56,7 +56,7 @@ class Record(Shown, Mapping[str, Any]):
         """Return a field.
 
         Raises:
-            ObjectNotFoundError: there is none of that name; also a `KeyError`.
+            ObjectNotFoundError: the record lacks it; also a `KeyError`.
         """
         for own, value in self._pairs:
             if own == name:
@@ -68,11 +68,11 @@ class Record(Shown, Mapping[str, Any]):
         return (name for name, _ in self._pairs)
 
     def __len__(self) -> int:
-        """Return how many fields there are."""
+        """Return the number of fields."""
         return len(self._pairs)
 
     def __getattr__(self, name: str) -> Any:
-        """Return a field, unless its name is one of a method here."""
+        """Return a field, unless a method has its name."""
         for own, value in self.__dict__.get("_pairs", ()):
             if own == name:
                 return value
@@ -87,10 +87,10 @@ class Record(Shown, Mapping[str, Any]):
 
 
 class Fields(NamedTuple):
-    """What is kept of a value of a named class.
+    """The data of a value of a named class.
 
     Attributes:
-        sort: which sort of class it is.
+        sort: sort of the class.
         class_name: module and qualified name.
         values: the fields, in order.
     """
@@ -101,10 +101,10 @@ class Fields(NamedTuple):
 
 
 def fields_of(value: Any) -> Fields | None:
-    """Return the fields of a namedtuple, a dataclass or an enum's member; None of anything else.
+    """Return the fields of a namedtuple, a dataclass or an enum's member; None for other values.
 
-    Fields of a dataclass that its author marked as no data (`pytree_node=False` of Flax) are left
-    out: they come from the live tree.
+    Fields of a dataclass that are marked as not data (`pytree_node=False` of Flax) are left out:
+    they come from the live tree.
     """
     kind = type(value)
     if kind is Record:
@@ -157,7 +157,7 @@ class Classes:
             self._by_name[class_name_of(kind)] = kind
 
     def made(self, record: Record) -> Any:
-        """Return a value of the class a record names, or the record where it was not handed in.
+        """Return a value of the class that a record names, or the record if the class is unknown.
 
         Raises:
             UsageError: the class has other fields.
@@ -172,7 +172,7 @@ def of_class(kind: Any, record: Record, static: Any = None) -> Any:
     Args:
         kind: the class.
         record: the fields.
-        static: a value of the class whose fields that are no data are taken over.
+        static: a value of the class, from which fields that are not data are taken.
 
     Raises:
         UsageError: the class has other fields, or refuses these.

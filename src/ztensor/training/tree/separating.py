@@ -1,7 +1,7 @@
-"""Leaves of a tree that lie over one another's bytes in a file, each in memory of its own.
+"""Copy leaves of a tree that share bytes of a file, unless the tree shares them.
 
-What a tree shares its shape says. A file may store equal tensors once beside that, as one in its
-canonical form does: where two states of an optimizer came back as one memory, it would update both.
+The shape of a tree says which leaves share memory. A file may also store equal tensors once, as its
+canonical form does. If two states of an optimizer were loaded as one memory, it would update both.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def separate(leaves: dict[str, Any]) -> set[str]:
-    """Copy each leaf whose memory begins within that of another; the first keeps its own.
+    """Copy each leaf whose memory begins inside another leaf; the first of them is not copied.
 
     Returns:
-        The names of those that were copied.
+        The names of the copied leaves.
 
     Args:
-        leaves: names to arrays and `ztensor.Tensor`s, changed in place.
+        leaves: arrays and `ztensor.Tensor`s by name, changed in place.
     """
     copied = begun_inside(_spans(leaves))
     for name in copied:
@@ -31,10 +31,10 @@ def separate(leaves: dict[str, Any]) -> set[str]:
 
 
 def begun_inside(spans: Iterable[tuple[str, int, int]]) -> set[str]:
-    """Return the names of what begins within the memory of something else; the first does not.
+    """Return the names of spans that begin inside another span; the first of them is left out.
 
     Args:
-        spans: name, address and bytes of each, none of them empty.
+        spans: name, address and number of bytes of each; not empty.
     """
     names, starts, lengths = list[str](), list[int](), list[int]()
     for name, start, nbytes in spans:

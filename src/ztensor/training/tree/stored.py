@@ -1,4 +1,4 @@
-"""The attribute of a file that says that its objects are the leaves of a tree."""
+"""The attribute of a file that makes its objects the leaves of a tree."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 ATTRIBUTE = "tree"
 _VERSION = 1
-# A longer shape is compressed: it is mostly names that are alike.
+# Longer shapes are compressed: they are mostly similar names.
 _PLAIN_BYTES = 64 << 10
 _LEVEL = 3
 
 
 def stored_shape(shape: bytes) -> dict[str, object]:
-    """Return what the attribute says of a tree of this shape."""
+    """Return the attribute for a tree of this shape."""
     if len(shape) <= _PLAIN_BYTES:
         return {"version": _VERSION, "shape": shape}
     stored = b"".join(ENCODINGS["zstd"].encode(memoryview(shape), level=_LEVEL))
     compressed = {"version": _VERSION, "shape": stored, "encoding": "zstd", "length": len(shape)}
-    try:  # what is alike compresses to so little that it looks like an attack when it is loaded
+    try:  # a shape that compresses extremely well would be refused when it is loaded
         budget = Budget(DEFAULT_LIMITS, len(stored))
         columns.charged(shape_of(compressed, budget)[0], budget, len(stored))
     except LimitError:
@@ -41,27 +41,27 @@ def stored_shape(shape: bytes) -> dict[str, object]:
 
 
 def split_tree(attributes: Mapping[str, Any]) -> tuple[dict[str, Any], object]:
-    """Return a file's attributes without its tree, and what they say of that; None for none."""
+    """Return a file's other attributes, and the attribute of its tree or None."""
     rest = dict(attributes)
-    told = rest.pop(ATTRIBUTE, None)
-    return rest, told
+    attribute = rest.pop(ATTRIBUTE, None)
+    return rest, attribute
 
 
-def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:
-    """Return the shape that the attribute tells of, and how many bytes of the file it takes.
+def shape_of(attribute: object, budget: Budget) -> tuple[bytes, int]:
+    """Return the shape in an attribute, and the bytes of the file that it takes.
 
     Args:
-        told: the attribute's value.
-        budget: is charged what a compressed shape takes.
+        attribute: the attribute's value.
+        budget: charged for a compressed shape.
 
     Raises:
-        FormatError: it is not what `stored_shape` gives.
+        FormatError: the attribute is malformed.
         UnsupportedError: a newer release wrote it.
         LimitError: a safety cap is exceeded.
     """
-    version = told.get("version") if isinstance(told, dict) else None
-    if not isinstance(told, dict) or type(version) is not int:
-        raise _malformed("it is no map with a version", describe(told, 40))
+    version = attribute.get("version") if isinstance(attribute, dict) else None
+    if not isinstance(attribute, dict) or type(version) is not int:
+        raise _malformed("it is not a map with a version", describe(attribute, 40))
     if version > _VERSION:
         raise UnsupportedError(
             "the tree was saved by a newer release",
@@ -69,14 +69,14 @@ def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:
             expected=f"version {_VERSION}",
             found=str(version),
         )
-    shape, encoding = told.get("shape"), told.get("encoding")
+    shape, encoding = attribute.get("shape"), attribute.get("encoding")
     if not isinstance(shape, bytes):
-        raise _malformed("its shape is no byte string", describe(shape, 40))
+        raise _malformed("its shape is not a byte string", describe(shape, 40))
     if encoding is None:
         return shape, len(shape)
-    length = told.get("length")
+    length = attribute.get("length")
     if encoding not in ENCODINGS or encoding == "raw" or type(length) is not int or length < 0:
-        raise _malformed("its shape is stored in an unknown way", describe(encoding, 40))
+        raise _malformed("its shape has an unknown encoding", describe(encoding, 40))
     codec, stored = ENCODINGS[encoding], Range(source_of(shape, mapped=False), 0, len(shape))
     codec.require_length(stored, length, budget.limits)
     budget.charge_bytes(length)
@@ -85,20 +85,20 @@ def shape_of(told: object, budget: Budget) -> tuple[bytes, int]:
     return bytes(whole), len(shape)
 
 
-def tells_tree(attributes: Mapping[str, object]) -> bool:
-    """Return whether attributes say that there is a tree."""
+def has_tree(attributes: Mapping[str, object]) -> bool:
+    """Return whether attributes have a tree."""
     return _is_tree(attributes.get(ATTRIBUTE))
 
 
 class _Tree(AttributeKind):
-    """The tree of a file: there is one, and it keeps its leaves under whatever names."""
+    """The tree of a file: a file has only one, and its leaves may be renamed."""
 
     def is_single(self, value: object) -> bool:
-        """Return whether it is a tree."""
+        """Return whether the value is a tree."""
         return _is_tree(value)
 
     def conflict(self, one: str, other: str) -> UsageError:
-        """Return the error of two files that hold different trees."""
+        """Return the error for two files with different trees."""
         error = UsageError(
             "two files hold a tree, and one file holds only one; convert each to a file without "
             "a tree (version 1.1.0 has none) and merge these",
@@ -112,7 +112,7 @@ class _Tree(AttributeKind):
         return error
 
     def renamed(self, value: object, names: Mapping[str, str], budget: Budget) -> object:
-        """Return the attribute of a file whose objects get other names: the tree stays as it is.
+        """Return the attribute for renamed objects; the tree stays the same.
 
         Raises:
             FormatError: the tree is damaged.
@@ -128,8 +128,8 @@ class _Tree(AttributeKind):
 TREE = _Tree()
 
 
-def _is_tree(told: object) -> TypeGuard[dict[str, object]]:
-    return isinstance(told, dict) and {"version", "shape"} <= told.keys()
+def _is_tree(attribute: object) -> TypeGuard[dict[str, object]]:
+    return isinstance(attribute, dict) and {"version", "shape"} <= attribute.keys()
 
 
 def _malformed(message: str, found: str) -> ManifestError:

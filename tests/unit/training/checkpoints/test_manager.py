@@ -223,7 +223,7 @@ def test_where_all_is_damaged_a_run_does_not_begin_anew(tmp_path: Path) -> None:
     manager = filled(tmp_path, 1, 2)
     damage(file_of(tmp_path, 1))
     damage(file_of(tmp_path, 2), "cut")
-    with pytest.raises(FormatError, match="no step is whole; 2 steps tried"):
+    with pytest.raises(FormatError, match="no step is intact; 2 steps tried"):
         manager.restore()
     assert manager.prune(damaged=True) == []
 

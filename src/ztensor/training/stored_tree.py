@@ -1,4 +1,4 @@
-"""What a file says of the tree in it, for those that look: no tensor is read."""
+"""Describe the tree of a file without reading tensors."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 
 class TreeValues(NamedTuple):
-    """The values of a tree by their paths, as `LazyTree` has them.
+    """The values of a tree by their paths, as in `LazyTree`.
 
     Attributes:
-        every: all of them. What is no plain value is stood for by what tells for people, as text,
-            what it is: of a tensor its name, of a container its type.
-        tensors: the paths of tensors.
-        containers: the paths of containers, whose values follow.
+        every: all values, with a `Standing` for each tensor and container.
+        tensors: paths of tensors.
+        containers: paths of containers, before their values.
     """
 
     every: dict[str, Any]
@@ -37,12 +36,12 @@ class TreeValues(NamedTuple):
         return {path: value for path, value in self.every.items() if path not in others}
 
 
-class ToldTree(NamedTuple):
-    """What a file says of its tree.
+class StoredTree(NamedTuple):
+    """The tree of an open file.
 
     Attributes:
-        attributes: those of the file that say something else.
-        attribute: the one that says it, by its key.
+        attributes: the other attributes of the file.
+        attribute: the attribute of the tree, by its key.
         reader: the file.
     """
 
@@ -51,7 +50,7 @@ class ToldTree(NamedTuple):
     reader: ObjectReader
 
     def values(self) -> TreeValues:
-        """Return what is around the tensors.
+        """Return the values of the tree, with placeholders for tensors.
 
         Raises:
             FormatError: its shape is damaged.
@@ -64,10 +63,10 @@ class ToldTree(NamedTuple):
         return TreeValues(every, tensors, frozenset(standing.keys() - tensors))
 
 
-def told_tree(reader: ObjectReader) -> ToldTree | None:
-    """Return what an open file says of its tree; None where it is none."""
-    attributes, told = split_tree(reader.attributes)
-    return None if told is None else ToldTree(attributes, {ATTRIBUTE: told}, reader)
+def stored_tree(reader: ObjectReader) -> StoredTree | None:
+    """Return the tree of an open file, None if it has none."""
+    attributes, attribute = split_tree(reader.attributes)
+    return None if attribute is None else StoredTree(attributes, {ATTRIBUTE: attribute}, reader)
 
 
 def decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any) -> Any:
@@ -82,13 +81,13 @@ def decoded(reader: ObjectReader, leaf: Callable[[LeafAt], Any], **options: Any)
     parts = reader.objects.parts()
     budget = Budget(parts[0].limits, sum(part.nbytes for part in parts))
     try:
-        told = reader.attributes.get(ATTRIBUTE)
-        if told is None:
-            told = tree_attribute(parts[0])
-        if told is None:
+        attribute = reader.attributes.get(ATTRIBUTE)
+        if attribute is None:
+            attribute = tree_attribute(parts[0])
+        if attribute is None:
             raise _no_tree(parts)
         with foreign_bytes("the tree"):
-            shape, stored = shape_of(told, budget)
+            shape, stored = shape_of(attribute, budget)
         return decode(shape, budget, leaf, stored=stored, **options)
     except ZTensorError as error:
         raise error.locate(file=reader.name) from error.__cause__
@@ -98,7 +97,7 @@ def _no_tree(parts: Iterable[FileObjects]) -> UsageError:
     trees = sum(ATTRIBUTE in (part.attributes or {}) for part in parts)
     if trees > 1:
         return UsageError(
-            "the files hold different trees, and none of them is that of all; load each by itself",
+            "the files hold different trees, so together they have none; load each by itself",
             found=f"{trees} trees",
         )
     error = UsageError("the file holds no tree")
