@@ -252,18 +252,3 @@ def test_data_is_compressed_in_its_place_and_raw_again(run: Run, model: Path) ->
         listed = run("ls", model, "--json").json["files"][0]["objects"]
         assert {word for one in listed for word in one["encoding"].split(",")} == expected
         assert ztensor.content_hash(model, attributes=True) == before
-
-
-def test_another_writer_has_the_file(run: Run, model: Path) -> None:
-    with ztensor.Editor(model):
-        assert run("convert", model, "--in-place").code == ExitCode.FAILED
-        assert run("convert", model, "--in-place", "--no-lock").code == 0
-
-
-def test_a_damaged_file_stays_as_it_is(run: Run, model: Path) -> None:
-    data = bytearray(model.read_bytes())
-    with ztensor.open(model) as reader:
-        data[reader.location("h.2.w").offset] ^= 1
-    model.write_bytes(data)
-    assert run("convert", model, "--in-place", "--compression", "zstd").code == ExitCode.CORRUPT
-    assert model.read_bytes() == data

@@ -23,17 +23,6 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["", "m.zt.index.json", "m.zt"])
-def test_reading_verbs_take_a_set(run: Run, folder: Path, name: str) -> None:
-    path = folder / name
-    (listed,) = run("ls", path, "--json").json["files"]
-    assert [row["name"] for row in listed["objects"]] == ["a", "b", "c"]
-    assert run("verify", path).code == 0
-    shown = run("show", path, "b", "--json").json
-    assert shown["name"] == "b"
-    assert shown["values"]["max"] == 1
-
-
 def test_verify_names_the_shard(run: Run, folder: Path) -> None:
     shard = folder / "m-00002-of-00003.zt"
     flip(shard, 64)

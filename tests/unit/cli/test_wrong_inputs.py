@@ -18,7 +18,6 @@ import ztensor.numpy
 from tests.flipping import flip
 from tests.unit.cli.conftest import Run
 from ztensor.errors import (
-    ArgumentTypeError,
     NotZTensorError,
     ObjectNotFoundError,
     SourceError,
@@ -232,24 +231,6 @@ def test_a_name_in_functions(good: Path) -> None:
         require_plain(str(caught.value), "layer.weigth")
 
 
-@pytest.mark.parametrize("module", ["numpy", "torch"])
-def test_a_nested_dict_is_told_as_such(tmp_path: Path, module: str) -> None:
-    library = pytest.importorskip(f"ztensor.{module}")
-    array: Any = np.ones(2)
-    if module == "torch":
-        array = pytest.importorskip("torch").ones(2)
-    with pytest.raises(ArgumentTypeError) as caught:
-        library.save_file({"model": {"a": array}, "b": array}, tmp_path / "o.zt")
-    message = str(caught.value)
-    assert caught.value.object_name == "model"
-    assert "dict" in message
-    assert "flatten" in message
-    assert "shape" not in message
-    with pytest.raises(ArgumentTypeError, match="metadata"):
-        library.save_file({"epoch": "three"}, tmp_path / "o.zt")
-    assert os.listdir(tmp_path) == []
-
-
 def test_advice_for_code_is_told_as_such(run: Run, good: Path) -> None:
     data = good.read_bytes()
     good.write_bytes(data + b"\0" * 8)
@@ -284,20 +265,3 @@ def test_a_pattern_that_matches_nothing(run: Run, good: Path, call: tuple[str, .
     assert os.listdir(good.parent) == ["good.zt"]
     near = run(verb, good, *others, "--include", "layer.weigth")
     assert "'layer.weight'" in near.err
-
-
-def test_where_out_is_said(run: Run, good: Path) -> None:
-    """Inputs come first, and -o names the new file."""
-    for arguments in (
-        ("merge", "good.zt", "-o", "1.zt"),
-        ("convert", "good.zt", "3.zt"), ("convert", "good.zt", "-o", "4.zt"),
-    ):  # fmt: skip
-        assert run(*arguments).code == 0, arguments
-    assert sorted(os.listdir(good.parent)) == [
-        "1.zt", "3.zt", "4.zt", "good.zt",
-    ]  # fmt: skip
-    before = good.read_bytes()
-    assert run("merge", "good.zt").code == 2
-    assert run("convert", "good.zt").code == 2
-    assert run("convert", "good.zt", "9.zt", "-o", "10.zt").code == 2
-    assert good.read_bytes() == before
