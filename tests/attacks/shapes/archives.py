@@ -33,51 +33,50 @@ def archive(members: dict[str, bytes], *, deflated: bool = False) -> bytes:
 EMPTY = npy(dtype_header("'|u1'", "(0,)"))
 
 
-@shape("npy")
-def _many_fields(length: int) -> bytes:
-    fields = ",".join(f"('{i:x}','<u1')" for i in range(max(length // 16, 1)))
-    return npy(dtype_header(f"[{fields}]"))
+def fields(count: int) -> str:
+    return "[%s]" % ",".join(f"('{i:x}','<u1')" for i in range(count))
 
 
-@shape("npy")
-def _deep_fields(length: int) -> bytes:
-    depth = max(length // 12, 1)
-    return npy(dtype_header("[('a'," * depth + "'|u1'" + ")]" * depth))
+def nested_fields(depth: int) -> str:
+    return "[('a'," * depth + "'|u1'" + ")]" * depth
 
 
-@shape("npz")
-def _members_of_a_letter(length: int) -> bytes:
-    most = max(1, min(length // (2 * 46 + 30 + 128), 65_000))
-    return archive({f"{i:x}.npy": EMPTY for i in range(most)})
+add(
+    "npy",
+    {
+        "a long shape": lambda n: npy(dtype_header("'|u1'", "(%s)" % ("0," * (n // 2)))),
+        "many fields": lambda n: npy(dtype_header(fields(max(n // 16, 1)))),
+        "deep parentheses": lambda n: npy(dtype_header("(" * n)),
+        "deep fields": lambda n: npy(dtype_header(nested_fields(max(n // 12, 1)))),
+        "a long number": lambda n: npy(dtype_header("'|u1'", "(%s,)" % ("9" * n))),
+    },
+)
 
 
-@shape("npz")
-def _deflated_members(length: int) -> bytes:
-    most = max(1, min(length // 200, 65_000))
-    return archive({f"{i:x}.npy": EMPTY for i in range(most)}, deflated=True)
+def members(
+    nbytes: int, member: bytes = EMPTY, *, name: str = "", deflated: bool = False
+) -> Callable[[int], bytes]:
+    """Return a shape of equal members that take so many bytes of the archive each."""
+
+    def make(length: int) -> bytes:
+        most = max(1, min(length // nbytes, 65_000))
+        return archive({f"{name}{i:x}.npy": member for i in range(most)}, deflated=deflated)
+
+    return make
 
 
-@shape("npz")
-def _members_with_long_headers(length: int) -> bytes:
-    long = npy(dtype_header("'|u1'", "(%s)" % ("0," * 5000)))
-    packed = len(zlib.compress(long)) + 140
-    most = max(1, min(length // packed, 65_000))
-    return archive({f"{i:x}.npy": long for i in range(most)}, deflated=True)
-
-
-@shape("npz")
-def _members_of_64_dimensions(length: int) -> bytes:
-    one = npy(dtype_header("'|u1'", "(%s)" % ("0," * 64)))
-    most = max(1, min(length // 180, 65_000))
-    return archive({f"{i:x}.npy": one for i in range(most)}, deflated=True)
-
-
-def _members_with_wide_names(length: int) -> bytes:
-    name = WIDE + "a" * 1000
-    return archive({f"{name}{i:x}.npy": EMPTY for i in range(max(length // 2300, 1))})
-
-
-shape("npz")(_members_with_wide_names)
+LONG = npy(dtype_header("'|u1'", "(%s)" % ("0," * 5000)))
+RANK_64 = npy(dtype_header("'|u1'", "(%s)" % ("0," * 64)))
+add(
+    "npz",
+    {
+        "members of a letter": members(2 * 46 + 30 + 128),
+        "deflated members": members(200, deflated=True),
+        "members with long headers": members(len(zlib.compress(LONG)) + 140, LONG, deflated=True),
+        "members of 64 dimensions": members(180, RANK_64, deflated=True),
+        "members with wide names": members(2300, name=WIDE + "a" * 1000),
+    },
+)
 
 
 # --- Pickles ----------------------------------------------------------------------------------
@@ -141,18 +140,28 @@ for name, make in PICKLES.items():
     shape("pt legacy", name)(around(make, legacy))
 
 
-@shape("pt zip")
-def _many_members(length: int) -> bytes:
-    most = max(1, min(length // 110, 65_000))
+def storages(count: int) -> bytes:
     files = {"a/data.pkl": PROTO + b"}.", "a/version": b"3\n"}
-    return archive({**files, **{f"a/data/{i}": b"" for i in range(most)}})
+    return archive({**files, **{f"a/data/{i}": b"" for i in range(count)}})
 
 
-@shape("pt zip")
-def _a_text_many_times(length: int) -> bytes:
-    half = length // 2
+def text_many_times(half: int) -> bytes:
     text = b"X" + struct.pack("<I", half) + b"a" * half
     return in_a_zip(PROTO + text + b"q\0](" + repeated(half, b"h\0") + b"e.")
+
+
+add(
+    "pt zip",
+    {
+        # A thousand of these bytes are deflated to one; more of them take the maker too long.
+        "deflated pickle": lambda n: in_a_zip(
+            PROTO + b"](" + b"]" * min(n * 900, 1 << 28) + b"e.", deflated=True
+        ),
+        "many members": lambda n: storages(max(1, min(n // 110, 65_000))),
+        "deep lists": lambda n: in_a_zip(PROTO + b"]" * n + b"a" * (n - 1) + b"."),
+        "a text many times": lambda n: text_many_times(n // 2),
+    },
+)
 
 
 def protobuf(number: int, data: bytes) -> bytes:
@@ -176,40 +185,54 @@ def onnx(graph: bytes) -> bytes:
     return b"\x08\x08" + protobuf(2, b"x") + protobuf(7, graph)
 
 
-@shape("onnx")
-def _packed_numbers(length: int) -> bytes:
-    n = length
-    tensor = protobuf(1, varint(n)) + b"\x10\x07" + protobuf(8, b"a") + protobuf(7, b"\1" * n)
-    return onnx(protobuf(5, tensor))
+def tensor(*parts: bytes) -> bytes:
+    return onnx(protobuf(5, b"".join(parts)))
 
 
-@shape("onnx")
-def _texts_of_nothing(length: int) -> bytes:
-    n = length // 2
-    tensor = protobuf(1, varint(n)) + b"\x10\x08" + protobuf(8, b"a") + b"\x32\x00" * n
-    return onnx(protobuf(5, tensor))
+def initializers(nbytes: int, name: bytes = b"") -> Callable[[int], bytes]:
+    """Return a shape of initializers that take so many bytes each."""
+
+    def make(length: int) -> bytes:
+        names = (name + b"%x" % i for i in range(max(length // nbytes, 1)))
+        each = (protobuf(5, b"\x08\x00\x10\x03" + protobuf(8, name)) for name in names)
+        return onnx(b"".join(each))
+
+    return make
 
 
-@shape("onnx")
-def _short_initializers(length: int) -> bytes:
-    made = (protobuf(5, b"\x08\x00\x10\x03" + protobuf(8, b"%x" % i)) for i in range(length // 12))
-    return onnx(b"".join(made))
-
-
-@shape("onnx")
-def _initializers_with_wide_names(length: int) -> bytes:
-    name = (WIDE + "a" * 200).encode()
-    count = max(length // 220, 1)
-    made = (protobuf(5, b"\x08\x00\x10\x03" + protobuf(8, name + b"%x" % i)) for i in range(count))
-    return onnx(b"".join(made))
-
-
-@shape("onnx")
-def _deep_graphs(length: int) -> bytes:
+def deep_graphs(length: int) -> bytes:
     data = b""
     for _ in range(min(length // 8, 2000)):
         data = protobuf(1, protobuf(5, protobuf(6, data)))
     return onnx(data)
+
+
+NAME = protobuf(8, b"a")
+add(
+    "onnx",
+    {
+        "empty initializers": lambda n: onnx(b"\x2a\x00" * (n // 2)),
+        "empty nodes": lambda n: onnx(b"\x0a\x00" * (n // 2)),
+        "packed dimensions": lambda n: tensor(protobuf(1, b"\1" * n), b"\x10\x03", NAME),
+        "unpacked dimensions": lambda n: tensor(b"\x08\x01" * (n // 2), b"\x10\x03", NAME),
+        "packed numbers": lambda n: tensor(
+            protobuf(1, varint(n)), b"\x10\x07", NAME, protobuf(7, b"\1" * n)
+        ),
+        "texts of nothing": lambda n: tensor(
+            protobuf(1, varint(n // 2)), b"\x10\x08", NAME, b"\x32\x00" * (n // 2)
+        ),
+        "short initializers": initializers(12),
+        "initializers with wide names": initializers(220, (WIDE + "a" * 200).encode()),
+        "outputs of a node": lambda n: onnx(
+            protobuf(1, protobuf(4, b"Constant") + repeated(n, protobuf(2, b"ab")))
+        ),
+        "metadata of nothing": lambda n: onnx(b"") + protobuf(14, b"") * (n // 2),
+        "a long text that widens": lambda n: (
+            onnx(b"") + protobuf(14, protobuf(1, b"a") + protobuf(2, widening(n).encode()))
+        ),
+        "deep graphs": deep_graphs,
+    },
+)
 
 
 # --- GGUF -------------------------------------------------------------------------------------
@@ -227,121 +250,45 @@ def gguf_array(kind: int, n: int, data: bytes) -> bytes:
     return gguf_text(b"a") + struct.pack("<IIQ", 9, kind, n) + data
 
 
-@shape("gguf")
-def _array_of_empty_texts(length: int) -> bytes:
-    n = max(length // 8, 1)
-    return gguf(gguf_array(8, n, bytes(8 * n)), 1)
+def entries(kind: int, each: bytes) -> Callable[[int], bytes]:
+    """Return a shape of one array of equal entries."""
+
+    def make(length: int) -> bytes:
+        count = max(length // len(each), 1)
+        return gguf(gguf_array(kind, count, each * count), 1)
+
+    return make
 
 
-@shape("gguf")
-def _array_of_short_texts(length: int) -> bytes:
-    n = max(length // 10, 1)
-    return gguf(gguf_array(8, n, gguf_text(b"ab") * n), 1)
+def numbered(length: int, nbytes: int, rest: bytes) -> tuple[bytes, int]:
+    """Return keys or tensors of so many bytes, and their number."""
+    count = max(length // nbytes, 1)
+    return b"".join(gguf_text(b"%04x" % i) + rest for i in range(count)), count
 
 
-@shape("gguf")
-def _array_of_empty_arrays(length: int) -> bytes:
-    n = max(length // 12, 1)
-    return gguf(gguf_array(9, n, struct.pack("<IQ", 0, 0) * n), 1)
+def wide(length: int) -> bytes:
+    return gguf_text(widening(length).encode())
 
 
-@shape("gguf")
-def _array_of_wide_numbers(length: int) -> bytes:
-    n = length // 2
-    return gguf(gguf_array(2, n, b"\xff\x7f" * n), 1)
-
-
-@shape("gguf")
-def _many_keys(length: int) -> bytes:
-    n = max(length // 17, 1)
-    data = b"".join(gguf_text(b"%04x" % i) + b"\0\0\0\0\1" for i in range(n))
-    return gguf(data, n)
-
-
-@shape("gguf")
-def _many_tensors(length: int) -> bytes:
-    n = max(length // 28, 1)
-    data = b"".join(gguf_text(b"%04x" % i) + struct.pack("<IIQ", 0, 0, 0) for i in range(n))
-    return gguf(b"", 0, data, n)
-
-
-@shape("gguf")
-def _array_of_wide_texts(length: int) -> bytes:
-    n = max(length // 20, 1)
-    return gguf(gguf_array(8, n, gguf_text("🎈".encode() + b"a" * 8) * n), 1)
-
-
-@shape("gguf")
-def _a_text_that_widens(length: int) -> bytes:
-    text = gguf_text(widening(length).encode())
-    return gguf(gguf_text(b"a") + struct.pack("<I", 8) + text, 1)
-
-
-@shape("gguf")
-def _a_name_that_widens(length: int) -> bytes:
-    name = gguf_text(widening(length).encode())
-    return gguf(b"", 0, name + struct.pack("<IIQ", 0, 0, 0), 1)
-
-
-@shape("gguf")
-def _one_name(length: int) -> bytes:
-    n = max(length // 25, 1)
-    return gguf(b"", 0, (gguf_text(b"a") + struct.pack("<IIQ", 0, 0, 0)) * n, n)
-
-
-add(
-    "npy",
-    {
-        "a long shape": lambda length: npy(dtype_header("'|u1'", "(%s)" % ("0," * (length // 2)))),
-        "deep parentheses": lambda length: npy(dtype_header("(" * length)),
-        "a long number": lambda length: npy(dtype_header("'|u1'", "(%s,)" % ("9" * length))),
-    },
-)
-
-
-add(
-    "pt zip",
-    {
-        "deflated pickle": lambda length: in_a_zip(
-            PROTO + b"](" + b"]" * min(length * 900, 1 << 28) + b"e.", deflated=True
-        ),
-        "deep lists": lambda length: in_a_zip(PROTO + b"]" * length + b"a" * (length - 1) + b"."),
-    },
-)
-
-
-add(
-    "onnx",
-    {
-        "empty initializers": lambda length: onnx(b"\x2a\x00" * (length // 2)),
-        "empty nodes": lambda length: onnx(b"\x0a\x00" * (length // 2)),
-        "packed dimensions": lambda length: onnx(
-            protobuf(5, protobuf(1, b"\1" * length) + b"\x10\x03" + protobuf(8, b"a"))
-        ),
-        "unpacked dimensions": lambda length: onnx(
-            protobuf(5, b"\x08\x01" * (length // 2) + b"\x10\x03" + protobuf(8, b"a"))
-        ),
-        "outputs of a node": lambda length: onnx(
-            protobuf(1, protobuf(4, b"Constant") + repeated(length, protobuf(2, b"ab")))
-        ),
-        "metadata of nothing": lambda length: onnx(b"") + protobuf(14, b"") * (length // 2),
-        "a long text that widens": lambda length: (
-            onnx(b"") + protobuf(14, protobuf(1, b"a") + protobuf(2, widening(length).encode()))
-        ),
-    },
-)
-
-
+NO_TENSOR = struct.pack("<IIQ", 0, 0, 0)
 add(
     "gguf",
     {
-        "array of bytes": lambda length: gguf(gguf_array(0, length, bytes(length)), 1),
-        "array of truths": lambda length: gguf(gguf_array(7, length, b"\1" * length), 1),
-        "array of a text that widens": lambda length: gguf(
-            gguf_array(8, 1, gguf_text(widening(length).encode())), 1
-        ),
-        "a key that widens": lambda length: gguf(
-            gguf_text(widening(length).encode()) + b"\0\0\0\0\1", 1
+        "array of empty texts": entries(8, gguf_text(b"")),
+        "array of short texts": entries(8, gguf_text(b"ab")),
+        "array of wide texts": entries(8, gguf_text("🎈".encode() + b"a" * 8)),
+        "array of empty arrays": entries(9, struct.pack("<IQ", 0, 0)),
+        "array of bytes": entries(0, b"\0"),
+        "array of wide numbers": entries(2, b"\xff\x7f"),
+        "array of truths": entries(7, b"\1"),
+        "array of a text that widens": lambda n: gguf(gguf_array(8, 1, wide(n)), 1),
+        "many keys": lambda n: gguf(*numbered(n, 17, b"\0\0\0\0\1")),
+        "many tensors": lambda n: gguf(b"", 0, *numbered(n, 28, NO_TENSOR)),
+        "a text that widens": lambda n: gguf(gguf_text(b"a") + b"\x08\0\0\0" + wide(n), 1),
+        "a key that widens": lambda n: gguf(wide(n) + b"\0\0\0\0\1", 1),
+        "a name that widens": lambda n: gguf(b"", 0, wide(n) + NO_TENSOR, 1),
+        "one name": lambda n: gguf(
+            b"", 0, repeated(n, gguf_text(b"a") + NO_TENSOR), max(n // 25, 1)
         ),
     },
 )

@@ -123,198 +123,136 @@ for name in ("array of empty arrays", "map of short keys", "map of numbers"):
 
 # --- Broken rules -----------------------------------------------------------------------------
 
-
-@shape("zt 1.2")
-def _bad_components(length: int) -> bytes:
-    parts = Raw(mapped(length, b"\x00"))
-    return v1(root(item({"o": {"shape": [0], "format": "dense", "components": parts}})))
+BLOB = MAGIC_1 + bytes(56)  # the header, padded to the first blob
 
 
-@shape("zt 1.2")
-def _empty_components(length: int) -> bytes:
-    parts = Raw(mapped(length, b"\xa0"))
-    return v1(root(item({"o": {"shape": [0], "format": "dense", "components": parts}})))
+def parts(components: bytes, layout: str = "dense", **fields: object) -> bytes:
+    """Return the objects of a manifest: one with these components."""
+    known = {"shape": [0], "format": layout, "components": Raw(components)}
+    return item({"o": {**known, **fields}})
 
 
-@shape("zt 1.2")
-def _components_out_of_bounds(length: int) -> bytes:
-    parts = Raw(mapped(length, component(offset=1 << 60)))
-    return v1(root(item({"o": {"shape": [0], "format": "x", "components": parts}})))
+def entry(**fields: object) -> bytes:
+    """Return a tensor of 0.1."""
+    known = {"offset": 64, "size": 0, "dtype": "uint8", "shape": [0], "encoding": "raw"}
+    return item({**fields, **known})
 
 
-@shape("zt 1.2")
-def _roles_no_layout_has(length: int) -> bytes:
-    parts = Raw(mapped(length, component(), lambda i: item(f"{i:x}")))
-    return v1(
-        root(item({"o": {"shape": [0], "format": "dense", "components": parts}})),
-        MAGIC_1 + bytes(56),
-    )
+def numbered(length: int) -> bytes:
+    entries = [entry(name=f"{i:x}") for i in range(max(length // 58, 1))]
+    return sealed(MAGIC_0_1 + bytes(56), head(ARRAY, len(entries)) + b"".join(entries))
 
 
-@shape("zt 1.2")
-def _long_shapes(length: int) -> bytes:
-    dims = Raw(many(length // 4, b"\x00"))
-    one = item({"shape": dims, "format": "x", "components": {}})
-    return v1(root(item({f"o{i}": Raw(one) for i in range(4)})))
+def later_version(objects: bytes) -> bytes:
+    return v1(item({"objects": Raw(objects), "version": "1.1.0"}), BLOB)
 
 
-@shape("zt 1.2")
-def _version_after_the_objects(length: int) -> bytes:
-    objects = Raw(mapped(length, plain(component(), attributes={})))
-    return v1(item({"objects": objects, "version": "1.1.0"}), MAGIC_1 + bytes(56))
+def with_shape(shape: bytes) -> dict[str, object]:
+    return {"shape": Raw(shape), "format": "x", "components": {}}
 
 
-@shape("zt columns")
-def _wide_names(length: int) -> bytes:
-    name = WIDE + "a" * 230
-    objects = mapped(length, plain(component()), lambda i: item(f"{name}{i:x}"))
-    return v1(root(objects), MAGIC_1 + bytes(56))
+PLAIN = plain(component())
+NOTED = plain(component(), attributes={})
+SHORTEST = item({"shape": [], "format": "dense", "components": {"data": Raw(component(64, 1))}})
+RANK_8 = item({"shape": [0] * 8, "format": "dense", "components": {"data": Raw(component())}})
+FAR = plain(component(offset=1 << 40))
+EMPTY = item({"shape": [], "format": "x", "components": {}})
 
-
-@shape("zt columns")
-def _shortest_objects(length: int) -> bytes:
-    one = item({"shape": [], "format": "dense", "components": {"data": Raw(component(64, 1))}})
-    return v1(root(mapped(length, one)), MAGIC_1 + bytes(120))
-
-
-@shape("zt columns")
-def _broken_at_the_end(length: int) -> bytes:
-    whole = mapped(length, plain(component()))
-    return v1(root(whole, zzz=0)[:-1] + b"\x1c", MAGIC_1 + bytes(56))
-
-
-@shape("zt columns")
-def _an_object_out_of_bounds(length: int) -> bytes:
-    good, bad = plain(component()), plain(component(offset=1 << 40))
-    objects = mapped(length, good)
-    return v1(root(objects[: -len(good)] + bad), MAGIC_1 + bytes(56))
-
-
-@shape("zt columns")
-def _eight_dimensions(length: int) -> bytes:
-    one = item({"shape": [0] * 8, "format": "dense", "components": {"data": Raw(component())}})
-    return v1(root(mapped(length, one)), MAGIC_1 + bytes(56))
-
-
-@shape("zt 0.1")
-def _one_name(length: int) -> bytes:
-    entry = {"name": "a", "offset": 64, "size": 0, "dtype": "uint8", "shape": [0]}
-    return v0_1(many(length, item({**entry, "encoding": "raw"})))
-
-
-@shape("zt 0.1")
-def _short_names(length: int) -> bytes:
-    entry = {"offset": 64, "size": 0, "dtype": "uint8", "shape": [0], "encoding": "raw"}
-    one = [item({"name": f"{i:x}", **entry}) for i in range(max(length // 58, 1))]
-    return sealed(MAGIC_0_1 + bytes(56), head(ARRAY, len(one)) + b"".join(one))
-
-
-@shape("zt 1.0")
-def _bad_components_of_1_0(length: int) -> bytes:
-    parts = Raw(mapped(length, b"\x00"))
-    tensor = {"dtype": "uint8", "shape": [0], "format": "dense", "components": parts}
-    return v1_0(item({"version": "1.0", "tensors": {"a": tensor}}))
+add(
+    "zt 1.2",
+    {
+        "root is an array": lambda n: v1(many(n, b"\x80")),
+        "bad objects": lambda n: v1(root(mapped(n, b"\x00"))),
+        "empty objects": lambda n: v1(root(mapped(n, b"\xa0"))),
+        "bad components": lambda n: v1(root(parts(mapped(n, b"\x00")))),
+        "empty components": lambda n: v1(root(parts(mapped(n, b"\xa0")))),
+        "components out of bounds": lambda n: v1(
+            root(parts(mapped(n, component(offset=1 << 60)), "x"))
+        ),
+        "roles no layout has": lambda n: v1(root(parts(mapped(n, component()))), BLOB),
+        "objects of no component": lambda n: v1(root(mapped(n, EMPTY))),
+        "objects of wrong sizes": lambda n: v1(
+            root(mapped(n, plain(component(length=64)))), MAGIC_1 + bytes(120)
+        ),
+        "objects with fields of their own": lambda n: v1(
+            root(mapped(n, plain(component(), x=[[]]))), BLOB
+        ),
+        "long shapes": lambda n: v1(
+            root(item({f"o{i}": with_shape(many(n // 4, b"\x00")) for i in range(4)}))
+        ),
+        "no version at the end": lambda n: v1(item({"objects": Raw(mapped(n, NOTED))})),
+        "version after the objects": lambda n: later_version(mapped(n, NOTED)),
+    },
+)
+add(
+    "zt columns",
+    {
+        "plain objects": lambda n: v1(root(mapped(n, PLAIN)), BLOB),
+        "wide names": lambda n: v1(
+            root(mapped(n, PLAIN, lambda i: item(f"{WIDE}{'a' * 230}{i:x}"))), BLOB
+        ),
+        "shortest objects": lambda n: v1(root(mapped(n, SHORTEST)), MAGIC_1 + bytes(120)),
+        "broken at the end": lambda n: v1(root(mapped(n, PLAIN), zzz=0)[:-1] + b"\x1c", BLOB),
+        "a name twice": lambda n: v1(root(mapped(n, PLAIN, lambda i: item(f"{i // 2:x}")))),
+        "an object out of bounds": lambda n: v1(root(mapped(n, PLAIN)[: -len(PLAIN)] + FAR), BLOB),
+        "eight dimensions": lambda n: v1(root(mapped(n, RANK_8)), BLOB),
+    },
+)
+add(
+    "zt 0.1",
+    {
+        "entries that are no maps": lambda n: v0_1(many(n, b"\x00")),
+        "empty entries": lambda n: v0_1(many(n, b"\xa0")),
+        "one name": lambda n: v0_1(many(n, entry(name="a"))),
+        "short names": numbered,
+    },
+)
+add(
+    "zt 1.0",
+    {
+        "bad tensors": lambda n: v1_0(item({"version": "1.0", "tensors": Raw(mapped(n, b"\x00"))})),
+        "bad components of 1 0": lambda n: v1_0(
+            item({"version": "1.0", "tensors": Raw(parts(mapped(n, b"\x00"), dtype="uint8"))})
+        ),
+    },
+)
 
 
 # --- Torn files -------------------------------------------------------------------------------
 
 
-def _footers(length: int, step: int, filler: bytes) -> bytes:
-    """Return a file of footers that each claim all that is before them as their manifest."""
-    data = bytearray(MAGIC_1 + bytes(56))
-    data += filler
+def footers(length: int, filler: bytes) -> bytes:
+    """Return a torn file of footers, each of which claims all bytes before it as its manifest."""
+    data = bytearray(BLOB + filler)
     while len(data) < length:
-        data += bytes(max(step - 16, 0)) + (len(data) - 64 + max(step - 16, 0)).to_bytes(
-            8, "little"
-        )
-        data += MAGIC_1
+        data += (len(data) - 64).to_bytes(8, "little") + MAGIC_1
     return bytes(data) + b"torn"
 
 
-@shape("torn")
-def _footers_over_bad_components(length: int) -> bytes:
-    parts = Raw(mapped(length // 2, b"\xa0"))
-    bad = root(item({"o": {"shape": [0], "format": "dense", "components": parts}}))
-    data = bytearray(MAGIC_1 + bytes(56) + bad)
-    for size in range(len(bad), len(bad) + length - len(data), 16):  # each over the one before it
+def footers_over(length: int, manifest: bytes) -> bytes:
+    """Return the same behind a manifest, for so many bytes more."""
+    data = bytearray(BLOB + manifest)
+    for size in range(len(manifest), len(manifest) + length - len(data), 16):
         data += size.to_bytes(8, "little") + MAGIC_1
     return bytes(data) + b"torn"
 
 
-@shape("torn")
-def _footers_over_objects(length: int) -> bytes:
-    objects = root(mapped(length // 2, plain(component(), attributes={})))
-    return _footers(length, 16, objects)
-
-
-@shape("torn")
-def _small_states(length: int) -> bytes:
-    one = root(attributes={"a": []})
-    state = one + len(one).to_bytes(8, "little") + MAGIC_1
-    return MAGIC_1 + bytes(56) + state * (length // len(state)) + b"torn"
-
-
-add(
-    "zt 1.2",
-    {
-        "root is an array": lambda length: v1(many(length, b"\x80")),
-        "bad objects": lambda length: v1(root(mapped(length, b"\x00"))),
-        "empty objects": lambda length: v1(root(mapped(length, b"\xa0"))),
-        "objects of no component": lambda length: v1(
-            root(mapped(length, item({"shape": [], "format": "x", "components": {}})))
-        ),
-        "objects of wrong sizes": lambda length: v1(
-            root(mapped(length, plain(component(length=64)))), MAGIC_1 + bytes(120)
-        ),
-        "objects with fields of their own": lambda length: v1(
-            root(mapped(length, plain(component(), x=[[]]))), MAGIC_1 + bytes(56)
-        ),
-        "no version at the end": lambda length: v1(
-            item({"objects": Raw(mapped(length, plain(component(), attributes={})))})
-        ),
-    },
-)
-
-
-add(
-    "zt columns",
-    {
-        "plain objects": lambda length: v1(
-            root(mapped(length, plain(component()))), MAGIC_1 + bytes(56)
-        ),
-        "a name twice": lambda length: v1(
-            root(mapped(length, plain(component()), lambda i: item(f"{i // 2:x}")))
-        ),
-    },
-)
-
-
-add(
-    "zt 0.1",
-    {
-        "entries that are no maps": lambda length: v0_1(many(length, b"\x00")),
-        "empty entries": lambda length: v0_1(many(length, b"\xa0")),
-    },
-)
-
-
-add(
-    "zt 1.0",
-    {
-        "bad tensors": lambda length: v1_0(
-            item({"version": "1.0", "tensors": Raw(mapped(length, b"\x00"))})
-        ),
-    },
-)
+def states(length: int) -> bytes:
+    manifest = root(attributes={"a": []})
+    state = manifest + len(manifest).to_bytes(8, "little") + MAGIC_1
+    return BLOB + state * (length // len(state)) + b"torn"
 
 
 add(
     "torn",
     {
-        "footers in one another": lambda length: _footers(length, 16, b""),
-        "footers over empty arrays": lambda length: _footers(
-            length, 16, many(length // 2, b"\x80")
+        "footers in one another": lambda n: footers(n, b""),
+        "footers over bad components": lambda n: footers_over(
+            n, root(parts(mapped(n // 2, b"\xa0")))
         ),
-        "magics alone": lambda length: MAGIC_1 * (length // 8) + b"torn",
+        "footers over empty arrays": lambda n: footers(n, many(n // 2, b"\x80")),
+        "footers over objects": lambda n: footers(n, root(mapped(n // 2, NOTED))),
+        "magics alone": lambda n: MAGIC_1 * (n // 8) + b"torn",
+        "small states": states,
     },
 )

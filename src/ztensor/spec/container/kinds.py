@@ -31,8 +31,8 @@ from ztensor.spec.wire.record import ManifestForm
 
 ReadObject: TypeAlias = Callable[[object, int], tuple[TensorObject | None, int]]
 
-_FEW = 16  # allowed kinds and objects of no kind: so many, plus one per so many objects
-_MANY_KINDS = 4  # least average objects per kind, beyond the first few kinds
+_FEW = 16  # objects of no kind that are allowed, plus one per 16 objects; also the first kinds
+_MANY_KINDS = 4  # each further kind needs so many objects
 _ROUNDS = 4  # rounds of grouping, for objects that the hash put into a wrong group
 _LONGEST = 1024  # longest run before a blob's offset or behind its length, in bytes
 _STRIDE = 1 << 18  # bytes searched at a time, which stay in the CPU cache
