@@ -249,7 +249,7 @@ def test_an_examination_can_be_stopped(folder: Path, view: View) -> None:
     assert ended.wait(10)
 
 
-def test_what_is_left_is_not_computed_on(folder: Path, view: View) -> None:
+def test_work_for_a_tensor_that_was_left_stops(folder: Path, view: View) -> None:
     looked = view(folder / "a.zt")
     ended, original = threading.Event(), looked.server.viewed.tensor
 

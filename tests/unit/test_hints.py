@@ -43,7 +43,7 @@ def test_a_name_of_elsewhere_leads_to_the_right_call(kind: str, name: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_what_a_hint_names_is_there(kind: str) -> None:
+def test_the_functions_that_hints_name_exist(kind: str) -> None:
     found = CLASSES[kind]
     for hint in set(HINTS[kind].values()):
         called = re.findall(r"(?:(ztensor|Writer|reader)\.)?\b([a-zA-Z_]+)\(", hint)
@@ -65,7 +65,7 @@ def test_any_other_name_is_missing_as_ever(kind: str, tmp_path: Path) -> None:
 _NOUNS = "chunks|components|files|findings|names|objects|problems|shards|steps|tensors|things"
 
 
-def test_one_of_each_is_told_in_the_singular(tmp_path: Path) -> None:
+def test_counts_of_one_are_singular(tmp_path: Path) -> None:
     save_file({"w": np.ones(2)}, tmp_path / "m.zt")
     with ztensor.CheckpointManager(tmp_path / "run") as manager:
         manager.save(1, {"w": np.ones(2)})

@@ -96,7 +96,7 @@ def test_a_checkout_has_nothing_to_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_theirs_then_ours_works_and_is_told(site: Site) -> None:
+def test_theirs_then_ours_works_with_a_message(site: Site) -> None:
     site.install_theirs()
     site.install_ours()
     found = site.mixture()
@@ -126,7 +126,7 @@ def test_ours_then_theirs_fails_with_what_mends_it(site: Site, verb: tuple[str, 
 
 
 @pytest.mark.slow
-def test_uninstalling_theirs_takes_ours_and_is_told(site: Site) -> None:
+def test_uninstalling_theirs_breaks_ours_with_a_message(site: Site) -> None:
     site.install_theirs()
     site.install_ours()
     site.uninstall("ztensor-1.2.3")

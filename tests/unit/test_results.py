@@ -113,7 +113,7 @@ def test_a_result_survives_pickling_and_copying(result: Any) -> None:
 
 
 def test_every_kind_of_result_is_among_them(tmp_path: Path) -> None:
-    """A class of reports that nobody pickled."""
+    """Every class of results is tested above."""
     folder = made(tmp_path, 100)
     seen: set[type] = set()
 
@@ -138,7 +138,7 @@ def test_every_kind_of_result_is_among_them(tmp_path: Path) -> None:
         for name in module.__all__
         if dataclasses.is_dataclass(kind := getattr(module, name))
     }
-    # By callers; and a state, which is what they saved.
+    # Made by callers.
     given = {ztensor.Remote, ztensor.training.Record}
     assert reports - given - seen == set()
 

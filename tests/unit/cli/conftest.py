@@ -21,7 +21,7 @@ __all__ = ["Ended", "ExitCode", "Run"]
 
 @dataclasses.dataclass(frozen=True)
 class Ended:
-    """How a command ended, and what it printed."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -105,7 +105,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-# Everything a terminal or a pager may act upon, and markup of the library that prints.
+# Control sequences for terminals and pagers, invisible characters, and markup.
 HOSTILE = (
     "\x1b[31mred\x1b[0m",
     "\x1b]0;title\x07",
@@ -137,14 +137,14 @@ def hostile_names() -> tuple[str, ...]:
 
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
-    """A file whose names, attributes and values say what they should not."""
+    """A file with hostile names, attributes and values."""
     path = tmp_path / "hostile.zt"
     with ztensor.Writer(
         path, attributes={text: [text, {text: text}] for text in HOSTILE}
     ) as writer:
         for index, name in enumerate(HOSTILE):
             writer.write(name, np.arange(index), attributes={name: name})
-        # Words that no type, layout or role has.
+        # An unknown layout and role.
         strange = ztensor.Tensor(
             {"\x1b[1mrole": np.zeros(2)}, shape=(2,), format="\x1b[2Jformat[bold]"
         )

@@ -56,7 +56,7 @@ def test_verify_reads_every_byte(run: Run, folder: Path) -> None:
 
 @pytest.mark.parametrize("inside", [[], ["model.zt"], ["step-1.zt", "readme.md"]])
 @pytest.mark.parametrize("action", [["ls"], ["verify"], ["prune", "--keep", "1"]])
-def test_a_folder_without_steps_is_no_run(
+def test_a_folder_without_steps_is_an_error(
     run: Run, tmp_path: Path, action: list[str], inside: list[str]
 ) -> None:
     for name in inside:
@@ -114,7 +114,7 @@ def test_wrong_options(run: Run, folder: Path, arguments: tuple[str, ...], says:
 @pytest.mark.parametrize(
     "given", ["no", "file.zt", "-", "/dev/null", "ftp://host/run", "hf://a/b/c"]
 )
-def test_what_is_no_folder_of_a_run(
+def test_arguments_that_are_not_folders_of_a_run(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str, given: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -104,7 +104,7 @@ def test_values_are_changed_where_that_is_asked_for(run: Run, model: Path, tmp_p
     assert "nothing is lost" in same.out
 
 
-def test_what_is_lost_is_listed(run: Run, model: Path) -> None:
+def test_losses_are_listed(run: Run, model: Path) -> None:
     new = model.with_suffix(".safetensors")
     ended = run("convert", model, new)
     assert ended.code == 0
@@ -163,9 +163,9 @@ def test_losses_of_one_kind_are_one_line_and_all_of_them_are_listed_on_request(
     attributes = {f"key {number}": number for number in range(50)}
     ztensor.numpy.save_file({"a": np.ones(2), "b": np.ones(2)}, tmp_path / "m.zt", attributes)
     words = ["convert", tmp_path / "m.zt", "--version", "0.1.0", tmp_path / "old.zt"]
-    told = run(*words).lines
-    assert len(told) == 3
-    assert "; and 49 more of the kind" in told[1]
+    lines = run(*words).lines
+    assert len(lines) == 3
+    assert "; and 49 more of the kind" in lines[1]
     listed = run(*words, "--losses", "--force")
     assert all(f"'key {number}'" in listed.out for number in range(50))
     facts = run(*words, "--force", "--json").json["lost"]
@@ -209,9 +209,7 @@ CHANGING = [("--dequantize",), ("--dtype", "float32"), ("--quantize", "int4")]
     ],
     ids=" ".join,
 )
-def test_what_is_wrong_to_ask(
-    run: Run, plain: Path, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
+def test_wrong_arguments(run: Run, plain: Path, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     before = plain.read_bytes()
     asked = [text.replace("{in}", str(plain)).replace("{dir}", str(tmp_path)) for text in arguments]
     ended = run(*asked)

@@ -71,7 +71,7 @@ def test_exit_codes(run: Run, pair: tuple[Path, Path], options: list[str], code:
     assert run("diff", *pair, *options, "--quiet").out == ""
 
 
-def test_what_could_not_be_compared(run: Run, tmp_path: Path) -> None:
+def test_objects_that_cannot_be_compared(run: Run, tmp_path: Path) -> None:
     one, two = tmp_path / "a.zt", tmp_path / "b.zt"
     for path, value in ((one, 1.0), (two, 2.0)):
         with ztensor.Writer(path) as writer:

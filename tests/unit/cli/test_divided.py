@@ -58,7 +58,7 @@ def test_one_file_is_made_of_it(
 
 
 @pytest.mark.parametrize("verb", ["rm", "mv", "set", "convert"])
-def test_what_changes_one_file_changes_no_folder(run: Run, folder: Path, verb: str) -> None:
+def test_verbs_for_single_files_refuse_a_folder(run: Run, folder: Path, verb: str) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     more = {"rm": ["w"], "mv": ["w", "v"], "set": ["a=1"], "convert": ["--in-place"]}[verb]
     assert run(verb, folder, *more).code != 0
@@ -66,7 +66,7 @@ def test_what_changes_one_file_changes_no_folder(run: Run, folder: Path, verb: s
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_damage_is_told_with_file_tensor_and_chunk(run: Run, folder: Path) -> None:
+def test_damage_is_reported_with_file_tensor_and_chunk(run: Run, folder: Path) -> None:
     path = next(folder.glob("00001-*.zt"))
     data = path.read_bytes()
     path.write_bytes(data[:64] + bytes([data[64] ^ 1]) + data[65:])

@@ -1,4 +1,4 @@
-"""The verbs that change files: what they do, what a dry run says, how they fail."""
+"""The verbs that change files: results, dry runs, errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def npz(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def torn(file: Path, npy: Path, run: Run) -> Path:
-    """A file whose last commit, which added `new`, lost its end."""
+    """A file with an incomplete last commit."""
     assert run("append", file, npy, "-q").code == 0
     os.truncate(file, file.stat().st_size - 9)
     return file
@@ -146,8 +146,8 @@ def test_set_takes_text_and_json(run: Run, file: Path) -> None:
         "note": "x",
         "big": 2**64 - 1,
     }
-    values = ("axis=2", "--json-values", "--object", "a.weight", "--json")
-    assert run("set", file, *values).json["changes"] == [
+    of_object = ("axis=2", "--json-values", "--object", "a.weight", "--json")
+    assert run("set", file, *of_object).json["changes"] == [
         {"change": "set", "object": "a.weight", "key": "axis", "before": "in", "after": 2}
     ]
     assert ztensor.open(file).metadata("a.weight").attributes == {"axis": 2}
@@ -394,10 +394,10 @@ def test_a_dry_run_changes_no_byte_and_foretells_the_result(
     words = call(name)
     code = ExitCode.FAILED if words[0] == "repair" else 0
     planned = run(*words, "--dry-run", "--json")
-    told, quiet = (run(*words, "--dry-run", *more) for more in ((), ("-q",)))
-    assert planned.code == told.code == quiet.code == code
+    text, quiet = (run(*words, "--dry-run", *more) for more in ((), ("-q",)))
+    assert planned.code == text.code == quiet.code == code
     assert planned.json["dry_run"] is True
-    assert re.search("would|not written", told.out), told.out
+    assert re.search("would|not written", text.out), text.out
     assert quiet.out == quiet.err == ""
     assert snapshot(tmp_path) == before
     assert not list(tmp_path.glob(".*"))

@@ -621,7 +621,7 @@ WITH_A_FILE = [verb for verb in ALL if verb not in WITHOUT_A_FILE]
 
 @pytest.mark.parametrize("verb", WITH_A_FILE)
 def test_an_error_as_json(run: Run, tmp_path: Path, verb: str) -> None:
-    """What the text says of wrong files: `test_wrong_inputs.py`."""
+    """The messages for wrong files are tested in `test_wrong_inputs.py`."""
     ended = run(*arguments_of(verb, tmp_path / "missing.zt", tmp_path), "--json")
     assert ended.code == ExitCode.FAILED
     found = ended.json

@@ -94,5 +94,5 @@ def test_content_digest_is_of_2_x_and_of_all(run: Run, model: Path) -> None:
     [(), ("m.zt", "--check", "ids"), ("--check", "ids", "--tensors")],
     ids=["nothing", "both", "tensors"],
 )
-def test_what_is_wrong_to_ask(run: Run, arguments: tuple[str, ...]) -> None:
+def test_wrong_arguments(run: Run, arguments: tuple[str, ...]) -> None:
     assert run("hash", *arguments).code == ExitCode.USAGE

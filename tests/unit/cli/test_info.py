@@ -42,7 +42,7 @@ def test_json(run: Run, model: Path) -> None:
 
 @pytest.mark.slow
 def test_every_byte_is_accounted_for(run: Run) -> None:
-    """Header, blobs, padding, dead bytes, manifest and footer make the file, whoever wrote it."""
+    """Header, blobs, padding, dead bytes, manifest and footer add up to any writer's file."""
     for path in sorted((CORPUS / "real").rglob("*.zt")):
         ended = run("info", path, "--json")
         if ended.code:
@@ -112,7 +112,7 @@ def test_attributes_without_an_end_are_cut_for_people_only(
     assert len(line) < 50
 
 
-def test_what_no_object_of_2_x_needs_is_dead_wherever_it_lies(run: Run, tmp_path: Path) -> None:
+def test_unused_bytes_of_2_x_are_dead_anywhere(run: Run, tmp_path: Path) -> None:
     """Also behind the manifest, as a killed change leaves it; parts in other files do not count."""
     path = tmp_path / "m.zt"
     file = File2()

@@ -1,4 +1,4 @@
-"""`--jobs` and `--scheduler`: what one process says, several say as well."""
+"""`--jobs` and `--scheduler`: the same results as of one process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two right files, one that is damaged, one that is no file of ours."""
+    """Two valid files, a damaged one, and a file of another kind."""
     for number in (0, 1, 3):
         save_file(
             {"w": np.full(64, number, np.float32), "b": np.ones(3)}, tmp_path / f"{number}.zt"

@@ -36,7 +36,7 @@ def test_columns_without_a_terminal(run: Run, model: Path) -> None:
     assert len({line.index(" dense ") for line in lines}) == 1  # aligned
 
 
-def test_several_files_are_told_apart(run: Run, model: Path) -> None:
+def test_several_files_have_a_column_of_their_names(run: Run, model: Path) -> None:
     other = model.with_name("other.zt")
     save_file({"only": np.zeros(3)}, other)
     rows = [line.split() for line in run("ls", model, other).lines]

@@ -1,4 +1,4 @@
-"""What all verbs share: help, version, exit codes, streams, and what no file may do."""
+"""The parts that all verbs share: help, version, exit codes, streams, escaping."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ except SystemExit as end:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_called(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_wrong_command_lines(run: Run, words: tuple[str, ...], said: str) -> None:
     ended = run(*words)
     assert (ended.code, ended.out) == (ExitCode.USAGE, "")
     assert said in ended.err
@@ -237,7 +237,7 @@ def test_standard_input_in_place_and_through_a_pipe(model: Path) -> None:
 
 
 def closed(*numbers: int) -> Any:
-    """Return what a child does first: close standard streams, as `>&-` does."""
+    """Return a function for the child process that closes standard streams, as `>&-` does."""
 
     def close() -> None:
         for number in numbers:
@@ -291,10 +291,10 @@ def test_a_reader_that_goes_away_and_letters_the_output_lacks(tmp_path: Path) ->
         assert process.wait() == ExitCode.BROKEN_PIPE
     how: dict[str, Any] = {"env": {**os.environ, "PYTHONIOENCODING": "ascii"}}
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, preexec_fn=closed(2), **how)
-    assert rb"\u91cd\u307f" in done.stdout  # and nobody needs standard error
+    assert rb"\u91cd\u307f" in done.stdout  # although standard error is closed
 
 
-# --- What no file may do --------------------------------------------------------------------
+# --- Hostile files --------------------------------------------------------------------------
 
 
 def commands(path: Path, names: tuple[str, ...]) -> list[tuple[object, ...]]:

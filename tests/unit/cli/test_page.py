@@ -88,7 +88,7 @@ def test_help_fits_a_terminal_and_is_whole(
 
 
 @pytest.mark.parametrize("verb", SUMMARIES)
-def test_what_json_prints_is_explained(run: Run, verb: str, samples: Path) -> None:
+def test_the_help_explains_every_key_of_json(run: Run, verb: str, samples: Path) -> None:
     """Every key of the document, and of the entries of its lists."""
     with MAKE_CLI.anew(samples):
         for command, _ in MAKE_CLI.help_of(verb).examples:  # the first may be another verb's

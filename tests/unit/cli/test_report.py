@@ -113,7 +113,7 @@ def test_of_two_models_it_is_said_which(run: Run, tmp_path: Path) -> None:
     assert run("report", *files, "--include", "nope*").code == 2
 
 
-def test_a_sample_is_told(run: Run, tmp_path: Path) -> None:
+def test_a_sample_is_reported(run: Run, tmp_path: Path) -> None:
     save_file({"large": np.ones((2048, 512), np.float32)}, tmp_path / "m.zt")
     ended = run("report", tmp_path / "m.zt", "--sample", "0.1", "-o", tmp_path / "m.html")
     assert ended.code == 0

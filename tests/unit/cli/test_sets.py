@@ -1,4 +1,4 @@
-"""What the verbs that read do with a model in several files."""
+"""Verbs that read, on a model in several files."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def require_of_hub(folder: Path, count: int = 3) -> None:
-    """Raise where a folder is not what the hub calls a sharded model."""
+    """Raise unless a folder is a sharded model as on the hub."""
     shards = [f"model-{n:05d}-of-{count:05d}.safetensors" for n in range(1, count + 1)]
     assert sorted(os.listdir(folder)) == [*shards, "model.safetensors.index.json"]
     index = json.loads((folder / "model.safetensors.index.json").read_text())
@@ -70,7 +70,7 @@ def test_convert_writes_a_set_of_safetensors(model: Path, tmp_path: Path) -> Non
         split(model, model / "x")  # a folder in a file
 
 
-def test_what_fits_is_one_file_and_replaces_a_set(model: Path, tmp_path: Path) -> None:
+def test_a_small_model_is_one_file_and_replaces_a_set(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     for size, count in ((900, 4), (400, 6), ("1MB", 1), (900, 4)):
@@ -96,7 +96,7 @@ def test_a_set_that_fails_on_the_way_leaves_the_old_one(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_what_is_lost_is_told_once(tmp_path: Path) -> None:
+def test_losses_are_reported_once(tmp_path: Path) -> None:
     tensors = {**TENSORS, "sparse": ztensor.Tensor.csr([1.0], [2], [0, 1], (1, 3))}
     save_file(tensors, tmp_path / "a.zt", {"n": 1})
     target = tmp_path / "b.safetensors"
@@ -109,7 +109,7 @@ def test_what_is_lost_is_told_once(tmp_path: Path) -> None:
     assert json.loads(Path(report.path).read_text()) == index
 
 
-def test_what_is_read_is_not_written_over(model: Path, tmp_path: Path) -> None:
+def test_inputs_are_not_overwritten(model: Path, tmp_path: Path) -> None:
     ztensor.convert(model, tmp_path / "m.safetensors", max_shard_size=900)
     for source in (
         tmp_path / "m.safetensors.index.json",

@@ -49,7 +49,7 @@ def test_as_json(value: object, spelled: Any) -> None:
 
 
 def test_nothing_is_spelled_like_something_else() -> None:
-    """A map of the file that looks like one of our spellings is told apart."""
+    """A map of the file that looks like one of our spellings gets another spelling."""
     looks = [b"\x00", {"$bytes": "00"}, Pairs([("$bytes", "00"), (1, 2)]), {"$map": []}]
     spelled = [json.dumps(as_json(value)) for value in looks]
     assert len(set(spelled)) == len(looks)

@@ -1,4 +1,4 @@
-"""What the verbs show of training states: values by their paths, and not the bytes they lie in."""
+"""Training states: the verbs show values by path, not their encoded bytes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_diff_names_the_values_that_differ(run: Run, file: Path) -> None:
     assert not found.ok
     assert not found.attributes
     words = ("a tuple", "a list", "a dict", "MISSING")
-    told = {
+    shown = {
         path: tuple(str(value) if str(value) in words else value for value in pair)
         for path, pair in found.values.items()
     }
-    assert told == {
+    assert shown == {
         "optimizer.groups.0.lr": (0.1, 0.01),
         "optimizer.groups.0.betas": ("a tuple", "a list"),
         "optimizer.state": ({}, "a dict"),
@@ -64,9 +64,9 @@ def test_diff_names_the_values_that_differ(run: Run, file: Path) -> None:
     assert "optimizer.groups.0.lr: 0.1 -> 0.01" in ended.lines
     assert "optimizer.groups.0.betas: a tuple -> a list" in ended.lines
     assert "6 values differ" in ended.lines[-1]
-    told = run("diff", file, other, "--json").json["values"]
-    assert told["optimizer.groups.0.lr"] == {"a": 0.1, "b": 0.01}
-    assert told["new"] == {"b": None}
+    shown = run("diff", file, other, "--json").json["values"]
+    assert shown["optimizer.groups.0.lr"] == {"a": 0.1, "b": 0.01}
+    assert shown["new"] == {"b": None}
 
 
 def test_equal_states_do_not_differ_however_they_are_stored(run: Run, file: Path) -> None:
@@ -93,17 +93,17 @@ def test_other_differences_of_trees(file: Path) -> None:
 
 
 def test_info_shows_values_in_place_of_their_bytes(run: Run, file: Path) -> None:
-    told = run("info", file, "--json").json
-    assert told["attributes"] == {"run": "a"}
-    assert told["tree"]["optimizer.groups.0.lr"] == 0.1
-    assert "model.w" not in told["tree"]
+    shown = run("info", file, "--json").json
+    assert shown["attributes"] == {"run": "a"}
+    assert shown["tree"]["optimizer.groups.0.lr"] == 0.1
+    assert "model.w" not in shown["tree"]
     lines = run("info", file).lines
     assert "values of the tree" in lines
     assert "$bytes" not in "".join(lines)
     ztensor.edit.set_attributes(file, {"tree": {"version": 1, "shape": b"\xff"}})
-    told = run("info", file, "--json").json
-    assert told["tree"] is None
-    assert told["attributes"]["tree"]["shape"] == {"$bytes": "ff"}
+    shown = run("info", file, "--json").json
+    assert shown["tree"] is None
+    assert shown["attributes"]["tree"]["shape"] == {"$bytes": "ff"}
 
 
 def test_show_takes_the_path_of_a_value(run: Run, file: Path) -> None:

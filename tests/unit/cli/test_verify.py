@@ -48,7 +48,7 @@ def test_every_problem_is_listed(run: Run, damaged: Path) -> None:
 
 
 def test_a_deep_look_is_one_at_whole_shards(run: Run, tmp_path: Path) -> None:
-    """The byte lies behind the only blob: no part's digest covers it."""
+    """The byte is after the only blob, so no component's digest covers it."""
     root, shard = with_shard()
     shard = shard[:-100] + b"x" + shard[-99:]
     (tmp_path / "m.zt").write_bytes(root)
@@ -71,7 +71,7 @@ def test_a_deep_look_is_one_at_whole_shards(run: Run, tmp_path: Path) -> None:
 
 
 def with_shard() -> tuple[bytes, bytes]:
-    """Return a file of 2.x whose only object lies in a shard, and the shard."""
+    """Return a file of 2.x with one object in a shard, and the shard."""
     other = File2()
     part = other.part(np.arange(5.0))
     shard = other.shard()

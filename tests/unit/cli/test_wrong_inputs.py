@@ -1,4 +1,4 @@
-"""Every verb and function on what is no model, or not there: what they say, read as a newcomer."""
+"""Messages of every verb and function for inputs that are missing or not models."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def _npz(path: Path) -> None:
     flip(path, path.read_bytes().index(b"NUMPY") + 80)
 
 
-# What is given, what makes it, and words that say what it is.
+# The input, its maker, and words of the message.
 WRONG: dict[str, tuple[bytes | Callable[[Path], object] | None, str]] = {
     "missing.zt": (None, "No such file"),
     "folder": (Path.mkdir, "folder"),
     "/dev/null": (None, "a device"),
     "/proc/cpuinfo": (None, "of the system"),
     "ftp://host/model.zt": (None, "URL"),  # of schemes that are read: tests/remote
-    "hf://org": (None, "URL"),  # names no repository, so nobody is asked
+    "hf://org": (None, "URL"),  # names no repository
     "": (None, "empty path"),
     "empty.safetensors": (b"", "empty"),
     "page.safetensors": (b"<!DOCTYPE html>\n<html><head>", "web page"),
@@ -96,7 +96,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "repair": ("repair", "{}"),
     "convert in place": ("convert", "{}", "--in-place"),
 }
-# A list of hashes is a text; these are told as such.
+# The message says that a line is malformed.
 OWN_WORDS = {"hash of a list"}
 
 # What no message of the command may have: a call or an argument of Python, unless it says so.
@@ -127,16 +127,16 @@ def make(folder: Path, given: str) -> None:
 
 @pytest.mark.parametrize("given", WRONG)
 @pytest.mark.parametrize("call", CALLS)
-def test_what_a_verb_says(
+def test_messages_of_verbs(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, given: str
 ) -> None:
     if given in LINUX_ONLY and not os.path.exists(given):
-        pytest.skip("there is no such file on this system")
+        pytest.skip("this system has no such file")
     monkeypatch.chdir(tmp_path)
     make(tmp_path, given)
     before = sorted(os.listdir(tmp_path))
     ended = run(*(argument.replace("{}", given) for argument in CALLS[call]))
-    if given == "damaged.npz":  # what is read may be whole
+    if given == "damaged.npz":  # some verbs do not read the damaged part
         require_plain(ended.err, given)
         return
     assert ended.code != 0
@@ -148,9 +148,9 @@ def test_what_a_verb_says(
 
 
 @pytest.mark.parametrize("given", WRONG)
-def test_what_functions_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_messages_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     if given in LINUX_ONLY and not os.path.exists(given):
-        pytest.skip("there is no such file on this system")
+        pytest.skip("this system has no such file")
     monkeypatch.chdir(tmp_path)
     make(tmp_path, given)
     if given == "damaged.npz":
@@ -231,7 +231,7 @@ def test_a_name_in_functions(good: Path) -> None:
         require_plain(str(caught.value), "layer.weigth")
 
 
-def test_advice_for_code_is_told_as_such(run: Run, good: Path) -> None:
+def test_advice_for_python_is_marked(run: Run, good: Path) -> None:
     data = good.read_bytes()
     good.write_bytes(data + b"\0" * 8)
     ended = run("ls", good)

@@ -24,7 +24,7 @@ COUNT = 12
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Some files: one is damaged, one is cut, one is no file of ours."""
+    """Some files: one is damaged, one truncated, one of another kind."""
     found = tmp_path_factory.mktemp("fleet")
     for number in range(COUNT):
         save_file({"w": np.full(64, number, np.float32), "b": np.ones(3)}, found / f"{number}.zt")
@@ -71,15 +71,15 @@ FUNCTIONS: dict[str, Callable[..., Iterator[tuple[Any, Any]]]] = {
 def test_every_file_comes_once_with_a_result_or_one_error(
     files: list[str], executor: concurrent.futures.Executor | None, verb: str
 ) -> None:
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
 
-    def tell(done: int, total: int) -> None:
-        told.append((done, total))
+    def note(done: int, total: int) -> None:
+        calls.append((done, total))
 
-    pairs = list(FUNCTIONS[verb](files, executor=executor, progress=tell))
+    pairs = list(FUNCTIONS[verb](files, executor=executor, progress=note))
     found = dict(pairs)
     assert sorted(source for source, _ in pairs) == sorted(files)
-    assert told == [(number, len(files)) for number in range(1, len(files) + 1)]
+    assert calls == [(number, len(files)) for number in range(1, len(files) + 1)]
     bad = {os.path.basename(file) for file, one in pairs if isinstance(one, ZTensorError)}
     assert bad - {"3.zt"} == {"4.zt", "5.zt", "gone.zt"}
     assert isinstance(found[files[-1]], SourceNotFoundError)
@@ -111,7 +111,7 @@ def test_patterns_choose_objects(files: list[str]) -> None:
 
 
 class Counting(concurrent.futures.ThreadPoolExecutor):
-    """Counts what it was given and has not ended."""
+    """Counts the jobs in flight."""
 
     def __init__(self) -> None:
         super().__init__(2)
@@ -181,7 +181,7 @@ def test_an_iterator_that_is_dropped_cancels_what_has_not_begun(files: list[str]
 
 
 class Dying(concurrent.futures.Executor):
-    """Gives one of its workers, at a file, something that kills it."""
+    """Kills a worker at one of the files."""
 
     def __init__(self, at: int) -> None:
         context = multiprocessing.get_context("spawn")
@@ -254,7 +254,7 @@ def test_a_killed_worker_costs_no_file(verb: str, files: list[str]) -> None:
 
 
 class Refusing(concurrent.futures.Executor):
-    """Does not take what it is given, or drops it, or fails of itself."""
+    """Refuses jobs, drops them, or fails by itself."""
 
     def __init__(self, how: str) -> None:
         self._how = how
@@ -285,7 +285,7 @@ def test_an_executor_that_fails_is_one_error_for_each_file(files: list[str], how
     [{"executor": "processes"}, {"on_error": "ignore"}, {"workers": 0}, {"sources": 3}],
     ids=str,
 )
-def test_wrong_arguments_are_told_at_once(wrong: dict[str, Any]) -> None:
+def test_wrong_arguments_raise_at_once(wrong: dict[str, Any]) -> None:
     arguments: dict[str, Any] = {"sources": ["a.zt"], **wrong}
     with pytest.raises(UsageError):
         fleet.verify_files(**arguments)
@@ -329,7 +329,7 @@ def test_no_new_file_takes_the_place_of_another(tmp_path: Path) -> None:
     assert isinstance(first[1], ztensor.converting.ConversionReport)
     assert isinstance(second[1], UsageError)
     assert load_file(tmp_path / "new" / "m.npz")["w"][1] == ord("o")
-    # Even where files are replaced, none that is still to be read is.
+    # `overwrite` replaces no source.
     np.savez(tmp_path / "one" / "m.npz", w=np.zeros(2))
     several = [tmp_path / "one" / "m.npz", tmp_path / "two" / "m.zt"]
     before = (tmp_path / "two" / "m.zt").read_bytes()

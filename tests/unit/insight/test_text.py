@@ -1,4 +1,4 @@
-"""What people read of a file: sizes, counts, and text whose every character is seen."""
+"""Sizes, counts and escaped text."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_first_three_names_are_shown(count: int, text: str) -> None:
         ("ü\u0301" * 9, "ü\u0301" * 9),
     ],
 )
-def test_what_is_not_plainly_seen_is_escaped(text: str, shown: str) -> None:
+def test_invisible_characters_are_escaped(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 

@@ -1,4 +1,4 @@
-"""The canonical form of 2.x: told from others, and written byte for byte as the releases do."""
+"""The canonical form of 2.x: recognised, and written byte for byte as by the releases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_same_tensors_are_the_same_bytes(tmp_path: Path) -> None:
             np.testing.assert_array_equal(reader[name], array)
 
 
-def test_what_a_canonical_file_is_not() -> None:
+def test_deviations_from_the_canonical_form() -> None:
     good = bytearray(save({"a": np.arange(3), "b": np.arange(9000)}, version="2", canonical=True))
     assert not ztensor.insight.canonical_problems(bytes(good))
     dirty = bytearray(good)

@@ -73,7 +73,7 @@ def test_squares_that_float32_cannot_hold(dtype: Any, scale: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda kind: np.dtype(kind).name)
-def test_what_is_not_finite_is_not_dead(dtype: Any) -> None:
+def test_channels_with_nan_or_infinity_are_not_dead(dtype: Any) -> None:
     array = np.zeros((70, 66)).astype(dtype)
     array[:40, :30] = 1
     found = channels(array, cut=1001)
@@ -103,5 +103,5 @@ def test_what_is_not_finite_is_not_dead(dtype: Any) -> None:
     ],
     ids=str,
 )
-def test_what_has_channels(shape: tuple[int, ...], dtype: Any, expected: bool) -> None:
+def test_which_arrays_have_channels(shape: tuple[int, ...], dtype: Any, expected: bool) -> None:
     assert has_channels(shape, np.dtype(dtype)) is expected

@@ -137,7 +137,7 @@ def test_infinite_and_missing_numbers_do_not_hide_others() -> None:
     assert found.cosine == pytest.approx((10.5 + 16) / 5 / math.hypot(3.5, 4))
 
 
-def test_what_the_manifests_differ_in() -> None:
+def test_differences_of_manifests() -> None:
     tensor = ztensor.Tensor
     one = {
         "same": np.ones(2),

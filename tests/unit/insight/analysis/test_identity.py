@@ -90,7 +90,7 @@ SEEN: dict[str, Any] = {}
     ],
     ids=["name", "shape", "type", "value", "width", "quantized", "groups", "more", "less"],
 )
-def test_what_does_matter(changed: dict[str, Any]) -> None:
+def test_contents_matter(changed: dict[str, Any]) -> None:
     seen = SEEN.setdefault(ztensor.content_hash(save(changed)), changed)
     assert seen is changed
     assert ztensor.content_hash(save(changed)) != ztensor.content_hash(save({"w": WEIGHT}))
@@ -130,7 +130,7 @@ def test_threads_and_progress(threads: int) -> None:
     assert seen[-1] == (total, total)
 
 
-def test_what_has_no_id() -> None:
+def test_damaged_and_unknown_data_has_no_id() -> None:
     damaged = bytearray(save({"w": WEIGHT}))
     damaged[64] ^= 1
     with pytest.raises(DigestMismatchError):

@@ -100,7 +100,7 @@ def test_two_models(model: Path, tmp_path: Path) -> None:
     assert all(len(column) == len(diff["a"]) for column in diff.values())
 
 
-def test_a_map_tells_zero_and_orders_of_magnitude() -> None:
+def test_a_map_keeps_zero_and_orders_of_magnitude() -> None:
     tiles = np.array([0, 1, 10, 100, 1e-9, np.inf][:5], np.float32)
     again = tiles_of(heat_of(tiles, (1, 5)))
     assert again[0] == 0

@@ -45,7 +45,7 @@ def test_the_first_ones_of_a_large_matrix_are_at_least_so_large(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("value", [np.zeros(5), np.zeros((1, 5)), np.float32(3), np.zeros((0, 4))])
-def test_what_is_no_matrix_is_refused(tmp_path: Path, value: Any) -> None:
+def test_tensors_that_are_not_matrices_are_refused(tmp_path: Path, value: Any) -> None:
     with pytest.raises(ztensor.errors.ArgumentValueError, match="dense matrix"):
         found(tmp_path, value)
 

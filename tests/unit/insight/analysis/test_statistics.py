@@ -39,7 +39,7 @@ def sample(name: str, count: int) -> Array:
 
 
 def as_floats(array: Array) -> Array:
-    """Return what is looked at, as float64: of complex numbers the magnitudes."""
+    """Return the values, or magnitudes of complex numbers, as float64."""
     wide = np.abs(array) if array.dtype.kind == "c" else array
     return wide.astype(np.float64)
 
@@ -67,7 +67,7 @@ def test_every_type_agrees_with_numpy(name: str, count: int, compression: bool) 
     if len(found.histogram.counts) == 20 and not found.quantile_error:
         assert found.histogram.edges == pytest.approx(edges.tolist())
         moved = np.abs(np.subtract(found.histogram.counts, counts)).sum()
-        on_edges = np.isin(finite, edges).sum()  # whose place is a matter of the last bit
+        on_edges = np.isin(finite, edges).sum()  # rounding decides their bin
         assert moved <= 2 * on_edges
 
 

@@ -239,7 +239,7 @@ def test_nothing_is_read_for_a_sheet(folder: Path) -> None:
         assert file.reads > before
 
 
-def test_what_is_closed_or_gone_is_said(folder: Path, tmp_path: Path) -> None:
+def test_sheets_of_closed_and_removed_files(folder: Path, tmp_path: Path) -> None:
     reader, tree = ztensor.open(folder / "a.zt"), ztensor.open_tree(folder / "tree.zt")
     several = ztensor.open(folder / "set.zt.index.json")
     divided = ztensor.distributed.open_divided(folder / "divided")

@@ -78,15 +78,17 @@ def test_a_thousand_matrices_are_under_3_mb_in_full(thousand: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("base", [1_300_000, 250_000])
-def test_what_does_not_fit_is_left_out_and_said(thousand: dict[str, Any], base: int) -> None:
+def test_details_over_the_budget_are_left_out_and_listed(
+    thousand: dict[str, Any], base: int
+) -> None:
     blocks = packed(thousand, base)
     assert size_of(blocks) < base - 90_000 + 20_000  # without the page's own text
-    told = unpacked(blocks[0])["left_out"]
-    assert told
-    assert all(one["count"] > 0 and one["what"] and one["why"] for one in told)
+    left_out = unpacked(blocks[0])["left_out"]
+    assert left_out
+    assert all(one["count"] > 0 and one["what"] and one["why"] for one in left_out)
     kept = {place for block in blocks[1].values() for place in unpacked(block)}
-    lost = sum(one["count"] for one in told if one["what"] == "details of tensors")
+    lost = sum(one["count"] for one in left_out if one["what"] == "details of tensors")
     assert len(kept) == 1000 - lost
     if kept:
         place = thousand["models"][0]["tensors"]["name"].index("0.nan")
-        assert str(place) in kept  # what has a finding goes last
+        assert str(place) in kept  # tensors with findings are dropped last

@@ -1,4 +1,4 @@
-"""The page as a text: what it is made of, and that nothing of a model is part of its code."""
+"""The text of the page: its parts, and that no data of a model becomes code."""
 
 from __future__ import annotations
 

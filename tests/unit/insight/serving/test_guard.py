@@ -1,4 +1,4 @@
-"""What a hostile page in the same browser, and a hostile user of the same machine, try."""
+"""Attacks by a page in the same browser, and by a user of the same machine."""
 
 from __future__ import annotations
 

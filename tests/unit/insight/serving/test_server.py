@@ -1,4 +1,4 @@
-"""What a page gets, and how the server ends."""
+"""The answers of the server, and its end."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_findings_and_damage_of_the_tensor_alone(serve: Serve, tmp_path: Path) -
         "slice/0/0?rows=0&columns=1&at=" + "0," * 900, "singular/0/77",
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused_in_a_sentence(served: Served, path: str) -> None:
+def test_wrong_requests_are_refused_with_a_sentence(served: Served, path: str) -> None:
     found = served.get(path)
     assert found.status == 400
     assert 5 < len(found.json["error"]) < 500
@@ -133,7 +133,7 @@ def test_a_file_that_changes_before_anybody_looks_is_said(tmp_path: Path) -> Non
         one.close()
 
 
-def test_who_connects_before_it_runs_is_answered(tmp_path: Path) -> None:
+def test_a_connection_before_the_start_is_answered(tmp_path: Path) -> None:
     one = Served(model_of(tmp_path / "m.zt"), run=False)
     with socket.create_connection(("127.0.0.1", one.server.port), timeout=20) as stream:
         host = f"127.0.0.1:{one.server.port}"

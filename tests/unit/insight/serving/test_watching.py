@@ -19,7 +19,7 @@ def shards(tmp_path: Path) -> list[Path]:
     return files
 
 
-def test_what_changed_is_said_until_it_is_as_it_was(shards: list[Path]) -> None:
+def test_a_change_is_reported_until_it_is_undone(shards: list[Path]) -> None:
     with ztensor.open(shards[0].parent) as reader:
         opened = OpenedFiles([reader])
     before = shards[3].stat()
