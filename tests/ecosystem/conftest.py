@@ -13,7 +13,7 @@ import pytest
 
 from tests.ecosystem.run import HERE, table
 
-# Run by `torchrun`, and importing what is not here.
+# Run by `torchrun`; its imports may be missing here.
 collect_ignore = ["two_processes.py"]
 
 # Files of tests to names that are imported wherever they are run.

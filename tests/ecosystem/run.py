@@ -4,9 +4,8 @@
     python -m tests.ecosystem.run peft timm-newest   some of them
     python -m tests.ecosystem.run --list             what there is, and what each installs
 
-An environment lies in `.venvs/ecosystem-<name>-<oldest|newest>` and has a library and what it
-needs. What it does not have it finds in the environment this runs in: torch takes a gigabyte, and
-copies of it for each would take ten.
+An environment is `.venvs/ecosystem-<name>-<oldest|newest>` and has a library with its dependencies.
+Other packages are found in the current environment: ten copies of torch would take ten gigabytes.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def table() -> dict[str, dict[str, Any]]:
 
 
 def environments(wanted: list[str]) -> list[Environment]:
-    """Return those of the table whose name, or whose library's name, is wanted; all for none."""
+    """Return the environments of these names or libraries; all environments for an empty list."""
     every = [
         Environment(f"{name}-{age}", entry[age], entry["tests"])
         for name, entry in table().items()
@@ -112,7 +111,7 @@ def clean() -> dict[str, str]:
 
 
 def outcome(environment: Environment, arguments: list[str]) -> str:
-    """Return what came of an environment's tests: a row for the table that is printed."""
+    """Run the tests of an environment; return a row for the printed table."""
     files = [str(HERE / name) for name in environment.tests]
     missing = [name for name in environment.tests if not (HERE / name).is_file()]
     if missing:
@@ -131,12 +130,12 @@ def outcome(environment: Environment, arguments: list[str]) -> str:
         last = line if line.strip() else last
     code = process.wait()
     passed = re.search(r"\d+ passed", last)
-    # One that is skipped needs a GPU, or says above what it needs; where all are, nothing was seen.
+    # Tests may be skipped, but not all of them.
     return "{}{}".format("" if code == 0 and passed else "FAILED: ", last.strip(" =\n"))
 
 
 def main() -> int:
-    """Run what is asked for, and print a line for each."""
+    """Run the chosen environments, and print a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="libraries or environments")
     parser.add_argument("--list", action="store_true", help="print what there is")

@@ -153,7 +153,7 @@ def test_a_folder_converted_there_and_back(tmp_path: Path) -> None:
         assert equal_states(getattr(pipe, name), getattr(back, name)), name
 
 
-# --- What is wrong ------------------------------------------------------------------------------
+# --- Errors -------------------------------------------------------------------------------------
 
 
 def refused(folder: Path, cls: Any, *parts: str, **options: Any) -> None:
@@ -182,7 +182,7 @@ def test_a_flipped_bit_is_named(dtype: str | None, tmp_path: Path) -> None:
     ("name", "value"),
     [("../unet", ["diffusers", "UNet2DModel"]), ("unet", ["diffusers", 3]), ("a/b", ["x", "y"])],
 )
-def test_a_pipeline_that_names_nonsense(tmp_path: Path, name: str, value: Any) -> None:
+def test_a_malformed_component_of_a_pipeline(tmp_path: Path, name: str, value: Any) -> None:
     face.save_pretrained(pipeline(), tmp_path / "p")
     index = tmp_path / "p" / "model_index.json"
     values = json.loads(index.read_text())
@@ -197,7 +197,7 @@ def test_a_folder_of_a_pipeline_that_links_out(tmp_path: Path) -> None:
     refused(tmp_path / "p", diffusers.DiffusionPipeline, "link")
 
 
-def test_what_is_no_model(tmp_path: Path) -> None:
+def test_only_models_are_loaded_and_saved(tmp_path: Path) -> None:
     refused(tmp_path, dict)
     with pytest.raises(ztensor.errors.ArgumentTypeError):
         face.save_pretrained(torch.nn.Linear(2, 2), tmp_path)

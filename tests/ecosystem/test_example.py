@@ -1,4 +1,4 @@
-"""`examples/transformers_folder.py` in the environments that have what it shows."""
+"""`examples/transformers_folder.py` in the environments with its libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "transformers_folder.py"
-# What is printed where a library is there.
+# Printed lines, by library.
 SHOWN = {
     "transformers": [
         f"{model}, {way}"

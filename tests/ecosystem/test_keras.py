@@ -74,11 +74,11 @@ def test_a_state_comes_back_into_a_fresh_model(tmp_path: Path, dropout: bool) ->
     keras.utils.clear_session()
     again = keras.models.load_model(stock)
     same = ztensor.keras.state_of(again)
-    # Keras itself names variables anew when it loads; what they hold is the same.
+    # Keras itself renames variables when it loads; their values are the same.
     part = "trainable_variables"
     pairs = zip(leaves(same[part]).values(), leaves(found[part]).values(), strict=True)
     assert all(np.array_equal(x, y) for x, y in pairs)
-    if not dropout:  # seeds aside, the next epochs are those of a run that was not stopped
+    if not dropout:  # seeds aside, the next epochs equal an uninterrupted run
         require_same(
             ztensor.keras.state_of(fitted(fresh))["trainable_variables"],
             ztensor.keras.state_of(fitted(first))["trainable_variables"],
@@ -100,7 +100,7 @@ def test_a_manager_keeps_states_of_models(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_wrong_is_told_and_changes_nothing(tmp_path: Path) -> None:
+def test_mistakes_are_refused_and_change_nothing(tmp_path: Path) -> None:
     first = fitted(model())
     ztensor.keras.save_state(first, tmp_path / "a.zt")
     other = model(width=6)

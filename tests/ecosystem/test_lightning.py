@@ -1,4 +1,4 @@
-"""Lightning: its checkpoints as trees, resumed runs beside those of its own files."""
+"""Lightning: its checkpoints as trees, and resumed runs compared with its own files."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_module_is_loaded_from_a_checkpoint(tmp_path: Path) -> None:
         load_from_checkpoint(dict, kept.last_model_path)
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+def test_mistakes_are_refused(tmp_path: Path) -> None:
     import torch
 
     from ztensor.lightning import CheckpointIO

@@ -116,7 +116,7 @@ def refused(folder: Path, *parts: str, **options: Any) -> None:
     refused_by(face, base(), folder, parts=parts, **options)
 
 
-def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
+def test_missing_weights_are_named(tmp_path: Path) -> None:
     face.save_pretrained(adapted(), tmp_path)
     tensors = ztensor.torch.load_file(tmp_path / "adapter_model.zt", copy=True)
     name = next(iter(tensors))
@@ -133,13 +133,13 @@ def test_a_flipped_bit_is_named(is_trainable: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [{}, {"peft_type": "NOTHING"}, {"peft_type": "LORA", "r": "x"}])
-def test_a_config_that_says_nothing_sensible(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_a_malformed_config(tmp_path: Path, values: dict[str, Any]) -> None:
     face.save_pretrained(adapted(), tmp_path)
     (tmp_path / "adapter_config.json").write_text(json.dumps(values))
     refused(tmp_path)
 
 
-def test_what_is_no_adapter(tmp_path: Path) -> None:
+def test_only_adapters_are_loaded_and_saved(tmp_path: Path) -> None:
     refused(tmp_path, "adapter_config.json")
     with pytest.raises(ztensor.errors.ArgumentTypeError):
         face.from_pretrained({}, tmp_path)

@@ -55,8 +55,8 @@ def test_a_run_resumes_from_a_step_as_from_its_own_folder(tmp_path: Path) -> Non
             torch.load(stock / name, weights_only=False),
         )
     folders = (stock, tmp_path / "resumed")
-    told = [json.loads((path / "trainer_state.json").read_text()) for path in folders]
-    assert told[0] == told[1]
+    states = [json.loads((path / "trainer_state.json").read_text()) for path in folders]
+    assert states[0] == states[1]
     names = {path.name for path in stock.iterdir()} - {"training_args.bin"} | {"unpacked.txt"}
     assert {path.name for path in (tmp_path / "resumed").iterdir()} == names
 
@@ -93,7 +93,7 @@ def require_same(one: Any, other: Any) -> None:
         assert one == other
 
 
-def test_what_is_wrong_is_told(tmp_path: Path) -> None:
+def test_mistakes_are_refused(tmp_path: Path) -> None:
     manager = ztensor.CheckpointManager(tmp_path / "steps", background=False)
     with pytest.raises(ArgumentTypeError):
         ztensor.trainer.CheckpointCallback(tmp_path)  # type: ignore[arg-type]

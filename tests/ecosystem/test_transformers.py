@@ -125,7 +125,7 @@ def test_a_folder_converted_there_and_back(kind: str, size: str, tmp_path: Path)
     assert same(model, auto(kind).from_pretrained(tmp_path / "back"))
 
 
-def test_what_we_save_is_converted_for_the_library(tmp_path: Path) -> None:
+def test_saved_models_are_converted_for_the_library(tmp_path: Path) -> None:
     for kind in MODELS:
         model = made(kind)
         face.save_pretrained(model, tmp_path / kind, max_shard_size="20KB")
@@ -209,7 +209,7 @@ def test_a_model_may_be_saved_where_it_was_loaded_from(tmp_path: Path) -> None:
 
 def test_weights_are_views_of_the_file(tmp_path: Path) -> None:
     if not os.path.exists("/proc/self/maps"):
-        pytest.skip("the system has no list of what is mapped")
+        pytest.skip("the system has no list of mapped files")
     face.save_pretrained(made("llama"), tmp_path)
     loaded = face.from_pretrained(tmp_path, auto("llama"))
     place = loaded.model.layers[0].mlp.up_proj.weight.data_ptr()
@@ -249,7 +249,7 @@ def test_quantized_weights_become_floats(dtype: str | None, tmp_path: Path) -> N
     assert loaded.dtype == getattr(torch, dtype or "float32")
 
 
-# --- What is wrong ------------------------------------------------------------------------------
+# --- Errors -------------------------------------------------------------------------------------
 
 
 def refused(folder: Path, *parts: str, kind: str = "llama", **options: Any) -> None:
@@ -360,7 +360,7 @@ def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
     "text", ["", "{", "[1]", '"x"', '{"model_type": 3}', '{"model_type": "nothing"}', "{}",
              "[" * 100_000, '{"model_type": "llama", "hidden_size": "x"}'],
 )  # fmt: skip
-def test_a_config_that_says_nothing_sensible(folder: Path, text: str) -> None:
+def test_a_malformed_config(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
     refused(folder)
 
@@ -380,7 +380,7 @@ def test_code_of_a_folder_is_never_run(folder: Path) -> None:
     assert not (folder / "ran").exists()
 
 
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     refused(tmp_path / "nowhere", "nowhere")
     refused(tmp_path, "config.json")
     made("llama").config.save_pretrained(tmp_path)

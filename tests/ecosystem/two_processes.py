@@ -2,7 +2,7 @@
 
     torchrun --nproc_per_node=2 tests/ecosystem/two_processes.py FOLDER
 
-Each prints, for each way, whether its weights are those of the run that went on.
+Each prints, for each way, whether its weights equal an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def main(folder: str) -> None:
         found = other.train()
         same = all(torch.equal(found[name], value) for name, value in unbroken.items())
         process = other.accelerator.process_index
-        told = f"process {process} from {way}: {'equal' if same else 'DIFFERENT'}\n"
-        print(told, end="", flush=True)  # at once, as both write to one pipe
+        line = f"process {process} from {way}: {'equal' if same else 'DIFFERENT'}\n"
+        print(line, end="", flush=True)  # at once, as both write to one pipe
         other.accelerator.wait_for_everyone()
     torch.distributed.destroy_process_group()
 

@@ -40,7 +40,7 @@ def test_some_by_patterns(face: Any, path: Path) -> None:
     assert list(face.load_file(path, only="layers.*")) == ["layers.0.w", "layers.1.w"]
     assert list(face.load_file(path, only=["*.1.*", "packed"])) == ["layers.1.w", "packed"]
     for nothing in ("layer", [], ["x*", "y?"]):
-        with pytest.raises(ObjectNotFoundError, match="no object has a name like"):
+        with pytest.raises(ObjectNotFoundError):
             face.load_file(path, only=nothing)
 
 

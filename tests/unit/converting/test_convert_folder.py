@@ -1,4 +1,4 @@
-"""Folders of models there and back: weights converted, all else as it was, whole or not at all."""
+"""Folders of models there and back: converted weights, unchanged other files, atomically."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_there_and_back(tmp_path: Path, size: int | None, name: str) -> None:
     assert after == before
 
 
-def test_folders_in_it_are_gone_through(tmp_path: Path) -> None:
+def test_subfolders_are_converted(tmp_path: Path) -> None:
     old = tmp_path / "old"
     model(old / "unet", name="diffusion_pytorch_model.safetensors", size=20)
     model(old / "vae" / "deep", name="diffusion_pytorch_model.fp16.safetensors")
@@ -133,7 +133,7 @@ def test_a_dry_run_reads_no_weights_and_writes_nothing(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["old"]
 
 
-# --- What is wrong ------------------------------------------------------------------------------
+# --- Errors -------------------------------------------------------------------------------------
 
 
 def refused(old: Path, kind: type[ZTensorError], *parts: str, **options: Any) -> None:
@@ -164,7 +164,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     assert "model.zt" in contents(tmp_path / "new")
 
 
-def test_one_folder_in_the_other(tmp_path: Path) -> None:
+def test_neither_folder_may_be_in_the_other(tmp_path: Path) -> None:
     old = model(tmp_path / "old")
     for source, target in ((old, old), (old, old / "new"), (old, tmp_path)):
         with pytest.raises(UsageError):
@@ -173,7 +173,7 @@ def test_one_folder_in_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "loop", "nothing", "fifo"])
-def test_links_and_things_that_are_no_files(tmp_path: Path, what: str) -> None:
+def test_links_and_special_files_are_refused(tmp_path: Path, what: str) -> None:
     old = model(tmp_path / "old")
     (tmp_path / "secret").write_text("x")
     target: dict[str, Path | str] = {
@@ -220,7 +220,7 @@ def test_a_missing_shard(tmp_path: Path) -> None:
     refused(old, SourceError, shard.name)
 
 
-def test_what_is_not_what_it_is_called(tmp_path: Path) -> None:
+def test_weights_of_another_format_are_refused(tmp_path: Path) -> None:
     old = model(tmp_path / "old")
     np.savez(tmp_path / "x.npz", **FIRST)  # type: ignore[arg-type]  # numpy's stubs
     os.replace(tmp_path / "x.npz", old / "model.safetensors")
@@ -235,7 +235,7 @@ def test_a_flipped_bit_is_named_with_file_and_tensor(tmp_path: Path) -> None:
     refused(old, FormatError, "model.zt", "'b'", to="safetensors")
 
 
-def test_what_would_be_lost(tmp_path: Path) -> None:
+def test_losses_are_reported_or_refused(tmp_path: Path) -> None:
     old = tmp_path / "old"
     old.mkdir()
     with ztensor.Writer(old / "model.zt", attributes={"n": 3}) as writer:
@@ -246,11 +246,11 @@ def test_what_would_be_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to", ["npz", "", None, 3])
-def test_formats_that_are_not_for_folders(tmp_path: Path, to: Any) -> None:
+def test_other_formats_are_refused(tmp_path: Path, to: Any) -> None:
     refused(model(tmp_path / "old"), ZTensorError, to=to)
 
 
-def test_places_that_are_no_folders(tmp_path: Path) -> None:
+def test_sources_and_targets_must_be_folders(tmp_path: Path) -> None:
     old = model(tmp_path / "old")
     with pytest.raises(SourceError):
         ztensor.convert_folder(tmp_path / "nowhere", tmp_path / "new")
@@ -269,7 +269,7 @@ DEAD = ".new.0123456789abcdef"
 
 
 def left_behind(folder: Path, *kinds: str) -> None:
-    """Leave the files of a killed process: a lock nobody holds, and folders with a file each."""
+    """Leave the files of a killed process: an unlocked lock file, and folders with a file each."""
     (folder / f"{DEAD}.lock").touch()
     for kind in kinds:
         (folder / f"{DEAD}.{kind}").mkdir()
@@ -312,8 +312,7 @@ def test_other_files_stay(tmp_path: Path) -> None:
     os.close(holder)
 
 
-# Each state is looked at in between by a process that lives: what is there, then what is left once
-# somebody else has tried.
+# After each kill, another process reports the state, and the leftovers after its own attempt.
 KILLED = """
 import json, os, shutil, signal, sys
 import ztensor

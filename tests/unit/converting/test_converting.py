@@ -79,7 +79,7 @@ def rich(tmp_path: Path) -> Path:
 
 
 def facts(path: Path) -> dict[str, Any]:
-    """Everything a file says but where it lies and how it is encoded."""
+    """Return the content of a file, without offsets and encodings."""
     with ztensor.open(path) as reader:
         objects = {
             found.name: (
@@ -253,7 +253,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_a_version_cannot_say_is_reported(rich: Path, tmp_path: Path, version: str) -> None:
+def test_losses_of_a_version_are_reported(rich: Path, tmp_path: Path, version: str) -> None:
     new = tmp_path / "new.zt"
     report = ztensor.convert(rich, new, version=version, check=True)
     names = sorted((loss.object_name for loss in report.lost), key=lambda name: name or "")
@@ -281,7 +281,7 @@ def test_strict_names_the_first_and_the_count(
     assert new.read_bytes() == b"old"
 
 
-def test_attributes_that_0_1_cannot_name_go_alone(tmp_path: Path) -> None:
+def test_0_1_drops_only_attributes_with_reserved_names(tmp_path: Path) -> None:
     old, new = tmp_path / "old.zt", tmp_path / "new.zt"
     with ztensor.Writer(old) as writer:
         writer.write("w", WEIGHT, attributes={"offset": 3, "unit": "volt"})
@@ -293,7 +293,7 @@ def test_attributes_that_0_1_cannot_name_go_alone(tmp_path: Path) -> None:
         assert np.array_equal(reader["w"], WEIGHT)
 
 
-def test_a_version_that_can_say_nothing_is_an_error(rich: Path, tmp_path: Path) -> None:
+def test_a_version_that_can_hold_no_object_is_an_error(rich: Path, tmp_path: Path) -> None:
     with pytest.raises(NotRepresentableError):
         ztensor.convert(rich, tmp_path / "new.zt", version="0.1.0", include="int4")
     assert not (tmp_path / "new.zt").exists()
@@ -315,11 +315,11 @@ def test_there_and_back(dense: Path, tmp_path: Path, to: str) -> None:
     assert len({ztensor.content_hash(path) for path in (dense, other, back)}) == 1
 
 
-def test_what_another_format_cannot_say_is_reported(rich: Path, tmp_path: Path) -> None:
+def test_losses_of_another_format_are_reported(rich: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.safetensors"
     report = ztensor.convert(rich, new, check=True)
     assert {loss.object_name for loss in report.lost} >= {"sparse", "int4"}
-    with pytest.raises(NotRepresentableError, match="more"):
+    with pytest.raises(NotRepresentableError):
         ztensor.convert(rich, tmp_path / "strict.safetensors", strict=True)
     assert not (tmp_path / "strict.safetensors").exists()
 
@@ -342,7 +342,7 @@ def test_the_suffix_says_the_format_unless_an_argument_does(
     assert ztensor.open(tmp_path / name).format == expected
 
 
-def test_what_only_another_format_knows_is_left_out(tmp_path: Path) -> None:
+def test_objects_of_unknown_types_are_left_out(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "odd.npz",
         w=WEIGHT,
@@ -406,11 +406,11 @@ def test_a_container_that_is_only_read_becomes_the_latest(tmp_path: Path) -> Non
     assert ztensor.migrate(CORPUS / entry["path"], tmp_path / "new.zt").version == "1.2.0"
 
 
-def test_what_would_be_lost_stays(rich: Path, tmp_path: Path) -> None:
+def test_migrate_in_place_refuses_losses(rich: Path, tmp_path: Path) -> None:
     before = rich.read_bytes()
     with pytest.raises(NotRepresentableError):
         ztensor.migrate(rich, version="0.1.0")
-    with pytest.raises(UsageError, match="another file"):
+    with pytest.raises(UsageError):
         ztensor.migrate(rich, version="0.1.0", strict=False)
     assert rich.read_bytes() == before
     report = ztensor.migrate(rich, tmp_path / "new.zt", version="0.1.0", strict=False)
@@ -425,11 +425,11 @@ def test_another_writer_keeps_the_file(dense: Path) -> None:
 def test_migrate_is_for_our_files(tmp_path: Path) -> None:
     path = tmp_path / "m.npz"
     np.savez(path, w=WEIGHT)
-    with pytest.raises(UsageError, match=r"ztensor convert"):
+    with pytest.raises(UsageError):
         ztensor.migrate(path, compression=True)
 
 
-# --- What does not come through, and what must not be changed -------------------------------
+# --- Faults and errors ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["new.zt", "new.safetensors"])
@@ -456,7 +456,7 @@ def test_a_fault_of_the_disk_leaves_the_old_file(
     assert sorted(os.listdir(tmp_path)) == sorted(["dense.zt", name])
 
 
-def test_a_damaged_source_leaves_what_was_there(dense: Path, tmp_path: Path) -> None:
+def test_a_damaged_source_leaves_the_old_file(dense: Path, tmp_path: Path) -> None:
     new = tmp_path / "new.zt"
     new.write_bytes(b"old")
     data = bytearray(dense.read_bytes())
@@ -483,7 +483,7 @@ def test_source_and_target_are_two_files(dense: Path, tmp_path: Path, link: Any)
     else:
         link(dense, other)
     before = dense.read_bytes()
-    with pytest.raises(UsageError, match="one file"):
+    with pytest.raises(UsageError):
         ztensor.convert(dense, other)
     assert dense.read_bytes() == before
 
@@ -508,7 +508,7 @@ def test_source_and_target_are_two_files(dense: Path, tmp_path: Path, link: Any)
     ],
     ids=lambda value: str(value) if isinstance(value, (str, dict)) else value.__name__,
 )
-def test_what_is_refused(
+def test_wrong_arguments_are_refused(
     dense: Path, tmp_path: Path, target: str, options: dict[str, Any], kind: type[Exception]
 ) -> None:
     with pytest.raises(kind):
@@ -516,7 +516,7 @@ def test_what_is_refused(
     assert os.listdir(tmp_path) == ["dense.zt"]
 
 
-def test_a_file_of_nothing_is_converted(tmp_path: Path) -> None:
+def test_an_empty_file_is_converted(tmp_path: Path) -> None:
     save_file({}, tmp_path / "old.zt", {"a": "b"})
     report = ztensor.convert(tmp_path / "old.zt", tmp_path / "new.zt", check=True)
     assert (report.objects, report.lost) == (0, ())
@@ -552,7 +552,7 @@ def test_the_report_counts_the_objects_that_were_written(
         pytest.importorskip("h5py", reason="optional: h5py")
     tensors = {
         "plain": WEIGHT,
-        "plain/below": np.ones(2, np.uint32),  # HDF5 has it for a path beneath a dataset
+        "plain/below": np.ones(2, np.uint32),  # to HDF5 it is a path inside a dataset
         "flags": np.array([True, False]),
         "sparse": ztensor.Tensor.csr(np.ones(1, np.float32), [1], [0, 1, 1], (2, 4)),
     }
@@ -567,20 +567,20 @@ def test_the_report_counts_the_objects_that_were_written(
 @pytest.mark.parametrize(
     "name", ["spec/1.2.0/dense_extra_component.zt", "spec/0.1.0/unknown_values.zt"]
 )
-def test_what_is_reported_is_all_that_differs(suffix: str, name: str, tmp_path: Path) -> None:
+def test_reported_losses_are_the_only_differences(suffix: str, name: str, tmp_path: Path) -> None:
     """Components beside the data, unknown types and layouts: said, and the rest is compared."""
     if suffix == ".h5":
         pytest.importorskip("h5py", reason="optional: h5py")
     report = ztensor.convert(CORPUS / name, tmp_path / f"new{suffix}", check=True)
     assert report.lost
-    told = {loss.object_name for loss in report.lost}
+    lost = {loss.object_name for loss in report.lost}
     with ztensor.open(CORPUS / name) as old, ztensor.open(report.path) as new:
-        same = [one for one in old if one not in told]
+        same = [name for name in old if name not in lost]
         assert ztensor.insight.tensor_hashes(old, same) == ztensor.insight.tensor_hashes(new, same)
-        assert told >= {one for one in old if one not in new}
+        assert lost >= {name for name in old if name not in new}
 
 
-def test_an_unknown_type_cannot_be_said_by_0_1(tmp_path: Path) -> None:
+def test_0_1_cannot_hold_an_unknown_type(tmp_path: Path) -> None:
     report = ztensor.convert(
         CORPUS / "spec/0.1.0/unknown_values.zt",
         tmp_path / "new.zt",
@@ -592,7 +592,7 @@ def test_an_unknown_type_cannot_be_said_by_0_1(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".zt", ".safetensors", ".npz", ".gguf"])
-def test_where_frames_lie_is_no_loss(tmp_path: Path, suffix: str) -> None:
+def test_the_table_of_frames_is_not_a_loss(tmp_path: Path, suffix: str) -> None:
     """A field of ours in the manifest of a compressed file, which any other file does without."""
     source = tmp_path / "a.zt"
     noise = np.random.default_rng(0).normal(size=(2000, 400)).astype(np.float32)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
 SHAPE = (4096, 16384)  # 128 MiB
-MOST = 80 * MIB  # two blocks of gathered elements, and what is around them
+MOST = 80 * MIB  # two blocks of gathered elements, and overhead
 
 ARRAY = np.tile(np.arange(4096, dtype=np.uint16).view(np.float16), SHAPE[0] * SHAPE[1] // 4096)
 ARRAY = ARRAY.reshape(SHAPE)
@@ -83,7 +83,7 @@ def long_rows_hdf5(path: Path) -> None:
 
 def hdf5_by_library(path: Path) -> None:
     h5py = pytest.importorskip("h5py", reason="writes the file")
-    with h5py.File(path, "w") as file:  # an enumeration is no plain number: libhdf5 reads it
+    with h5py.File(path, "w") as file:  # enumerations are read by libhdf5
         kind = h5py.enum_dtype({"A": 1, "B": 2}, basetype="<i2")
         file.create_dataset("w", data=ARRAY.view("<i2"), dtype=kind)
 

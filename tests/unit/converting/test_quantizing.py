@@ -1,4 +1,4 @@
-"""`convert` with `quantize=`: which objects, how near the values, what is refused."""
+"""`convert` with `quantize=`: chosen objects, errors of values, refusals."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_matrices_of_floats_are_within_half_a_step(word: str, group: int, model:
         assert reader.verify().ok
 
 
-def test_names_choose_what_is_quantized_and_all_else_stays(model: Path, tmp_path: Path) -> None:
+def test_names_choose_the_quantized_objects(model: Path, tmp_path: Path) -> None:
     target = tmp_path / "new.zt"
     report = ztensor.convert(model, target, quantize="int4", include="layer.*")
     assert [change.object_name for change in report.changed] == ["layer.weight"]
@@ -121,7 +121,7 @@ def test_wrong_arguments(target: str, options: dict[str, Any], model: Path) -> N
     assert not model.with_name(target).exists()
 
 
-def test_what_has_no_code_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_nan_is_refused_with_the_objects_name(tmp_path: Path) -> None:
     path = saved({"w": np.array([[1.0, np.nan]])}, tmp_path / "a.zt")
     with pytest.raises(NotRepresentableError) as caught:
         ztensor.convert(path, tmp_path / "b.zt", quantize="int4")

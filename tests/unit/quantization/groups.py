@@ -1,4 +1,4 @@
-"""Objects of `quantized_group`, and the floats they stand for by the formula of the page."""
+"""Objects of `quantized_group`, and their floats by the formula of the page."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def random_parts(
     scale_dtype: Any = np.float16,
     g_idx: bool = False,
 ) -> dict[str, Array]:
-    """Return components whose every bit is random, unused ones included."""
+    """Return components of random bits, also in unused places."""
     random = np.random.default_rng(seed)
     count, in_block, word = packing_of(attributes["packing"])
     axis, size = attributes.get("group_axis", 0), attributes.get("group_size", -1)

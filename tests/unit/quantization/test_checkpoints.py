@@ -1,4 +1,4 @@
-"""Named formats: what their projects publish, against `from_*` and `quantize` of `Tensor`."""
+"""Named formats: published formulas against `from_*` and `quantize` of `Tensor`."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def weights(shape: tuple[int, ...] = (6, 128)) -> Array:
 
 
 def nearest(value: float, values: list[float]) -> int:
-    """Return the code of the nearest value; of two, the one whose last bit is 0."""
+    """Return the code of the nearest value; of two, the even one."""
     return min(range(len(values)), key=lambda code: (abs(values[code] - value), code & 1))
 
 
@@ -259,7 +259,7 @@ def test_quantize_nf4(block_size: int) -> None:
     ("recipe", "rebuilt"), [("gptq", Tensor.from_gptq), ("awq", Tensor.from_awq)]
 )
 def test_quantize_gptq_and_awq(recipe: str, rebuilt: Callable[..., Tensor]) -> None:
-    """What is stored is what their checkpoints hold."""
+    """The stored components are those of a checkpoint."""
     array = weights((64, 24))
     tensor = Tensor.quantize(array, recipe, group_size=16)
     parts = tensor.components
@@ -415,13 +415,13 @@ MISTAKES: list[tuple[str, Callable[[], object]]] = [
 
 
 @pytest.mark.parametrize("call", [call for _, call in MISTAKES], ids=[name for name, _ in MISTAKES])
-def test_what_does_not_fit_is_the_callers_mistake(call: Callable[[], object]) -> None:
+def test_wrong_arguments_are_refused(call: Callable[[], object]) -> None:
     with pytest.raises(ArgumentValueError) as caught:
         call()
     assert len(str(caught.value)) < 400
 
 
-def test_what_is_no_array() -> None:
+def test_arguments_must_be_arrays() -> None:
     with pytest.raises(ArgumentTypeError):
         Tensor.from_gptq(object(), WORDS, HALVES)
 
@@ -437,7 +437,7 @@ def test_numbers_that_cannot_be_quantized(recipe: str, value: float) -> None:
 
 @pytest.mark.parametrize("recipe", ["nf4", "mxfp4", "nvfp4"])
 def test_blocks_are_whole(recipe: str) -> None:
-    with pytest.raises(NotRepresentableError, match="pad"):
+    with pytest.raises(NotRepresentableError):
         Tensor.quantize(np.zeros((4, 40), np.float32), recipe)
 
 

@@ -372,7 +372,7 @@ def test_empty_arrays(shape: tuple[int, ...], zeros: str, axis: int) -> None:
     nothing = np.empty(shape, np.float32)
     tensor = Tensor.quantize(nothing, zeros=zeros, pack_axis=axis, group_axis=1 - axis)
     assert tensor.dequantize().shape == tensor.integers().shape == shape
-    if shape[0] and axis == 1:  # without columns there are no groups for these rows to be in
+    if shape[0] and axis == 1:  # rows without columns have no groups
         g_idx = np.zeros(shape[0], np.int64)
         parts: dict[str, Any] = {**tensor.components, "g_idx": g_idx}
         assert restore(parts, tensor.attributes, shape).shape == shape

@@ -1,4 +1,4 @@
-"""Onto other devices. The way there is tried with the CPU as the device it leads to."""
+"""Loading onto other devices, tested with the CPU as the target."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def arrays() -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return what can be compared of a tensor."""
+    """Return a comparable form of a tensor."""
     if isinstance(value, Tensor):
         return {role: array.tolist() for role, array in value.components.items()}
     value = value.cpu().to_dense() if value.layout is not torch.strided else value.cpu()
@@ -104,7 +104,7 @@ def test_sent_bytes_are_checked(verify: bool | None, compression: bool, staging:
 
 
 @pytest.mark.parametrize("orders", [["little", "big"], ["big", "little"]], ids="-".join)
-def test_bytes_that_mean_two_things_arrive_as_two_tensors(orders: list[str]) -> None:
+def test_shared_bytes_of_two_byte_orders_become_two_tensors(orders: list[str]) -> None:
     stored = np.arange(4, dtype="<i4").tobytes()
     entry: dict[str, Any] = {"shape": [4], "dtype": "int32", "encoding": "raw"}
     entry |= {"layout": "dense", "offset": 64, "size": len(stored)}
@@ -127,7 +127,7 @@ def test_files_of_all_versions_arrive(version: str) -> None:
     }
 
 
-def test_elements_torch_lays_otherwise_are_converted_on_the_way() -> None:
+def test_elements_of_another_representation_are_converted() -> None:
     """0.1 has big-endian elements, and any non-zero byte is true."""
     made = draft("0.1.0")
     made.component("matrix")["data_endianness"] = "big"
@@ -148,8 +148,8 @@ def test_inference_mode_leaves_no_trace(workers: int) -> None:
     assert found["a"].tolist() == [2, 2, 2]
 
 
-def test_memory_that_is_not_there_is_a_limit() -> None:
-    with pytest.raises(LimitError, match="torch cannot make"):
+def test_too_much_memory_is_a_limit() -> None:
+    with pytest.raises(LimitError):
         devices.empty(np.dtype(np.float64), (1 << 40, 1 << 40), "meta")
 
 

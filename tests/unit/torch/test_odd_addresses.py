@@ -1,4 +1,4 @@
-"""Tensors of files whose bytes begin at any address: torch takes aligned ones for granted."""
+"""Tensors at unaligned addresses of files: torch assumes alignment."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def legacy(values: Arrays, path: Path) -> None:
 
 
 def safetensors(values: Arrays, path: Path) -> None:
-    """Write a file whose header ends at an odd offset."""
+    """Write a file with a header that ends at an odd offset."""
     spelled = {"f": "F", "i": "I", "u": "U", "b": "BOOL", "c": "C"}
     header, data = {}, b""
     for name, value in values.items():

@@ -112,12 +112,12 @@ def test_a_module_that_is_a_mapping_too(tmp_path: Path) -> None:
 
 def test_what_cannot_be_kept_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SourceError, match="cannot make the folder"):
+    with pytest.raises(SourceError):
         ztorch.save_pretrained(network(1), tmp_path / "file")
     with pytest.raises(ArgumentTypeError):
         ztorch.save_pretrained([1], tmp_path)
     ztorch.save_pretrained(torch.nn.Linear(2, 2), tmp_path)
-    with pytest.raises(UsageError, match="Missing key"):
+    with pytest.raises(UsageError):
         ztorch.load_pretrained(network(1), tmp_path)
     missing, unexpected = ztorch.load_pretrained(network(1), tmp_path, strict=False)
     assert "0.weight" in missing
