@@ -24,7 +24,6 @@ from torch.distributed._shard.sharding_spec import (
 )
 from torch.distributed.checkpoint import format_utils
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.checkpoint.state_dict_loader import (
     _load_state_dict,
@@ -176,8 +175,8 @@ class Blob:
         self.state = state
 
 
-def one_model(library: str, folder: str, options: dict[str, Any], *, blob: bool) -> None:
-    """Save and load a model in one process, with or without an object that has bytes."""
+def one_model(library: str, folder: str, options: dict[str, Any]) -> None:
+    """Save and load a model in one process, and an object that has bytes."""
     if options.pop("zstd", False):
         from torch.distributed.checkpoint._extension import ZStandard
 
@@ -186,26 +185,12 @@ def one_model(library: str, folder: str, options: dict[str, Any], *, blob: bool)
     state: dict[str, Any] = Small().state_dict()
     assert not is_same(state, saved)
     old, new = Blob(b"SomeBlobForTesting"), Blob(b"")
-    if blob:
-        saved["blob"], state["blob"] = old, new
+    saved["blob"], state["blob"] = old, new
     save(library, folder, saved, options, no_dist=True)
     load(library, folder, state, no_dist=True)
-    if blob:
-        assert state.pop("blob") is new
-        assert saved.pop("blob").state == new.state
+    assert state.pop("blob") is new
+    assert saved.pop("blob").state == new.state
     require_same(state, saved)
-
-
-def other_type(library: str, folder: str) -> None:
-    """Load into tensors of a narrower and of a wider type: they are filled by `copy_`."""
-    for number, (saved, loaded) in enumerate(
-        ((torch.float32, torch.bfloat16), (torch.bfloat16, torch.float32))
-    ):
-        tensor = torch.rand(4, 3).to(saved)
-        save(library, f"{folder}/{number}", {"w": tensor})
-        state = load(library, f"{folder}/{number}", {"w": torch.zeros(4, 3, dtype=loaded)})
-        assert state["w"].dtype == loaded
-        assert torch.equal(state["w"], tensor.to(loaded))
 
 
 def chunks(dim: int, *ranks: int) -> ChunkShardingSpec:
@@ -277,14 +262,6 @@ def switched(library: str, folder: str) -> None:
             for name, tensor in own.items():
                 old, new = gathered(tensor), gathered(state[name])
                 assert dist.get_rank() or torch.equal(old, new), (name, saved, loaded)
-
-
-def plain_values(library: str, folder: str) -> None:
-    """Load values that are no tensors, and bytes in memory, in place of others."""
-    state = {"list": [1], "text": "string", "bytes": io.BytesIO(b"epoch 4")}
-    save(library, folder, state)
-    found = load(library, folder, {"list": [2], "text": "other", "bytes": io.BytesIO()})
-    require_same(found, state)
 
 
 # --- Models that are trained on -------------------------------------------------------------------
@@ -440,12 +417,6 @@ def stateful(library: str, folder: str) -> None:
         assert is_set or state["foo"] is own
 
 
-def nothing(library: str, folder: str) -> None:
-    """Save and load an empty state."""
-    save(library, folder, {})
-    assert load(library, folder, {}) == {}
-
-
 class Meeting:
     """What talks to the other processes when it is loaded."""
 
@@ -472,18 +443,6 @@ def other_order(library: str, folder: str) -> None:
     state = own if dist.get_rank() == 0 else dict(reversed(own.items()))
     save(library, folder, state)
     load(library, folder, state)
-
-
-def overwriting(library: str, folder: str) -> None:
-    """Replace a checkpoint where that is allowed; else say that it already exists."""
-    old, new = torch.zeros(10), torch.ones(10)
-    save(library, folder, {"w": old}, {"overwrite": False})
-    save(library, folder, {"w": new}, {"overwrite": True})
-    before = names_of(folder)
-    again = functools.partial(save, library, folder, {"w": old}, {"overwrite": False})
-    assert all("Checkpoint already exists" in str(error) for error in failure_of(again).values())
-    assert names_of(folder) == before
-    assert torch.equal(load(library, folder, {"w": old})["w"], new)
 
 
 # --- Other formats, lists, ids and failures -------------------------------------------------------
@@ -531,19 +490,6 @@ def online(library: str, folder: str) -> None:
         other.net1.weight.zero_()
     load(library, f"{folder}/x", {"model": other})
     require_same(other.state_dict(), right)
-
-
-def listing(library: str, folder: str) -> None:
-    """List what a checkpoint has: tensors with whole shape and type, and bytes."""
-    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2))
-    tensor = distribute_tensor(torch.arange(16.0).view(4, 4), mesh, PLACEMENTS["0r"])
-    save(library, folder, {"w": tensor, "data": io.BytesIO(b"TrainingEpoch:4")})
-    entries = reader_of(library, folder, {}).read_metadata().state_dict_metadata
-    assert set(entries) == {"w", "data"}
-    assert isinstance(entries["w"], TensorStorageMetadata)
-    assert entries["w"].size == torch.Size([4, 4])
-    assert entries["w"].properties.dtype == torch.float32
-    assert isinstance(entries["data"], BytesStorageMetadata)
 
 
 def ids(library: str, folder: str) -> None:

@@ -1,23 +1,20 @@
 """torch's own tests of distributed checkpoints, with our writer and reader, and torch's as control.
 
-| torch's test, beneath test/distributed/checkpoint | case |
+Those of one process are in tests/unit/distributed/test_torch.py.
+
+| torch's test, in test/distributed/checkpoint | case |
 | --- | --- |
 | test_dtensor_resharding: 1d to 1d, 2d to 2d, 1d to 2d, 2d to 1d | reshard |
-| test_file_system_checkpoint_cpu: only_tensor, tensor_and_blob, zstandard | one model ... |
-| ... dtype_mismatch_casting | other type |
+| test_file_system_checkpoint_cpu: tensor_and_blob, zstandard | one model |
 | ... shard_tensor, different_shard_plan, rowwise_to_colwise | other shards |
 | ... switch_between_sharded_tensor_to_tensor | switched |
-| ... save_load_bytes | plain values |
 | e2e/test_e2e_save_and_load: e2e, e2e_async_cached | end to end ... |
 | ... partial_load | some keys |
 | ... init_state_dict | in place |
 | ... stateful_and_non_stateful_loads | stateful |
-| ... no_dist | nothing |
 | ... different_ordered_state_dict_keys | other order |
-| ... overwrite (test_fsspec has it, too) | overwriting |
 | test_format_utils: dcp_to_torch_save, torch_save_to_dcp | formats |
 | ... online_torch_save_to_dcp | online |
-| test_list_stored_state_dict | listing |
 | test_compatibility: storage_meta; test_save_load_api | ids |
 | test_checkpoint: save_error_handling, load_error_handling | failures |
 """
@@ -48,21 +45,15 @@ PAIRS = [pair for pair in itertools.product(PLACEMENTS, repeat=2) if pair[0] != 
 # Function, processes, arguments.
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "reshard": ("reshard", 4, {"pairs": PAIRS if IS_FULL else PAIRS[::5]}),
-    "one model": ("one_model", 1, {"options": {}, "blob": False}),
-    "one model and bytes": ("one_model", 1, {"options": {}, "blob": True}),
-    "other type": ("other_type", 1, {}),
+    "one model": ("one_model", 1, {"options": {}}),
     "other shards": ("other_shards", 2, {"writer": {}}),
     "switched": ("switched", 2, {}),
-    "plain values": ("plain_values", 2, {}),
     "some keys": ("some_keys", 4, {}),
     "in place": ("in_place", 1, {}),
     "stateful": ("stateful", 1, {}),
-    "nothing": ("nothing", 1, {}),
     "other order": ("other_order", 4, {}),
-    "overwriting": ("overwriting", 4, {}),
     "formats": ("formats", 1, {}),
     "online": ("online", 2, {}),
-    "listing": ("listing", 4, {}),
     "ids": ("ids", 2, {}),
     "failures": ("failures", 4, {}),
     **{
@@ -107,7 +98,7 @@ def test_a_state_comes_back_whatever_the_writer_does(
     library: str, number: int, processes: Processes, tmp_path: Path
 ) -> None:
     options = OPTIONS[library][number]
-    case = ("one_model", 1, {"options": options, "blob": True})
+    case = ("one_model", 1, {"options": options})
     run(case, library, processes, tmp_path / "one")
     if "zstd" not in options:
         run(("other_shards", 2, {"writer": options}), library, processes, tmp_path / "two")

@@ -92,6 +92,7 @@ VALUES: dict[str, Callable[[], dict[str, Any]]] = {
     "torch.Size, dtype": lambda: {"x": torch.Size([2, 3]), "y": torch.bfloat16, "t": torch.ones(1)},
     "tuple with a tensor": lambda: {"x": (torch.arange(3), 4), "t": torch.ones(1)},
     "only values": lambda: {"x": 3},
+    "nothing": lambda: {},
 }  # fmt: skip
 REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
     "a function": lambda: {"schedule": {"lr_lambda": print}, "t": torch.ones(1)},

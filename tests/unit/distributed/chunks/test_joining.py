@@ -14,7 +14,7 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from tests.unit.formats.test_dcp import RECORD, boxed
-from tests.unit.formats.test_dcp_2 import shard
+from tests.unit.formats.test_dcp_edges import shard
 from ztensor.distributed import PartWriter, commit, read_root, repair
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.root import BOXES, encode_values, write_root

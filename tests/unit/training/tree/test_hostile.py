@@ -12,9 +12,8 @@ import pytest
 
 import ztensor
 from ztensor.errors import FormatError, LimitError
-from ztensor.ext import ENCODINGS
+from ztensor.ext import ENCODINGS, cbor
 from ztensor.numpy import save_file
-from ztensor.spec.wire.cbor import encode as encode_cbor
 from ztensor.training.tree.columns import Node
 
 MILLION = 1_000_000
@@ -89,7 +88,7 @@ CALLS: dict[str, Callable[[Path], object]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_small_file_costs_little_or_is_refused(tmp_path: Path, shape: str) -> None:
-    raw = encode_cbor(SHAPES[shape]())
+    raw = cbor.encode(SHAPES[shape]())
     stored = b"".join(ENCODINGS["zstd"].encode(memoryview(raw), level=3))
     told = {"version": 1, "shape": stored, "encoding": "zstd", "length": len(raw)}
     path = tmp_path / "state.zt"

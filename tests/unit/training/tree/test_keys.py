@@ -11,11 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ztensor
-from tests.extent import examples
 from tests.unit.training.tree.alike import assert_alike
 from ztensor.errors import NotRepresentableError
 from ztensor.limits import DEFAULT_LIMITS, Budget
@@ -96,29 +93,6 @@ def test_the_deepest_key_that_is_saved_is_loaded(wrapper: str, innermost: str, h
     saved = outcomes.index(False)  # the first that is too deep
     assert saved > 7
     assert not any(outcomes[saved:])
-
-
-@pytest.mark.slow
-@given(
-    st.recursive(
-        st.sampled_from([*INNERMOST.values(), None, True, b"x"]),
-        lambda inner: st.one_of(
-            st.tuples(inner),
-            st.tuples(inner, inner),
-            st.frozensets(inner, max_size=2),
-            st.builds(ByValue, inner),
-            st.builds(Pair, inner, inner),
-        ),
-        max_leaves=40,
-    ),
-    st.integers(0, 36),
-    st.sampled_from(list(HOLDERS)),
-)
-@settings(max_examples=examples(150), deadline=None)
-def test_any_key_that_is_saved_is_loaded(value: Any, depth: int, holder: str) -> None:
-    for _ in range(depth):
-        value = (value,)
-    loads_if_it_saves(HOLDERS[holder](value))
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,3 @@ def test_no_rewrite_of_a_file_makes_one_memory_of_two_states(
     found["a"][:] = 1
     assert not found["b"].any()
     assert not found["list"][0].any()
-
-
-def test_trees_are_saved_without_looking_for_equal_bytes(tmp_path: Path) -> None:
-    tree = {"a": np.zeros(1 << 15), "b": np.zeros(1 << 15)}
-    with ztensor.CheckpointManager(tmp_path, version="2.1") as run:
-        run.save(1, tree)
-    assert (tmp_path / "step-00000001.zt").stat().st_size > 2 * tree["a"].nbytes
