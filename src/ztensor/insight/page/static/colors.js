@@ -1,4 +1,4 @@
-// Colours: one ramp for magnitudes, one for what is signed, one colour for each type.
+// Colours: a ramp for magnitudes, a ramp for signed values, a colour for each type.
 
 const VIRIDIS = [
   [68, 1, 84], [72, 40, 120], [62, 74, 137], [49, 104, 142], [38, 130, 142],
@@ -26,7 +26,7 @@ function viridis(part) {
   return mixed(VIRIDIS[low], VIRIDIS[low + 1], at - low);
 }
 
-// Return the colours of numbers from -1 to 1; the middle is nearly the page's own, in both themes.
+// Return the colours of numbers from -1 to 1; the middle is close to the page's background.
 function diverging() {
   const [low, middle, high] = ["low", "neutral", "high"].map((name) => rgbOf(theme(name)));
   return (part) => {
@@ -35,7 +35,7 @@ function diverging() {
   };
 }
 
-// Return a canvas made sharp for the screen it is on, and its context in units of the page.
+// Return a canvas at the resolution of its screen, and its context in units of the page.
 function sharp(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.max(Math.round(width * ratio), 1);
@@ -51,7 +51,7 @@ function sharp(canvas, width, height) {
 const MONO = '11.5px ui-monospace, "SF Mono", Consolas, "DejaVu Sans Mono", monospace';
 const SANS = '11.5px system-ui, "DejaVu Sans", sans-serif';
 
-// Return a name in lines that fit a width, cut in its middle where they are too few.
+// Return a name as lines of a width, cut in the middle if it needs more lines.
 function inLines(context, name, width, most) {
   const letter = context.measureText("m").width;
   const room = Math.max(Math.floor(width / letter), 1);
@@ -70,7 +70,7 @@ function inLines(context, name, width, most) {
   return lines.slice(-most);
 }
 
-// Return a text that fits a width, cut in its middle: names differ at their ends.
+// Return a text cut in the middle to fit a width: names differ at their ends.
 function fitted(context, text, width) {
   if (context.measureText(text).width <= width) return text;
   let kept = Math.max(Math.floor((text.length * width) / context.measureText(text).width) - 1, 2);

@@ -1,6 +1,6 @@
 "use strict";
-// The packed document: blocks to values, columns to tensors. Names are data and only ever become
-// text: no markup is made of them, and no object has them as keys.
+// The packed document: blocks to values, columns to tensors. Names are data and only
+// become text: never markup, and never keys of objects.
 
 const byId = (id) => document.getElementById(id);
 
@@ -35,7 +35,7 @@ function sizeText(nbytes) {
   return amount.toFixed(1) + " " + UNITS[unit];
 }
 
-// The browser's own way loads a table of languages first, which takes longer than all else.
+// The browser's formatter loads a table of languages first, which is slow.
 const grouped = (whole) => String(whole).replace(/\B(?=(\d{3})+$)/g, ",");
 
 function countText(count) {
@@ -62,14 +62,14 @@ function numberText(value, digits = 4) {
 
 const shapeText = (shape) => (shape.length ? shape.join("\u00d7") : "scalar");
 
-// Return a name as it is shown where nothing else tells that there is one.
+// Return a name to show; a placeholder if it is empty or blank.
 function nameText(name, most = Infinity) {
   if (!name.trim()) return name ? "(blank name)" : "(empty name)";
   if (name.length <= most) return name;
   return name.slice(0, most / 2) + "\u2026" + name.slice(1 - most / 2);
 }
 
-// Return a name that a narrow place breaks behind its dots, slashes and underscores.
+// Return a name with line breaks allowed after dots, slashes and underscores.
 function breakable(name, className = "") {
   const box = element("span", className);
   name.split(/(?<=[./_:])(?=[^./_:])/).forEach((part, at) => {
@@ -79,7 +79,7 @@ function breakable(name, className = "") {
   return box;
 }
 
-// Four hexadecimal digits of a name, so that a link notices that it means another file.
+// Four hexadecimal digits of a name, so that a link detects another file.
 function nameHash(name) {
   let hash = 0x811c9dc5;
   for (let i = 0; i < name.length; i++) {
@@ -106,10 +106,10 @@ class Model {
     const columns = raw.tensors;
     this.names = namesOf(columns.shared, columns.rest);
     this.columns = columns;
-    this.nbytes = new Float64Array(columns.nbytes); // numbers, or texts of long ones
+    this.nbytes = new Float64Array(columns.nbytes); // numbers, or texts beyond 2^53
     this.elements = columns.shapes.map((shape) => shape.reduce((a, b) => a * b, 1));
     this.shapeTexts = columns.shapes.map(shapeText);
-    this.findings = new Map(); // of a tensor
+    this.findings = new Map(); // by tensor
     this.chunks = new Map();
   }
 
@@ -118,7 +118,7 @@ class Model {
   shapeTextOf(at) { return this.shapeTexts[this.columns.shape[at]]; }
   elementsOf(at) { return this.elements[this.columns.shape[at]]; }
 
-  // Return the details of a tensor; null where the page has none.
+  // Return the details of a tensor; null if the page lacks them.
   async detail(at, signal) {
     if (this.live) return this.asked(at, signal);
     const chunk = Math.floor(at / this.chunk);
@@ -129,7 +129,7 @@ class Model {
     return (found && found[at]) || null;
   }
 
-  // The last ones that were asked for are kept.
+  // Keep the most recently used ones.
   async asked(at, signal) {
     let found = this.chunks.get(at);
     if (!found) {
@@ -165,14 +165,14 @@ class Rows {
     for (let row = 0; row < this.count; row++) sums[row + 1] = sums[row] + this.nbytes(row);
   }
 
-  // Ask how the two tensors of a row differ.
+  // Request the differences of the two tensors of a row.
   async pair(row, signal) {
     if (this.diff.kind[row] !== "not looked at") return;
     const found = await ask(`pair/${row}`, signal);
     for (const [key, value] of Object.entries(found)) this.diff[key][row] = value;
   }
 
-  // Return the model and the place in it of each tensor of a row.
+  // Return the model and the index of each tensor of a row.
   places(row) {
     if (!this.diff) return [[0, row]];
     const found = [];
@@ -216,7 +216,7 @@ const LEVEL_WORDS = { error: "error", warn: "warning", info: "note" };
 const SEPARATOR = /::|[./]/g;
 const DEEPEST = 64;
 
-// Return where each part of a name ends, and where the next one begins.
+// Return the end of each part of a name, and the start of the next.
 function cutsOf(name) {
   const cuts = [];
   SEPARATOR.lastIndex = 0;
@@ -259,7 +259,7 @@ function childrenOf(rows, first, last, depth) {
   return nodes;
 }
 
-// A node of one child is joined with it, as in `model.layers`.
+// A node with one child is merged with it, as in `model.layers`.
 function nodeOf(rows, first, last, depth, part) {
   const node = { first, last, depth, text: part, open: false, children: null };
   for (;;) {

@@ -1,8 +1,8 @@
-// Lists of any length: only the rows that are seen are in the document.
+// Virtual lists: only visible rows are in the document.
 
 const ROW = 26;
-const TALLEST = 12e6; // browsers draw no taller boxes; above it scrolling is scaled
-const TAIL = 14; // letters of a name that are never cut
+const TALLEST = 12e6; // height limit of browsers; taller lists scale their scrolling
+const TAIL = 14; // last letters of a name, never cut
 
 class VirtualList {
   // Args: the scroll box; `fill(row element, index)`; `choose(index, event)`; a prefix for ids.
@@ -49,7 +49,7 @@ class VirtualList {
 
   room() { return Math.max(this.box.clientHeight - this.top, this.tall); }
 
-  // Return the number of the first row that is seen, with its fraction.
+  // Return the number of the first visible row, with its fraction.
   seen() {
     const scaled = this.height - this.room();
     const true_ = this.count * this.tall - this.room();
@@ -61,7 +61,7 @@ class VirtualList {
     const first = this.seen();
     const begin = Math.max(Math.floor(first) - 6, 0);
     const end = Math.min(Math.ceil(first + this.room() / this.tall) + 6, this.count);
-    // Asked once, before anything is changed: each answer later would be a layout of its own.
+    // Read once, before any change: later reads would each force a layout.
     const top = this.count * this.tall > TALLEST ? this.box.scrollTop - first * this.tall : 0;
     for (const [at, row] of this.live) {
       if (at < begin || at >= end) { row.remove(); this.live.delete(at); }
@@ -88,7 +88,7 @@ class VirtualList {
     else this.box.removeAttribute("aria-activedescendant");
   }
 
-  // Args: the row; whether it is brought into view; where, as a part of the box, if it was not.
+  // Args: the row; whether to scroll to it; its position in the box, as a fraction, if it scrolls.
   move(at, scrolls = true, part = null) {
     if (!this.count) return;
     this.active = Math.min(Math.max(at, 0), this.count - 1);
@@ -121,7 +121,7 @@ class VirtualList {
   }
 }
 
-// Return a name that is cut before its end, where names differ.
+// Return a name cut before its end, as names differ there.
 function cutName(name, className = "name") {
   const box = element("span", "cut " + className);
   box.title = name;
@@ -129,7 +129,7 @@ function cutName(name, className = "name") {
   return box;
 }
 
-const OPENED = 200; // rows of a search for which the tree is opened
+const OPENED = 200; // most results of a search that open the tree
 
 class Tree {
   constructor(box, rows, choose) {
@@ -149,7 +149,7 @@ class Tree {
     this.refresh();
   }
 
-  // Show only what leads to rows that are kept, of which `sums[row]` are before a row; few are opened.
+  // Show only nodes with filtered rows; `sums[row]` of these are before a row. Few results are opened.
   filter(sums) {
     this.sums = sums;
     const all = sums ? sums[this.rows.count] : 0;
@@ -169,7 +169,7 @@ class Tree {
   open(node) {
     node.open = true;
     node.children = node.children || childrenOf(this.rows, node.first, node.last, node.depth + 1);
-    // A tensor that has the name of a parent is listed below it, first.
+    // A tensor with the name of a parent is its first child.
     if (!node.own) {
       node.own = true;
       const name = this.rows.names[node.first];

@@ -1,4 +1,4 @@
-// A server behind the page: asked when something is looked at, and left when it no longer is.
+// Requests to the server: sent on demand, aborted when no longer needed.
 
 const GONE = "The server has ended. Run `ztensor view` again.";
 
@@ -19,7 +19,7 @@ function problem(text) {
   byId("problem").hidden = false;
 }
 
-// A stream that lasts as long as the page: its end tells either side that the other one is gone.
+// A stream as long as the page lives: its end shows each side that the other has gone.
 async function stayAlive() {
   try {
     const stream = (await fetch("alive")).body.getReader();
@@ -28,7 +28,7 @@ async function stayAlive() {
   problem(GONE);
 }
 
-// The button that has all tensors looked at, with how far that is, and one to stop.
+// The button that examines all tensors, its progress, and the button to stop.
 class Examination {
   constructor(box, nbytes) {
     Object.assign(this, { box, nbytes });
@@ -61,7 +61,7 @@ class Examination {
         bar.value = done;
         text.textContent = `${sizeText(done)} of ${sizeText(total || this.nbytes)}`;
       });
-      location.reload(); // with the same tensor chosen; the page now has everything
+      location.reload(); // the tensor stays chosen; the new page has everything
     } catch (error) {
       this.offer(error.name === "AbortError" ? "Stopped." : error.message);
       byId("examine").focus();
@@ -89,7 +89,7 @@ class Examination {
   }
 }
 
-// Singular values, when they are asked for.
+// Singular values, on demand.
 class SingularValues {
   constructor(path, signal) {
     this.section = element("section");

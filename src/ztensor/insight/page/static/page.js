@@ -1,4 +1,4 @@
-// The page as a whole: what is chosen, filtered and sorted, and what follows from it.
+// The state of the page: choice, filters, sorting; and its display.
 
 let rules = {};
 
@@ -8,11 +8,11 @@ function levelMark(level) {
   return element("span", `level ${level}`, LEVEL_WORDS[level]);
 }
 
-// In the frame of a notebook the page has no address of its own: links would lead to the notebook's.
+// In the frame of a notebook the page has no address: links would lead to the notebook.
 const HAS_ADDRESS = location.protocol !== "about:";
 const linkTo = (rows, row) => `#t=${row}-${nameHash(rows.names[row])}`;
 
-const NAME_ROOM = 220; // pixels: with less of them names are worth more than some columns
+const NAME_ROOM = 220; // pixels: below this width of names some columns are dropped
 
 const ONE = [
   { key: "name", title: "name", wide: false, size: "minmax(120px, 1fr)" },
@@ -41,14 +41,14 @@ class Page {
     this.columns = document_.diff ? TWO : ONE;
     const { types } = document_.models[0].tensors;
     const others = document_.models[document_.models.length - 1].tensors.types;
-    if (document_.diff && types.join() === others.join()) { // room for names: no pairs of types
+    if (document_.diff && types.join() === others.join()) { // equal types need no pairs, which leaves room for names
       TWO.find((one) => one.key === "type").size = "72px";
     }
   }
 
   async build() {
     for (const raw of this.document.models) {
-      await pause(); // between pieces of work, so that none is long
+      await pause(); // between pieces of work, so that the page stays responsive
       const { chunk, live } = this.document;
       this.models.push(new Model(raw, this.models.length, chunk, Boolean(live)));
     }
@@ -111,14 +111,14 @@ class Page {
   }
 
   findings() {
-    const merged = new Map(); // several rules on one tensor make one line
+    const merged = new Map(); // one line for all rules on a tensor
     for (const one of this.document.findings) {
       const key = this.rows.rowOf[one.model][one.tensor];
       if (!merged.has(key)) merged.set(key, []);
-      const said = merged.get(key); // of two models both may have it
-      if (!said.some((other) => other.rule === one.rule && other.text === one.text)) said.push(one);
+      const known = merged.get(key); // of two models both may have the finding
+      if (!known.some((other) => other.rule === one.rule && other.text === one.text)) known.push(one);
     }
-    const groups = new Map(); // those of the same rules under the worst of them
+    const groups = new Map(); // findings of the same rules, under the worst one
     for (const several of merged.values()) {
       const key = several.map((one) => `${one.level} ${one.rule}`).join();
       if (!groups.has(key)) groups.set(key, []);
@@ -262,7 +262,7 @@ class Page {
     if (this.map && !byId("map-box").hidden) this.map.draw(this.range);
   }
 
-  // What is not found is left out of the tree, and faint in the pictures.
+  // Tensors outside the search are left out of the tree, and faint in the pictures.
   marked(sums) {
     if (!this.tree) return; // not built yet: nothing is filtered
     const isSame = !sums && !this.grid.kept;
@@ -343,7 +343,7 @@ class Page {
 
   template() {
     const isNarrow = matchMedia("(max-width: 760px)").matches;
-    // Beside an open panel names have the room of what the panel says, too.
+    // With an open panel, columns that the panel repeats are dropped for names.
     const room = (several) => byId("table").clientWidth
       - several.reduce((sum, one) => sum + (one.key === "name" ? 40 : parseInt(one.size) + 10), 0);
     const isTight = !byId("detail").hidden && room(this.columns) < NAME_ROOM;
@@ -470,7 +470,7 @@ class Page {
     if (HAS_ADDRESS && isLinked) history.replaceState(null, "", linkTo(this.rows, row));
   }
 
-  // The panel takes room from the names, so it is there only with a tensor in it.
+  // The panel takes space from the names, so it is shown only with a tensor.
   opened(isOpen) {
     const detail = byId("detail");
     if (detail.hidden === !isOpen) return;
@@ -488,7 +488,7 @@ class Page {
     else this.setRange(node);
   }
 
-  // Show the tensor that the address names, and return whether it names one; its name's hash says whether it is the same one.
+  // Show the tensor of the address, and return whether it has one; the hash of the name must match.
   follow() {
     const match = /^#t=(\d+)-([0-9a-f]+)$/.exec(location.hash);
     if (!match) return false;
@@ -546,7 +546,7 @@ class Page {
     this.panel.draw();
   }
 
-  // Pictures keep the colours that they were drawn in, and paper is white.
+  // Redraw pictures for print: paper is white.
   inLight(isLight) {
     const root = document.documentElement;
     if (isLight) this.screenTheme = root.dataset.theme;
@@ -555,7 +555,7 @@ class Page {
     this.redraw();
   }
 
-  // A virtual list prints only what is drawn: the first rows go into a plain table.
+  // A virtual list prints only visible rows: the first rows are copied to a plain table.
   printed() {
     this.inLight(true);
     const rows = [...this.shown.slice(0, 200)].map((row) => this.columns.map((column) =>

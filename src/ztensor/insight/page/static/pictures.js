@@ -1,12 +1,12 @@
 // Pictures: the grid of layers, the treemap.
 
 const LEFT = 4;
-const FAINT = 0.15; // what a search does not find
+const FAINT = 0.15; // opacity outside of a search
 
-// Args: how many rows before each are found, or null; one row, or the range of several.
+// Args: the number of found rows before each row, or null; a row, or a range of rows.
 const isKept = (sums, first, last = first + 1) => !sums || sums[last] > sums[first];
 
-// Roles by layers. `choose(tensor, model)` is called with the place of a tensor.
+// Roles by layers. `choose(tensor, model)` is called with the index of a tensor.
 class Grid {
   constructor(rows, choose) {
     this.rows = rows;
@@ -47,7 +47,7 @@ class Grid {
     }
   }
 
-  // Return the place of a tensor in the model that is shown, or null.
+  // Return the index of a tensor in the shown model, or null.
   tensorAt(row, column) {
     const found = this.layers.tensor[row] && this.layers.tensor[row][column];
     return found === undefined ? null : found;
@@ -115,7 +115,7 @@ class Grid {
     this.legend();
   }
 
-  // A tensor with an error has a diamond on it: a colour alone is not seen by everyone.
+  // A tensor with an error is marked by a diamond, as colours are not visible to everyone.
   mark(drawn, row, column, y) {
     const at = this.tensorAt(row, column);
     const level = this.rows.level(this.rows.rowOf[0][at]);
@@ -217,7 +217,7 @@ class Grid {
   }
 }
 
-// Return the parts that all roles begin with.
+// Return the common prefix of all roles.
 function commonPrefix(roles) {
   let prefix = roles[0] || "";
   for (const role of roles) while (!role.startsWith(prefix)) prefix = prefix.slice(0, -1);
@@ -271,7 +271,7 @@ class Treemap {
     this.canvas.addEventListener("keydown", (event) => this.pressed(event));
   }
 
-  // What colours can say: the type, and what is known of this model.
+  // The quantities that colours can show: the type, and known numbers of this model.
   colors() {
     const { models, diff } = this.rows;
     const { columns, raw: { layers } } = models[0];
@@ -291,7 +291,7 @@ class Treemap {
     this.select = select;
   }
 
-  // Return the number that a node is coloured by: of several tensors the largest.
+  // Return the number for a node's colour: the largest of its tensors.
   valueOf(node, key) {
     const { diff, models } = this.rows;
     let found = null;
@@ -386,7 +386,7 @@ class Treemap {
     byId("map-status").textContent = `${this.rows.names[node.first]}${more}: ${sizeText(node.nbytes)}${this.said(node)}`;
   }
 
-  // Say the number that the colour stands for.
+  // Describe the number behind the colour.
   said(node) {
     const key = this.select.value;
     const value = key === "type" ? null : this.valueOf(node, key);

@@ -1,5 +1,5 @@
-// The map of a tensor's rows and columns, and what chooses a part of it. Without a server a part is
-// cut out of the tiles that the page has; with one it is looked at anew, as fine as it can be.
+// The map of a tensor's rows and columns, and the form that selects a part of it. Without a server a
+// part is cut out of the tiles of the page; with a server it is computed at full resolution.
 
 function levelsOf(heat) {
   const packed = atob(heat.data);
@@ -11,7 +11,7 @@ function levelsOf(heat) {
   return levels;
 }
 
-// Return the first of `parts` equal parts of `count` that has a number in it, or the first behind.
+// Return the index of the part, of `parts` equal parts of `count`, that contains a number.
 const firstPart = (number, count, parts) => Math.floor((number * parts) / count);
 const endPart = (number, count, parts) => Math.max(Math.ceil((number * parts) / count), 1);
 
@@ -33,8 +33,8 @@ function pictureOf(detail, cut) {
 }
 
 class SliceView {
-  // Args: the detail of a tensor; its shape; where a server is asked, or null; what stops asking;
-  // what is put behind the title.
+  // Args: the detail of a tensor; its shape; the request path of a server, or null; the abort signal;
+  // the elements after the title.
   constructor(detail, shape, path, signal, title) {
     Object.assign(this, { detail, shape, path, signal });
     this.section = element("section", "map");
@@ -47,11 +47,11 @@ class SliceView {
     this.canvas.addEventListener("mousemove", (event) => this.hover(event));
     this.canvas.addEventListener("keydown", (event) => this.pressed(event));
     this.ends = element("div", "ends");
-    this.told = element("p", "note");
-    this.told.setAttribute("aria-live", "polite");
+    this.status = element("p", "note");
+    this.status.setAttribute("aria-live", "polite");
     this.notes = element("div");
     this.at = [0, 0];
-    this.section.append(this.form(), this.canvas, this.ends, this.told, this.notes);
+    this.section.append(this.form(), this.canvas, this.ends, this.status, this.notes);
     this.show(detail, null);
   }
 
@@ -119,7 +119,7 @@ class SliceView {
     return form;
   }
 
-  // Return how many rows and columns there are to choose from.
+  // Return the numbers of rows and columns.
   extent() {
     const { row_norms: rows, column_norms: columns } = this.detail;
     if (!this.free) return [rows.count, columns.count];
@@ -142,7 +142,7 @@ class SliceView {
     this.places.forEach((input, axis) => { input.parent.hidden = this.axes.includes(axis); });
   }
 
-  // What was asked for before is no longer waited for: its answer would hide what is said now.
+  // Earlier requests are aborted: their answers would overwrite the current status.
   leave() {
     if (this.control) this.control.abort();
     this.error.textContent = "";
@@ -183,7 +183,7 @@ class SliceView {
     }
   }
 
-  // One place on the second axis is a range of columns, as these are all other axes together.
+  // An index on the second axis is a range of columns, as columns span all other axes.
   placed(columns) {
     const text = this.places[1].value;
     const each = columns / this.shape[1];
@@ -219,7 +219,7 @@ class SliceView {
 
   // --- What is shown --------------------------------------------------------------------------
 
-  // Args: what has the map and norms; the part of it that is shown; where its first value lies.
+  // Args: the map and norms; the shown part of it; the index of its first value.
   show(found, cut, origin) {
     this.found = found;
     this.origin = origin || cut || [0, found.row_norms.count, 0, found.column_norms.count];
@@ -242,7 +242,7 @@ class SliceView {
       ? `${high} by ${wide} values; arrow keys go through them`
       : `${high} by ${wide} tiles; RMS from ${numberText(heat.scale.low)} to ` +
         `${numberText(heat.scale.high)}; arrow keys go through them`);
-    this.told.textContent = "";
+    this.status.textContent = "";
     this.notes.replaceChildren();
     if (cut) return;
     for (const [noun, norms, first] of [["row", rows, top], ["column", columns, left]]) {
@@ -301,7 +301,7 @@ class SliceView {
     const [top, bottom, left, right] = this.origin;
     if (this.values) {
       const value = this.values[row * wide + column];
-      this.told.textContent = `row ${top + row}, column ${left + column}: ${numberText(value === null ? "nan" : value, 6)}`;
+      this.status.textContent = `row ${top + row}, column ${left + column}: ${numberText(value === null ? "nan" : value, 6)}`;
       return;
     }
     const span = (at, parts, from, to) => {
@@ -312,7 +312,7 @@ class SliceView {
     const level = levels[row * wide + column];
     const [low, most] = [Number(scale.low), Number(scale.high)];
     const rms = level ? low * (most / low) ** ((level - 1) / 14) : 0;
-    this.told.textContent = `rows ${span(row, high, top, bottom)}, columns ${span(column, wide, left, right)}: ` +
+    this.status.textContent = `rows ${span(row, high, top, bottom)}, columns ${span(column, wide, left, right)}: ` +
       `RMS about ${numberText(rms, 2)}`;
   }
 }

@@ -11,7 +11,7 @@ class TensorPanel {
     Object.assign(this, { rows, panel, row: -1, logs: null, isWhole: false });
   }
 
-  // Return whether the tensor is still the chosen one at the end.
+  // Return whether the tensor is still chosen at the end.
   async show(row) {
     this.row = row;
     if (this.control) this.control.abort();
@@ -27,7 +27,7 @@ class TensorPanel {
       const details = this.places.map(([number, at]) => this.detailOf(number, at, row, signal));
       const pair = this.places.length > 1 && this.rows.live ? this.rows.pair(row, signal) : null;
       const [found] = await Promise.all([Promise.all(details), pair]);
-      if (this.row !== row || signal.aborted) return false; // another one was chosen meanwhile
+      if (this.row !== row || signal.aborted) return false; // another tensor was chosen meanwhile
       this.details = found;
     } catch (error) {
       if (this.row !== row || error.name === "AbortError") return false;
@@ -37,7 +37,7 @@ class TensorPanel {
     return true;
   }
 
-  // Of a second model only what differs is in the page.
+  // Of a second model the page has only details of different tensors.
   detailOf(number, at, row, signal) {
     const { diff, models } = this.rows;
     const isSame = number === 1 && (diff.kind[row] === "equal" || diff.kind[row] === "renamed");
@@ -177,7 +177,7 @@ class TensorPanel {
     const scale = element("button", "quiet", "");
     scale.type = "button";
     const hasMiddle = known.some((one) => one.middle);
-    const isLog = () => this.logs ?? (this.isWhole || !hasMiddle); // tails are seen, or a bell
+    const isLog = () => this.logs ?? (this.isWhole || !hasMiddle); // shows tails, else a bell
     const say = () => { scale.textContent = isLog() ? "Linear counts" : "Log counts"; };
     scale.addEventListener("click", () => { this.logs = !isLog(); say(); this.draw(); });
     say();
@@ -212,7 +212,7 @@ class TensorPanel {
     return section;
   }
 
-  // One line of each model, with the colour that its outline has.
+  // One line for each model, in the colour of its outline.
   quantileLines(known) {
     const shown = known.filter((one) => one.histogram);
     const places = this.places.filter((_, at) => this.details[at] && this.details[at].histogram);
