@@ -88,8 +88,7 @@ def remove_tensors(
         output: a new file for the other objects; None changes `input` itself, which writes only a
             manifest, and leaves the removed bytes to `compact`.
         names: the objects to remove.
-        options: see `ztensor.typing.RemoveOptions`: without `output` those of `Editor`, else those
-            of `Writer`.
+        options: see `ztensor.typing.RemoveOptions`: without `output` of `Editor`, else of `Writer`.
 
     Raises:
         ObjectNotFoundError: a name is not in the file; then nothing is changed.
@@ -152,7 +151,7 @@ def set_attributes(
     Args:
         path: the file.
         attributes: keys and values; None as a value removes the key.
-        name: the object; None for the file.
+        name: the object; None means the file.
         replace: True drops all other keys.
         options: see `ztensor.typing.EditOptions`.
 

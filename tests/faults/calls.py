@@ -1,7 +1,7 @@
 """The system calls the library makes on files, recorded and on demand failed.
 
 The library looks calls up in `os` when it makes them, so replacing the attributes of that module
-reaches all of them. Only what happens beneath one folder counts, in folders in it, too.
+reaches all of them. Only calls on files in one folder and its subfolders count.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Call:
         offset: first byte written; the new length for `cut`.
         data: the bytes written.
         name: the name made, taken away, renamed or, of a folder, flushed; "" is the whole folder.
-        new_name: what it was renamed to.
+        new_name: the name after a rename.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Fault:
             last two of folders.
         number: which call of that kind, from 1.
         how: `error`: it fails once. `full`: half of it is written, and every write from then on
-            fails, as on a full disk. `short`: half of it is written, which is no error.
+            fails, as on a full disk. `short`: half of it is written, without an error.
             `interrupt`: Ctrl-C arrives before it. `interrupted`: Ctrl-C arrives behind it.
         code: the errno.
     """
@@ -64,21 +64,21 @@ class Fault:
 
 
 def within_a_sector(offset: int, length: int) -> bool:
-    """Return whether bytes lie in one sector of a disk."""
+    """Return whether a range is in one sector of a disk."""
     return length > 0 and offset // SECTOR == (offset + length - 1) // SECTOR
 
 
 class Calls:
-    """While it is entered, records what is done beneath a folder, and lets a fault happen.
+    """A context that records the calls on files in a folder, and makes some fail.
 
     Args:
         folder: the folder; names in the record are relative to it.
-        faults: what goes wrong; what comes behind the first is counted once that has struck.
-        unflushed: numbers, from 1, of flushes that are lied about: they do nothing.
+        faults: the faults; calls for the second and later ones count once the first has struck.
+        unflushed: returns whether the flush with this number, from 1, does nothing.
         nameless: False takes `O_TMPFILE` away, as on systems without it.
-        whole_sectors: what is written within one sector is written whole or not at all.
-        meanwhile: is called behind each call that changed something, with how many there were; what
-            it does itself is not recorded.
+        whole_sectors: a write within one sector is atomic.
+        meanwhile: called after each call that changed something, with their count; its own calls
+            are not recorded.
 
     Attributes:
         log: the calls, in order.
@@ -154,7 +154,7 @@ class Calls:
         return self._numbers[key]
 
     def _relative(self, path: Any, dir_fd: int | None = None) -> str | None:
-        """Return the name of what is beneath the folder; of the folder itself ""."""
+        """Return a path relative to the folder; None if it is elsewhere, "" for the folder."""
         if self._is_elsewhere or (dir_fd is not None and dir_fd not in self._folders):
             return None
         if dir_fd is not None:
@@ -178,7 +178,7 @@ class Calls:
     # --- Faults -----------------------------------------------------------------------------
 
     def _strikes(self, kind: str) -> Fault | None:
-        """Count a call, and return the fault that befalls it; raises where it never happens."""
+        """Count a call, and return its fault; raise if the call is not made."""
         fault = self._faults.get(kind)
         if fault is None or (fault is not self._first and not self.has_struck):
             return None
@@ -298,7 +298,7 @@ class Calls:
             return
         fault = self._strikes("flush")
         number = self._counts["every flush"] = self._counts.get("every flush", 0) + 1
-        # Not handed on: what counts here is the order of calls, and a thousand flushes take long.
+        # Not made: only the order of calls matters here, and a thousand flushes take long.
         if not self._unflushed(number):
             if descriptor in self._folders:
                 self._note(Call("flush folder", name=self._folders[descriptor]))

@@ -1,10 +1,10 @@
-"""Programs that end while something is written: is the new state there, or does the program say no?
+"""Programs that end during a save: is the new state there, or does the program report its loss?
 
     python -m tests.faults.exits --runs 20             each kind of program, so often
     python -m tests.faults.exits --runs 20 --only torch
 
-Each program saves an old state, begins to save a new one, and ends: what was begun must be there
-afterwards, or the old state must be and the program must exit with 120 and an error on stderr.
+Each program saves an old state, begins to save a new one, and ends: the new state must be there
+afterwards, or the old one must be and the program must exit with 120 and an error on stderr.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Kind:
 
     Attributes:
         run: is called with the folder or URL.
-        status: what the program exits with where the new state is there.
+        status: the exit status of the program if the new state is there.
         may_lose: whether the old state may be there, with an error and the exit status for that.
         options: of `run`.
     """
@@ -177,7 +177,7 @@ KINDS = {
 
 
 def found(place: str, storage: dict[str, str] | None) -> int | None:
-    """Return which state the newest step is, None where it is neither."""
+    """Return the number of the state in the newest step; None if it is neither."""
     names = ("step-00000002.zt", "step-00000002", "step-00000001.zt", "step-00000001")
     for name in names:
         path = f"{place}/{name}"
@@ -199,7 +199,7 @@ def found(place: str, storage: dict[str, str] | None) -> int | None:
 
 
 def run(name: str, place: str, storage: dict[str, str] | None = None) -> str:
-    """Run one program; return "new", "old, as the program says", or what is wrong."""
+    """Run one program; return "new", "old, as the program says", or an error."""
     kind = KINDS[name]
     command = [sys.executable, "-m", "tests.faults.exits", "--kind", name, "--place", place]
     if storage is not None:
@@ -251,8 +251,8 @@ def main() -> int:
                 counts[verdict] = counts.get(verdict, 0) + 1
             wrong = sum(count for verdict, count in counts.items() if verdict.startswith("lost"))
             lost += wrong
-            told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-            print(f"{name:28} {options.runs} runs, {wrong} lost   ({told})", flush=True)
+            shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+            print(f"{name:28} {options.runs} runs, {wrong} lost   ({shown})", flush=True)
     print(f"{options.runs} runs each, {lost} lost")
     return 1 if lost else 0
 

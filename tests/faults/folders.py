@@ -44,7 +44,7 @@ def state(step: int) -> dict[str, Any]:
 
 
 def _part_state(step: int) -> dict[str, Any]:
-    """Return what a step holds of which steps share much."""
+    """Return a state with a large tensor that all steps have in common."""
     return {**state(step), "frozen": _FROZEN}
 
 
@@ -59,8 +59,8 @@ def _save_divided(manager: CheckpointManager, step: int) -> None:
     def write(folder: Any, values: Mapping[str, object]) -> None:
         held = {name: value for name, value in _part_state(step).items() if name != "betas"}
         number = held.pop("step")
-        told = {**values, "step": number, "betas": (0.9, 0.99)}
-        save_parts(folder, held, processes=2, values=told)
+        values = {**values, "step": number, "betas": (0.9, 0.99)}
+        save_parts(folder, held, processes=2, values=values)
 
     manager.save_divided(step, write, {"loss": _LOSSES[step]})
 
@@ -150,10 +150,10 @@ class StepChange(FolderChange):
         run_by: makes it, with a manager.
         before: the steps that are there.
         after: those that are there once it is done.
-        new: the one that is saved; None where steps are only removed.
-        damaged: those of `before` whose bytes are wrong, and which count for nothing.
+        new: the one that is saved; None if steps are only removed.
+        damaged: steps of `before` with wrong bytes, which do not count.
         kind: how steps are kept.
-        rules: of the manager, beside those of the kind.
+        rules: of the manager, in addition to the kind's.
         has_clock_back: whether the clock was set back between any two steps, so that the newest
             files look oldest; some are older than 1970, some are of tomorrow.
     """
@@ -270,7 +270,7 @@ STEPS: dict[str, FolderChange] = {
 
 
 def is_right(manager: CheckpointManager, step: int) -> bool:
-    """Return whether a step holds what was saved under its number."""
+    """Return whether a step has the state that was saved under its number."""
     tree = ztensor.load_tree(manager.path(step))
     return bool(
         (tree["w"] == np.full(300, step, np.float32)).all()
@@ -300,7 +300,7 @@ class DividedChange(FolderChange):
 
     Attributes:
         make: makes it.
-        before: the step that is there; None for none.
+        before: the step that is there, if any.
         after: the step that is there once it is done.
         has_dead: there are files of a save that died.
     """
@@ -418,7 +418,7 @@ def cut_power_of_run(
 
 
 def fail_run(change: FolderChange, folder: Path, *, faults: tuple[str, ...] | None = None) -> Tally:
-    """Let each call fail in each way, until the change gets through; judge what is there then."""
+    """Let each call fail in each way, until the change gets through; judge the folder."""
     template = folder / "template"
     template.mkdir()
     change.prepare(template)
@@ -441,7 +441,7 @@ def fail_run(change: FolderChange, folder: Path, *, faults: tuple[str, ...] | No
     return tally
 
 
-# A save that said nothing, and saved nothing.
+# A save that raised nothing, and saved nothing.
 _SILENT = Outcome.LOST
 
 

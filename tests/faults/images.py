@@ -1,7 +1,7 @@
 """Folders as a crash may leave them, rebuilt from the recorded calls.
 
-A killed process leaves what its calls did up to some point, the last one perhaps in part. A power
-cut leaves less: what was not flushed may be there, missing, or there in part, in any order.
+A killed process leaves the effects of its calls up to some point, the last one perhaps in part. A
+power cut leaves less: unflushed writes may be there, missing, or there in part, in any order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class World:
     def files(self) -> dict[str, bytes]:
         """Return the bytes of every file that has a name; of a folder, `name/`, none.
 
-        What lies in a folder that is not there is not there.
+        A file counts only if its folder is there.
         """
         found = {
             name: bytes(self.contents[number])
@@ -65,7 +65,7 @@ class World:
 
 
 def apply_name(world: World, call: Call) -> None:
-    """Do to the names what the call did; nothing where an earlier one is missing."""
+    """Apply a call to the names; without effect if an earlier one is missing."""
     names = world.names
     if call.kind == "make folder":
         world.folders.add(call.name)
@@ -96,7 +96,7 @@ def after_kill(
     Args:
         calls: the record.
         stride: bytes between two cuts inside a write; both ends and page borders are always cut.
-        dense_bytes: writes up to this long are cut at every byte.
+        dense_bytes: writes up to this length are cut at every byte.
         whole_sectors: writes within one sector are not cut, as no system does.
     """
     world = World.before(calls)
@@ -127,13 +127,13 @@ def _cuts(call: Call, stride: int) -> list[int]:
 def after_power_cut(
     calls: Calls, dice: random.Random, moment: int, *, length_first: bool = True
 ) -> World:
-    """Return a folder that a power cut behind the first `moment` calls may leave.
+    """Return a folder that a power cut after the first `moment` calls may leave.
 
     Sectors are whole or missing; of the names, any of the changes since the folder was flushed.
 
     Args:
         calls: the record.
-        dice: what is there and what is missing.
+        dice: decides what reached the disk.
         moment: how many calls were made.
         length_first: a file may have its new length, and zeros in the place of its new bytes. Most
             file systems put bytes on disk before the length.

@@ -1,4 +1,4 @@
-"""What became of a file: its old state, its new one, an end torn off the old one, or worse."""
+"""Verdicts about a file: its old state, its new one, a torn end behind the old one, or worse."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Outcome(enum.StrEnum):
 
 
 def state_of(reader: ztensor.Reader) -> State:
-    """Return everything a file says, in comparable values; no digest is looked at."""
+    """Return the contents of a file, in comparable values, without digests."""
     objects = {}
     for name in reader:
         tensor = reader.read(name)
@@ -38,20 +38,20 @@ def state_of(reader: ztensor.Reader) -> State:
 
 
 def read_state(source: Any, *, recover: bool = False) -> State:
-    """Open with the library, digests ignored, and return what the file says."""
+    """Open a file with the library, digests ignored, and return its contents."""
     with ztensor.open(source, verify=False, recover=recover) as reader:
         return state_of(reader)
 
 
 @dataclasses.dataclass(slots=True)
 class Judge:
-    """Knows the state before an operation and the one behind it.
+    """Knows the states before and after an operation.
 
     Attributes:
-        old: the state before; None where there was no file.
-        new: the state behind.
-        between: states that lie between them, where there are several steps; they count as old.
-        fooled: images a minimal reader took for something else, where the library noticed.
+        old: the state before; None if there was no file.
+        new: the state after.
+        between: states of steps between; they count as old.
+        fooled: damaged images that a minimal reader accepted, and the library did not.
     """
 
     old: State | None
@@ -61,7 +61,7 @@ class Judge:
     _known: dict[bytes, Outcome] = dataclasses.field(default_factory=dict)
 
     def of(self, image: bytes | None) -> Outcome:
-        """Return the verdict about a file's bytes; None where there is no file."""
+        """Return the verdict about a file's bytes; `image` is None if there is no file."""
         if image is None:
             return Outcome.OLD if self.old is None else Outcome.LOST
         key = hashlib.blake2b(image, digest_size=16).digest()
@@ -90,7 +90,7 @@ class Judge:
     def _plain(self, image: bytes) -> Outcome | None:
         try:
             state = plain_state(image)
-        except Exception:  # noqa: BLE001  # a minimal reader fails as it likes
+        except Exception:  # noqa: BLE001  # a minimal reader fails in any way
             return None
         return self._named(state)
 
@@ -103,13 +103,13 @@ class Judge:
         return Outcome.RECOVERED if outcome is not Outcome.WRONG else outcome
 
     def _named(self, state: State) -> Outcome:
-        if state == self.new:  # first: a change may leave what it found
+        if state == self.new:  # first: a change may keep the old state
             return Outcome.NEW
         return Outcome.OLD if state == self.old or state in self.between else Outcome.WRONG
 
 
 def check_repair(image: bytes, olds: Sequence[State], folder: Path) -> None:
-    """Mend a torn image by both ways of `repair`, and compare with the states it may have."""
+    """Mend a torn image by both ways of `repair`, and compare with the allowed states."""
     torn = folder / "torn.zt"
     torn.write_bytes(image)
     message = ""

@@ -98,7 +98,7 @@ def kill_in_a_process(
 def kill_often(operation: str, tries: int, seed: int, folder: Path) -> dict[str, int]:
     """Kill an operation `tries` times in an empty folder, and count the outcomes.
 
-    The seed is that of the moments; when a signal arrives depends on the machine all the same.
+    The seed is of the moments; when a signal arrives also depends on the machine.
     """
     logging.disable(logging.WARNING)  # torn files are opened at their last state
     dice = random.Random(seed)

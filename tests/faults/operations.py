@@ -1,4 +1,4 @@
-"""What is done to files here, each with the state it must lead to."""
+"""Operations on files, each with the state that it must lead to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OTHER = "other.zt"
 
 
 def first_tensors() -> dict[str, Any]:
-    """Return what a file holds before it is changed: every layout, some bytes shared."""
+    """Return the tensors of a file before it is changed: every layout, some bytes shared."""
     dice = np.random.default_rng(1)
     tied = dice.standard_normal((6, 8)).astype(np.float32)
     return {
@@ -47,7 +47,7 @@ def first_tensors() -> dict[str, Any]:
 
 
 def other_tensors() -> dict[str, Any]:
-    """Return what a second file holds: names of its own, and some of the first's."""
+    """Return the tensors of a second file: some names are those of the first."""
     dice = np.random.default_rng(2)
     return {
         "embed": dice.standard_normal((6, 8)).astype(np.float32),
@@ -67,11 +67,11 @@ IN_PLACE = ("append", "replace", "remove", "rename", "set", "compact")
 
 
 def start(folder: Path, *, version: str = "1.2.0") -> None:
-    """Write the two files; the first has a past: two older states lie within it."""
+    """Write the two files; the first one contains two older states."""
     if version in ("1.2.0", "2.1"):
         options: dict[str, Any] = {"version": version}
         if version == "2.1":
-            options["alignment"] = 4096  # what is judged a thousand times is better short
+            options["alignment"] = 4096  # short files are judged faster
         tensors = first_tensors()
         scalar = tensors.pop("scalar")
         path = folder / TARGET
@@ -130,7 +130,7 @@ class Operation:
         return contextlib.nullcontext() if self.pieces is None else small_pieces(self.pieces)
 
     def prepare(self, folder: Path) -> Judge:
-        """Write the files, and return who knows the target's state before and the one to come."""
+        """Write the files, and return the judge of the target."""
         start(folder, version=self.version)
         before = read_state(folder / TARGET)
         path = folder / self.target

@@ -28,7 +28,7 @@ FOOTER_2 = struct.Struct("<QQQI4x8s")
 
 
 def plain_state(data: bytes) -> dict[str, Any]:
-    """Return what a file says, in the words of `judge.state_of`; raises where it says nothing."""
+    """Return the contents of a file as `judge.state_of` does; raise if it cannot be read."""
     return _state_2(data) if data[:8] == MAGIC_2 else _state_1(data)
 
 

@@ -3,7 +3,7 @@
 python tests/faults/run.py                 everything, ten minutes and more on two cores
 python tests/faults/run.py --seed 7        other power cuts, other moments to kill at
 python tests/faults/run.py --kills 1000    more real kills of each kind
-python tests/faults/run.py --only 2.x      operations whose row has this in its name
+python tests/faults/run.py --only 2.x      operations with this in the name of their row
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200, help="real kills per operation")
     parser.add_argument("--cuts", type=int, default=1000, help="power cuts per operation")
     parser.add_argument("--seconds", type=float, default=10, help="of readers against a writer")
-    parser.add_argument("--only", default="", help="operations whose row has this in its name")
+    parser.add_argument("--only", default="", help="operations with this in the name of their row")
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # torn files opened at their last state are the point
     begin = time.monotonic()
@@ -63,7 +63,7 @@ def main() -> int:
     bad = 0
     tries: dict[str, dict[str, list[Try]]] = {
         "Killed at every call, and inside every write": _of_operations(_kill) | _of_splits(),
-        "Power cut: what was not flushed is there, missing, or there in part": _of_operations(
+        "Power cut: unflushed writes are there, missing, or there in part": _of_operations(
             lambda operation, folder, nameless: cut_power(
                 operation, folder, nameless=nameless, count=cuts, seed=seed
             )

@@ -38,7 +38,7 @@ CASES = [
 
 
 def kind_of(operation: Operation, faults: list[Fault]) -> str:
-    """Return what is done to which calls; the name of the operation draws another of a kind."""
+    """Return the kind of a fault: operation, effect and calls."""
     how = faults[0].how
     done = {"full": "fails", "error": "fails", "interrupted": "interrupt"}.get(how, how)
     return f"{operation.name}: {done} {[fault.kind for fault in faults]}"
@@ -70,7 +70,7 @@ def test_the_old_state_survives_every_failing_call(
             if refused and faults[0].kind == "write" and is_single:
                 assert attempt.grown == 0  # a full disk gets its room back
             outcomes.add((attempt.outcome, type(attempt.error).__name__))
-    assert (Outcome.NEW, "NoneType") in outcomes  # short writes are no error
+    assert (Outcome.NEW, "NoneType") in outcomes  # short writes raise nothing
     assert any(name == "SourceError" for _, name in outcomes)
 
 
@@ -86,7 +86,7 @@ def test_the_message_says_what_was_kept(tmp_path: Path) -> None:
 
 
 def test_a_failed_flush_is_not_tried_again(tmp_path: Path) -> None:
-    """After one the system may have dropped the pages: a second that succeeds would lie."""
+    """After one the system may have dropped the pages: a second one may succeed without them."""
     start(tmp_path)
     calls = Calls(tmp_path, faults=[Fault("flush", 1)])
     with calls, pytest.raises(ztensor.SourceError) as caught:
@@ -196,7 +196,7 @@ def test_a_repair_that_fails_changes_nothing(how: str, kind: str, tmp_path: Path
             code = error.errno
         assert code in (None, errno.ENOSPC)
         tail = tmp_path / f"{TARGET}.tail-1"
-        if path.read_bytes() != torn:  # cut: then what was behind it lies beside it
+        if path.read_bytes() != torn:  # cut: then the tail was kept before
             assert how == "in_place"
             assert path.read_bytes() + tail.read_bytes() == torn
         assert read_state(path, recover=True) == old

@@ -1,4 +1,4 @@
-"""Power cuts: what was not flushed may be there, missing or there in part, in any order."""
+"""Power cuts: unflushed writes may be there, missing or there in part, in any order."""
 
 from __future__ import annotations
 

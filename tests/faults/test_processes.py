@@ -137,7 +137,7 @@ def test_of_two_savers_one_wins_whole(tmp_path: Path) -> None:
 
 @VERSIONS
 def test_a_save_in_the_middle_of_an_edit_is_not_lost(version: str, tmp_path: Path) -> None:
-    """A plain save takes no lock; who edits meanwhile must not put the old file back."""
+    """A plain save takes no lock; an edit at the same time must not put the old file back."""
     path = tmp_path / TARGET
     for atomic in (False, True):
         save_file(tensors(0), path, version=version)

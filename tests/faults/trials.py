@@ -1,4 +1,4 @@
-"""One operation tried under faults, each try judged: what the tests and `run.py` share."""
+"""Try an operation under faults, and judge each try; for the tests and `run.py`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Tally:
         distinct: different images among them.
         outcomes: verdict to how many.
         litter: states after which a successful save left more than its own file.
-        fooled: torn images a minimal reader took for something, where the library noticed.
+        fooled: torn images that a minimal reader accepted, and the library did not.
         repaired: torn images mended by both ways of `repair`.
         torn: states that must not be torn, and are.
-        errors: what was raised and must not be.
+        errors: errors that must not be raised.
     """
 
     states: int = 0
@@ -83,7 +83,7 @@ def recorded(
     nameless: bool = True,
     unflushed: Callable[[int], bool] = lambda number: False,
 ) -> tuple[Calls, Judge]:
-    """Run an operation in an empty folder, and return its calls and who judges its target."""
+    """Run an operation in an empty folder, and return its calls and the judge of its target."""
     judge = operation.prepare(folder)
     calls = Calls(
         folder, nameless=nameless, unflushed=unflushed, whole_sectors=operation.is_never_torn
@@ -109,7 +109,7 @@ def kill_everywhere(
         calls, stride=stride, dense_bytes=dense_bytes, whole_sectors=operation.is_never_torn
     )
     tally = _judged(operation, calls, judge, (world for _, world in states), folder, repair_every)
-    # Nobody was killed who had returned.
+    # After the last call the new state is there.
     assert judge.of(_image(operation, _final(calls))) is Outcome.NEW
     return tally
 
@@ -127,7 +127,7 @@ def cut_power(
     """Judge `count` folders a power cut may leave; a quarter of the cuts come after the return.
 
     Args:
-        operation: what is done.
+        operation: the operation.
         folder: an empty folder.
         count: how many.
         seed: of the dice.
@@ -139,7 +139,7 @@ def cut_power(
         length_first = not operation.is_never_torn
     calls, judge = recorded(operation, folder, nameless=nameless, unflushed=unflushed)
     dice = random.Random(f"{seed} {operation.name}")
-    # What an earlier commit left to the system is promised again once the last one is written.
+    # An earlier commit without flush is promised only once the last one is written.
     earliest = _behind_last_write(calls) if operation.between is not None else 0
 
     def worlds() -> Iterator[World]:
@@ -259,7 +259,7 @@ def kill_split(folder: Path, *, over_another: bool, stride: int, dense_bytes: in
 
 
 def shards_outcome(files: dict[str, bytes]) -> Outcome:
-    """Return what a folder of shards says: nothing without an index, everything right with it."""
+    """Return the verdict about a folder of shards: old without an index, new if it is right."""
     if INDEX not in files:
         return Outcome.OLD
     index = json.loads(files[INDEX])
@@ -298,11 +298,11 @@ COMPOUND = {"write: disk full, cut: I/O error": [FAULTS["write: disk full"], Fau
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Attempt:
-    """What one failing call led to.
+    """The outcome of one failing call.
 
     Attributes:
         number: which call it was.
-        error: what was raised; None where the fault was survived.
+        error: the error raised; None if the fault was survived.
         outcome: the verdict about the target.
         grown: bytes the target is longer than before.
     """
@@ -325,11 +325,11 @@ def fail_each(
     """Let the first call fail, then the second, until the operation gets through; check each.
 
     Args:
-        operation: what is tried.
-        faults: what goes wrong; the first one's number is counted up.
+        operation: the operation.
+        faults: the faults; the number of the first is counted up.
         template: a prepared folder.
         folder: where it is tried; made and removed here.
-        judge: knows the states.
+        judge: of the target.
         nameless: see `Calls`.
     """
     number = 0
@@ -352,7 +352,7 @@ def _attempt(
     *,
     nameless: bool,
 ) -> Attempt | None:
-    """Return what came of it; None where there are fewer calls than `number`."""
+    """Return the outcome; None if there are fewer calls than `number`."""
     target = folder / operation.target
     before = target.read_bytes() if target.exists() else None
     names = {entry.name for entry in folder.iterdir()}
@@ -373,7 +373,7 @@ def _attempt(
         except (ztensor.ZTensorError, KeyboardInterrupt) as caught:
             error = caught
         if before is not None:
-            # Who was there before keeps what he had: same bytes, and no false alarm.
+            # An open reader keeps its state: same bytes, and no false alarm.
             assert state_of(early) == judge.old
     if not calls.has_struck:
         assert error is None

@@ -83,7 +83,7 @@ MEETINGS: dict[str, Meeting] = {
 
 
 def meet(meeting: Meeting, folder: Path, *, nameless: bool = True, stride: int = 1) -> Tally:
-    """Let two managers meet behind each call, or some, and judge what is there then."""
+    """Let two managers meet behind each call, or some, and judge the folder after each."""
     template = folder / "template"
     template.mkdir()
     meeting.first.prepare(template)
@@ -116,7 +116,7 @@ def _met(meeting: Meeting, folder: Path, number: int, *, nameless: bool) -> tupl
             except ztensor.ZTensorError as error:
                 errors.append(f"the other, at call {count}: {error}")
 
-    # In one thread: what the other does is told from what the first does by its turn alone.
+    # In one thread: the calls of the two are distinguished by their turn alone.
     one_thread = mock.patch.dict(os.environ, ZTENSOR_NUM_THREADS="1")
     with one_thread, Calls(folder, nameless=nameless, meanwhile=meanwhile):
         try:

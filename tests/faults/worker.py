@@ -1,4 +1,4 @@
-"""What other processes do in the tests: `python tests/faults/worker.py VERB PATH ...`.
+"""Other processes of the tests: `python tests/faults/worker.py VERB PATH ...`.
 
 Each verb prints one line of JSON. Where a test must know that a worker is ready, the worker prints
 a line first, and goes on when a line comes back.
@@ -41,7 +41,7 @@ def _error(error: ztensor.ZTensorError) -> dict[str, Any]:
 
 
 def append(path: str, prefix: str, count: str, timeout: str) -> None:
-    """Append tensors one by one; tell how many went in, and what was said otherwise."""
+    """Append tensors one by one; print how many were added, and the errors of the others."""
     _ready()
     done, errors = 0, []
     for number in range(int(count)):

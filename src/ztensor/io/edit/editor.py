@@ -294,7 +294,7 @@ class Editor(Writer):
 
         Args:
             attributes: keys and values; None as a value removes the key.
-            name: the object; None for the file.
+            name: the object; None means the file.
             replace: True drops all other keys.
 
         Raises:

@@ -108,7 +108,7 @@ def repair(
         durable: as for `Writer`.
         lock: with `in_place`; see `ztensor.typing.EditOptions`.
         timeout: with `in_place`, seconds to wait for another writer.
-        dry_run: True takes every step but writing; the report is that of a real run.
+        dry_run: True takes every step but writing; the report is the same.
         overwrite: with `write`, False refuses to replace an existing file.
         progress: called with the bytes done so far and those to do: of the check of the state,
             then of the copy.

@@ -233,7 +233,7 @@ class CommitBehind(Commit):
     def end_blobs(self) -> int:
         """Flush all blobs to disk, and return the offset of the manifest."""
         self._flush()
-        # Also if no blob is new: those of an earlier commit may not have been flushed. A failed
+        # Also if no blob is new: an earlier commit may be without a flush. A failed
         # flush is final: the state on disk is then unknown, and a second try would report success
         # all the same (see PostgreSQL's "fsyncgate").
         guarded, self._guarded = self._guarded, 0

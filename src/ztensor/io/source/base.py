@@ -45,8 +45,8 @@ class Source(abc.ABC):
         is_held: whether `view` is memory of this process. A map is not: a process that touches a
             map behind the end of a file that was cut is killed. So bytes that are checked, decoded
             or copied are read, and only views for the caller are maps.
-        files: for a folder whose files are read as one, the chosen files (it has no bytes itself);
-            None for a file.
+        files: the chosen files of a folder that is read as one (it has no bytes itself); None if
+            this is a file.
     """
 
     name: str

@@ -32,7 +32,7 @@ class Beneath(Opening):
     Attributes:
         path: the path; links on it are followed if they end in one of the folders.
         roots: the folders, resolved.
-        may_be_hidden: whether the name may be that of a hidden file.
+        may_be_hidden: whether it may be a hidden file.
     """
 
     path: str
@@ -195,7 +195,7 @@ def _is_plain(name: str) -> bool:
 
 
 class FolderSource(Opening, Source):
-    """A folder whose files are read as one: a source without bytes, from which it is opened again.
+    """A folder that is read as one: a source without bytes, from which it is opened again.
 
     Args:
         folder: its path, or its URL with a slash at the end.
@@ -223,5 +223,5 @@ class FolderSource(Opening, Source):
         """Do nothing: a folder has no bytes."""
 
     def identity(self) -> tuple[object, ...]:
-        """Return an empty key: those of the files count."""
+        """Return an empty key: only the files have keys."""
         return ()

@@ -87,7 +87,7 @@ class JoinedSource(Source):
             source.require_unchanged(ask=ask)
 
     def identity(self) -> tuple[object, ...] | None:
-        """Return the keys of all files; None if that of one is unknown."""
+        """Return the keys of all files; None if a key is unknown."""
         keys = [source.identity() for _, source in self._parts]
         return None if None in keys else tuple(itertools.chain.from_iterable(filter(None, keys)))
 

@@ -375,7 +375,7 @@ def _not_regular(path: str, what: str) -> SourceNotRegularError:
 
 
 def _map_private(size: int, number: int) -> mmap.mmap:
-    """Return a map whose pages are copied on write; writes never reach the file."""
+    """Return a copy-on-write map; writes never reach the file."""
     if hasattr(mmap, "MAP_PRIVATE"):
         flags = mmap.MAP_PRIVATE | _MAP_NORESERVE
         return mmap.mmap(number, size, flags, mmap.PROT_READ | mmap.PROT_WRITE)

@@ -109,7 +109,7 @@ def is_held(descriptor: int) -> bool:
 
 
 def is_dead(file: BinaryIO) -> bool:
-    """Return whether an open temporary is ours, and has no writer, whose lock it would have.
+    """Return whether an open temporary is ours, and no writer has locked it.
 
     It must be the user's own file, with one name. It is locked here, so that no writer begins.
     """

@@ -36,7 +36,7 @@ def path_text(path: Any, *, absolute: bool = False, local: bool = False) -> str:
             `Remote` keeps its URL: it may have a store.
 
     Raises:
-        ArgumentTypeError: it is none of these.
+        ArgumentTypeError: it has another type.
         ArgumentValueError: it is empty, is not a possible file name, or is of another machine.
         SourceError: the working folder was removed.
     """

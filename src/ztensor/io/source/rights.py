@@ -8,7 +8,7 @@ control list cannot be kept, users that would gain rights lose them instead:
 - Without its list the mode of a file says nothing about its group (the bits are the list's mask),
   nor about users that the list excludes. So only the owner keeps rights.
 
-Lists are those of POSIX on Linux; those of NFS 4, macOS and Windows are ignored.
+Lists are those of POSIX on Linux; lists of NFS 4, macOS and Windows are ignored.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def narrow(descriptor: int, mode: int | None, sources: Iterable[Rights]) -> None
     Args:
         descriptor: the file.
         mode: the mode of a new file; None if it has that already.
-        sources: the rights of the files whose bytes it holds.
+        sources: the rights of the files that its bytes come from.
 
     Raises:
         OSError: the system failed.

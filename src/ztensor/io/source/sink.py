@@ -59,11 +59,11 @@ class Place(NamedTuple):
         is_derived: the name was derived from the caller's name, as for a shard. A link there is
             replaced, not followed.
         is_new: nothing is replaced; `commit` fails if the name was taken meanwhile.
-        like: the rights of the file if it replaces none, such as those of an older file of another
-            name; by default those of a new file.
+        like: the rights of a file that replaces none, such as the rights of an older file of
+            another name; by default the rights of a new file.
         undo: called once the file is in place, with a function that removes it again and its
             arguments, such as the `callback` of an `ExitStack`.
-        remote: the URL with the options of its store; None for a file.
+        remote: the URL with the options of its store; None if the target is a file.
         expected: the length of the object in a store, if known.
         check: called with a path of the finished bytes before the file gets its name; if it raises,
             the target stays as it is. Not for stores, whose objects appear at once.
@@ -252,7 +252,7 @@ class FileSink(OpenFile, Gatherer):
         for _ in range(_TRIES):
             name = self._temporary_name()
             descriptor = os.open(name, flags, _PRIVATE_MODE)
-            # Between the two calls another save may have swept the file as that of a dead process.
+            # Between the two calls another save may have swept the file.
             if locking.try_acquire(descriptor) is not False:
                 with contextlib.suppress(FileNotFoundError):
                     if os.path.samestat(os.stat(name), os.fstat(descriptor)):
@@ -266,7 +266,7 @@ class FileSink(OpenFile, Gatherer):
         self._descriptor, self._stamp = Descriptor(number), os.fstat(number)
 
     def narrow(self, source: Rights) -> None:
-        """Limit the rights of a new file to those of a file whose bytes it holds."""
+        """Limit the rights of a new file by the rights of a file that its bytes come from."""
         self._sources.add(source)
 
     def _rights_of_target(self) -> Rights | None:
@@ -453,7 +453,7 @@ def sink_of(target: Any, *, durable: Durable) -> Sink:
     """Return the sink for a caller's target: a path, a `Place`, a sink or a file object.
 
     Raises:
-        ArgumentTypeError: it is none of these.
+        ArgumentTypeError: it has another type.
         SourceError: the file cannot be created.
     """
     if is_path(target):

@@ -132,7 +132,7 @@ class Store(abc.ABC):
         return [url]
 
     def listed(self, folder: Remote) -> list[Listed] | None:
-        """Return the entries of a folder, whose URL ends in a slash; None if unsupported.
+        """Return the entries of a folder (its URL ends in a slash); None if unsupported.
 
         Raises:
             SourceError: the store does not answer.
@@ -245,7 +245,7 @@ def source_of(given: Any, *, mapped: bool, size: int | None = None) -> Source:
         size: the length of an object of a store, if known, which saves a request.
 
     Raises:
-        ArgumentTypeError: it is none of these.
+        ArgumentTypeError: it has another type.
         ArgumentValueError: no file can have that path.
         SourceError: it cannot be read.
     """

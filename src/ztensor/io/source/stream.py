@@ -72,7 +72,7 @@ class WritableFile(Protocol):
     """The method that is used of an open binary file object."""
 
     def write(self, data: Buffer, /) -> int | None:
-        """Write bytes; return their count, or None for all of them (for 0, if it is a raw file)."""
+        """Write bytes; return their count, or None if all (of a raw file: none) were written."""
         ...
 
 

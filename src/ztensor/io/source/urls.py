@@ -54,8 +54,8 @@ class Remote(os.PathLike[str]):
         storage: options of the store by obstore's names, such as `endpoint`, `region`,
             `access_key_id`, `skip_signature` and `credential_provider`, or a store of obstore. By
             default they come from the environment, as for the clouds' own tools.
-        cache: a folder that keeps the bytes that were read, see `ztensor.Reader`; "" for no cache,
-            None for the folder from the environment.
+        cache: a folder that keeps the bytes that were read, see `ztensor.Reader`; "" turns it off,
+            None takes the folder from the environment.
 
     Raises:
         ArgumentValueError: it is not a URL.

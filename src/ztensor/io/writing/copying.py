@@ -103,7 +103,7 @@ class Copier:
     def plan(self, file: FileObjects, name: str) -> tuple[TensorObject, bool]:
         """Return the manifest entry of a copy, and whether the stored bytes can be copied.
 
-        The rights of the new file are limited to those of the other one.
+        This limits the rights of the new file by the rights of the other one.
 
         Args:
             file: the file that has the object.

@@ -152,7 +152,7 @@ class Compressor:
         Args:
             pieces: returns the decoded bytes; called a second time if the frames that decide it are
                 more than are held.
-            most: the number of raw bytes; None for frames of any length.
+            most: the number of raw bytes; None means no limit.
         """
         if most is None:
             return self._all(pieces())

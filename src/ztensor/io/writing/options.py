@@ -27,7 +27,7 @@ class Compression(NamedTuple):
 
     @classmethod
     def asked(cls, how: bool | int | str) -> Compression | None:  # noqa: FBT001  # one argument
-        """Return the encoding for a caller's `compression` argument; None for raw.
+        """Return the encoding for a caller's `compression` argument; None means raw.
 
         Raises:
             ArgumentValueError: it is neither a level nor the name of an encoding.
@@ -57,9 +57,9 @@ class BlobOptions(NamedTuple):
 
     Attributes:
         form: the rules of the version for blobs, with the file's alignment.
-        compression: their encoding; None for raw.
-        algorithm: their digest algorithm; None for no digest.
-        chunk_rows: rows in a frame of compressed bytes; None for as many as fit in 64 KiB.
+        compression: their encoding; None means raw.
+        algorithm: their digest algorithm; None means no digest.
+        chunk_rows: rows in a frame of compressed bytes; None means as many as fit in 64 KiB.
     """
 
     form: Form

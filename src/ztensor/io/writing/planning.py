@@ -100,7 +100,7 @@ def plan_of(
     Raises:
         LayoutError: the tensor breaks a rule of its layout.
         NotRepresentableError: the value or its element type cannot be stored.
-        ArgumentTypeError: it is none of these.
+        ArgumentTypeError: it has another type.
         FormatError: a bool for a file of 2.x is neither 0 nor 1.
     """
     framework = None if type(data) is np.ndarray else FRAMEWORKS.adapter_of(data)

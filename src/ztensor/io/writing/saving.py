@@ -129,7 +129,7 @@ class _Stored:
         self._alike: dict[object, dict[object, str]] = {}
 
     def alias_of(self, name: str, array: Array) -> str | None:
-        """Return the name that an array was stored under; None for a new one, noted as `name`."""
+        """Return the name that an array was stored under; None if it is new (it is then noted)."""
         if not array.size or array.dtype.hasobject:
             return None
         dtype = array.dtype.newbyteorder("=") if self._by_content else array.dtype

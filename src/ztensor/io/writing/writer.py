@@ -126,7 +126,7 @@ class Writer(Hinted, WriterAliases):
         self.state: Literal["open", "finished", "aborted"] = "open"
         self._canonical = CanonicalBlobs(emitter.version, how) if canonical else None
         self._threads = None if threads is None else thread_count(threads)
-        self._streamed: str | None = None  # the object whose stream is open
+        self._streamed: str | None = None  # the object with an open stream
         self._shared: dict[str, str] = {}
         # The template of small arrays, by shape and element type.
         self._templates: dict[tuple[tuple[int, ...], np.dtype[Any]], int] = {}

@@ -1,4 +1,4 @@
-"""Several changes as one commit: what is written, what is kept, what is refused."""
+"""Several changes as one commit: bytes written, fields kept, changes refused."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_attributes_are_merged_dropped_and_replaced(path: Path) -> None:
     assert "attributes" not in root_of(path)["objects"]["a"]
 
 
-# --- What is kept ---------------------------------------------------------------------------
+# --- Fields that are kept -------------------------------------------------------------------
 
 
 def file_from_the_future(version: str) -> bytes:
@@ -386,7 +386,7 @@ def test_what_1_1_cannot_say_is_refused_before_a_byte_is_written(tmp_path: Path)
 
 
 def test_a_1_1_file_another_library_appended_to_keeps_its_new_fields(tmp_path: Path) -> None:
-    """1.2.3 leaves the version text and adds fields of 1.2; so do we then."""
+    """1.2.3 leaves the version text and adds fields of 1.2; such a file is changed alike."""
     path = tmp_path / "m.zt"
     new = draft("1.1.0")
     new.component("packed")["uncompressed_length"] = 6

@@ -1,4 +1,4 @@
-"""Files of 2.x, changed: what is kept, what is refused, and that old bytes stay as they are."""
+"""Changes of files of 2.x: old bytes and fields stay, and wrong changes are refused."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_the_root_of_shards_is_changed_and_they_are_not(
             assert reader.metadata("still in a").attributes == {"x": 1}
             assert reader.location("still in a").path == str(tmp_path / "m-a.zt")
             assert reader.location("in b").path == str(sharded)
-        # What is used no more is not named any more; what never was stays.
+        # A shard that became unused is not named any more; one that never was used stays.
         assert set(manifest_of(sharded).shards) == {"a", "spare"}
         edit.compact(sharded)
     assert {path: path.read_bytes() for path in shards} == shards
@@ -235,7 +235,7 @@ def test_a_shard_without_a_manifest_is_refused(sharded: Path, tmp_path: Path) ->
 
 
 def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
-    """An atomic change copies all blobs, wherever the manifest lies."""
+    """An atomic change copies all blobs, also those behind the manifest."""
     blob = FOUR.tobytes()
     digest = ALGORITHMS["xxh3"].of([blob])
     part = {"dtype": "f32", "blob": [8192, len(blob)], "digest": digest}
@@ -258,11 +258,11 @@ def test_blobs_behind_the_manifest_are_kept(tmp_path: Path) -> None:
         assert reader["new"].tolist() == (FOUR + 1).tolist()
 
 
-# --- What is refused ------------------------------------------------------------------------
+# --- Refusals -------------------------------------------------------------------------------
 
 
 def test_the_root_of_a_divided_checkpoint_is_not_changed(tmp_path: Path) -> None:
-    """What it says of other files would not be true any more; under another name it is a file."""
+    """It describes other files, and would be wrong; under another name it is a plain file."""
     save_divided(tmp_path, {"w": FOUR.reshape(2, 2)}, processes=2)
     root = tmp_path / "checkpoint.zt"
     before = root.read_bytes()
@@ -299,7 +299,7 @@ def test_names_that_2_x_does_not_take(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", ["quant_group.zt", "mx.zt", "gguf.zt", "csr.zt"])
 def test_attributes_that_a_layout_needs_are_not_broken(file: str, tmp_path: Path) -> None:
-    """Nobody would open the file any more: not one object of it."""
+    """The file could not be opened any more, with all its objects."""
     path = tmp_path / "m.zt"
     path.write_bytes((CORPUS / "spec" / file).read_bytes())
     refused = 0

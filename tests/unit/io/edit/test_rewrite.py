@@ -40,7 +40,7 @@ def values(path: Path) -> dict[str, Any]:
 
 
 def described(path: Path) -> dict[str, Any]:
-    """Return what a file says of its objects but where their bytes lie."""
+    """Return the manifest entries of a file without offsets."""
     with ztensor.open(path) as reader:
         return {
             name: (
@@ -83,7 +83,7 @@ def test_compacting_gives_back_what_is_dead_and_keeps_the_rest(patched: Path) ->
     assert patched.stat().st_size == size - saved
     assert saved > 2 * LARGE.nbytes
     after = described(patched)
-    # Who had no digest gets one: from now on damage shows.
+    # An object without a digest gets one: from now on damage shows.
     assert before["plain"][3]["data"].pop("digest") is None
     assert after["plain"][3]["data"].pop("digest").startswith("crc32c:")
     assert after == before
@@ -319,7 +319,7 @@ def test_files_of_other_formats_are_split_and_not_compacted(tmp_path: Path) -> N
 
 
 def test_shards_of_ours_hold_everything_or_are_not_written(tmp_path: Path) -> None:
-    """Those of another format hold what it can say."""
+    """Shards of another format omit objects that it cannot hold."""
     np.savez(tmp_path / "m.npz", text=np.array(["a"]), w=FOUR)
     out = tmp_path / "out"
     with pytest.raises(NotRepresentableError) as caught:

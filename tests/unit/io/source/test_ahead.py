@@ -1,4 +1,4 @@
-"""What is read ahead: more each time in order, nothing else; and heads in order come together."""
+"""Prefetch: more each time if reads are in order, else nothing; heads in order come together."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_bytes_between_components_are_read_alone(behind: int) -> None:
 
 def test_where_components_lie() -> None:
     found = extents_of([300, 64, 80, 500], [10, 100, 20, 0], [False, False, True, True])
-    assert found.starts.tolist() == [64, 300]  # 80 lies within the first, 500 has no bytes
+    assert found.starts.tolist() == [64, 300]  # 80 is in the first, 500 has no bytes
     assert found.stops.tolist() == [164, 310]
     assert found.is_encoded.tolist() == [True, False]
     assert not len(extents_of([], [], []).starts)

@@ -198,7 +198,7 @@ def test_an_abort_leaves_the_old_state(path: Path, order: str) -> None:
 
 
 def committed_with(path: Path, order: str, *faults: Fault) -> SourceError | None:
-    """Commit under faults; return the error, or None where the fault did not strike."""
+    """Commit under faults; return the error, or None if the fault did not strike."""
     with Calls(path.parent, faults=faults, whole_sectors=True) as calls:
         sink = opened(path, order)
         try:
@@ -248,7 +248,7 @@ def test_a_flush_that_fails_says_which_state_the_file_has(path: Path, order: str
 @BOTH
 @pytest.mark.parametrize("is_cut", [True, False])
 def test_half_a_guard_is_cut_off_or_reported(path: Path, order: str, is_cut: bool) -> None:
-    """A limit on the length of files may lie within it; no other cause cuts so short a write."""
+    """A limit on the length of files may be inside it; no other cause cuts so short a write."""
     faults = [Fault("write", 1, "full", errno.EFBIG), Fault("cut", 1)]
     with Calls(path.parent, faults=faults[: 2 - is_cut]):
         sink = opened(path, order)

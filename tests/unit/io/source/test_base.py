@@ -1,4 +1,4 @@
-"""A range of a source: in pieces, read once where it is kept, and by few reads where they cost."""
+"""A range of a source: in pieces, read once if it is kept, by few reads if they are slow."""
 
 from __future__ import annotations
 

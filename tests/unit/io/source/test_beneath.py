@@ -1,4 +1,4 @@
-"""Files named by another file: beneath its folder, and through no link out of it."""
+"""Files named by another file: inside its folder, and through no link out of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import ztensor
-from ztensor.io.source.beneath import Beneath
+from ztensor.ext import Beneath
 
 
 @pytest.mark.parametrize(

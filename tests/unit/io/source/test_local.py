@@ -1,4 +1,4 @@
-"""Files on disk as sources: reads, maps, what is refused, and files that change while open."""
+"""Files on disk as sources: reads, maps, refusals, and files that change while open."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def with_short_reads(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=[None, without_preadv, with_short_reads], ids=["preadv", "read", "short"])
 def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Play systems whose calls differ."""
+    """Play systems with other calls."""
     if request.param is not None:
         request.param(monkeypatch)
 
@@ -117,7 +117,7 @@ def test_an_error_of_the_disk_keeps_its_number(
     assert isinstance(caught.value, OSError)
 
 
-# --- What is not a regular file -----------------------------------------------------------------
+# --- Other than regular files -------------------------------------------------------------------
 
 
 def fifo(folder: Path) -> str:

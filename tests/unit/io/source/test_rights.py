@@ -1,4 +1,4 @@
-"""What a new file may grant, by the rights of its sources, and what a mount may refuse."""
+"""The rights of a new file, limited by its sources, and mounts that refuse modes."""
 
 from __future__ import annotations
 

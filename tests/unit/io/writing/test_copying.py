@@ -72,7 +72,7 @@ def test_a_copy_grants_no_more_than_the_file_it_is_of(
 
 @pytest.mark.parametrize("compress", [None, False, True])
 def test_each_digest_of_shared_bytes_is_held_to_them(compress: bool | None) -> None:
-    """What one object says of its bytes is no check of what the other one says."""
+    """Each digest is checked, also if another object has the same bytes."""
     for digests in ((RIGHT, WRONG), (WRONG, RIGHT), (None, WRONG), (UNKNOWN, WRONG)):
         with pytest.raises(DigestMismatchError) as caught:
             copied(one_blob(*digests), compress=compress)
@@ -130,8 +130,8 @@ def test_a_digest_of_1_1_may_be_that_of_the_decoded_bytes(covers: str, compressi
         fields = {"encoding": "zstd", "uncompressed_length": len(stored)}
         stored = zstandard.compress(stored)
     right = ALGORITHMS["crc32c"].of([stored])
-    told = {"stored": right, "decoded": RIGHT, "neither": WRONG}[covers]
-    data = one_blob(told, stored=stored, version="1.1.0", **fields)
+    digest = {"stored": right, "decoded": RIGHT, "neither": WRONG}[covers]
+    data = one_blob(digest, stored=stored, version="1.1.0", **fields)
     if covers == "neither":
         with pytest.raises(DigestMismatchError, match="t0"):
             copied(data)
@@ -185,7 +185,7 @@ def test_what_the_other_version_makes_no_smaller_is_raw_there() -> None:
     assert np.array_equal(load(other)["x"], array)
 
 
-# --- Encodings of what is written -------------------------------------------------------------
+# --- Encodings of values that are written -----------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["1.2", "2.1"])

@@ -1,4 +1,4 @@
-"""Dicts saved at once, and arrays like others before: the file is that of objects one by one."""
+"""Dicts, and arrays like others before: the same file as for objects one by one."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "canonical": {"version": "2.1", "canonical": True},
     "aligned": {"version": "2.1", "alignment": 4096},
 }
-# Of these versions: what they have no word for.
+# Arrays that a version cannot hold.
 MISSING = {"1.1.0": {"packed"}, "0.1.0": {"tiny", "packed", "complex"}}
 
 

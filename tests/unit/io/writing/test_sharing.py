@@ -284,7 +284,10 @@ WAYS: dict[str, Callable[[Path, Path], Path]] = {
     "replace": replaced,
 }
 CASES = [
-    (pair, version, way) for pair, told in PAIRS.items() for version in told[0] for way in WAYS
+    (pair, version, way)
+    for pair, (versions, *_) in PAIRS.items()
+    for version in versions
+    for way in WAYS
 ]
 
 
@@ -310,7 +313,7 @@ def test_each_object_keeps_its_values_and_types(
         folder = tmp_path / str(number)
         folder.mkdir()
         path = folder / "old.zt"
-        # Two more, so that what comes later meets what was remembered of both.
+        # Two more, so that later objects meet both in the memory of the copier.
         objects = {"a": first, "b": second, "c": first, "d": second}
         path.write_bytes(shared(version, objects, packed=packed))
         with ztensor.open(path) as reader:
@@ -325,7 +328,7 @@ def test_each_object_keeps_its_values_and_types(
 
 
 def require_values(reader: Any, objects: dict[str, Object]) -> None:
-    """Compare what a reader has with what it should have, and hold indices to its version."""
+    """Compare the objects of a reader with the expected ones, and check the index types."""
     for name in reader:
         if name not in objects:  # a part of a sparse object, in a format without such
             continue
@@ -352,7 +355,8 @@ def is_of_ml_dtypes(dtype: np.dtype[Any]) -> bool:
 
 @pytest.mark.wing
 @pytest.mark.parametrize(
-    ("pair", "version"), [(pair, version) for pair, told in PAIRS.items() for version in told[0]]
+    ("pair", "version"),
+    [(pair, version) for pair, (versions, *_) in PAIRS.items() for version in versions],
 )
 def test_what_is_said_of_an_object_does_not_turn_on_the_others(
     pair: str, version: str, tmp_path: Path

@@ -1,4 +1,4 @@
-"""What a writer puts into a file, and what it leaves where it does not get to the end."""
+"""Names, options and ends of a writer, and the file that an unfinished one leaves."""
 
 from __future__ import annotations
 
