@@ -1,6 +1,6 @@
 """Files of other formats, projected onto our `Manifest`: one file or folder a format.
 
-`FORMATS` of `io/formats.py` names each format, and says what a format's module gives and asks for.
+`FORMATS` of `io/formats.py` names each format, and defines the contract of its module.
 Then everything works on these files as on our own: mapping, slices, verify, every framework, every
 verb. `table.py` recognises formats by a file's bytes, never by its name. Shared by several formats:
 

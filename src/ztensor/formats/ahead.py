@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     Key = tuple[FileObjects, str, str]
 
-# Decoded bytes that may wait, and the expected length of the next chunk. A component that decodes as
-# a whole is begun only if all of it fits.
+# Decoded bytes that may wait, with the expected length of the next chunk. A component that decodes
+# as a whole is begun only if all of it fits.
 _MOST_BYTES = 40 << 20
 _PIECE_BYTES = 8 << 20  # before the first chunk is decoded, its length is unknown
 # Of the component that is read now, even if others have used up `_MOST_BYTES`.

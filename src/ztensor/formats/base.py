@@ -23,7 +23,7 @@ RAW: Mapping[str, Encoding] = {"raw": ENCODINGS["raw"]}
 GATHERED_BYTES = 32 << 20
 _READ_BYTES = 8 << 20  # of one read
 _GAP_BYTES = 16 << 10  # reading a gap up to this length is faster than a second read
-_TILE_ELEMENTS = 256  # along a last axis whose neighbors are in different pages
+_TILE_ELEMENTS = 256  # along a last axis with neighbors in different pages
 
 
 class Absent(Encoding):

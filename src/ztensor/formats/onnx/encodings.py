@@ -19,7 +19,7 @@ class Elements(Encoding):
     """Elements as varints, or several in a byte.
 
     Args:
-        name: the word for it.
+        name: the encoding's name.
         kind: the ONNX type.
         is_varints: whether the stored bytes are varints.
     """
@@ -31,12 +31,12 @@ class Elements(Encoding):
         self._is_varints = is_varints
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse too few stored bytes: an element of n bits takes n bits at least."""
+        """Refuse too few stored bytes for elements of n bits each."""
         if not self._is_varints:
             RAW["raw"].require_length(stored, self._packed(expected_length), limits)
 
     def _packed(self, length: int) -> int:
-        """Return how many stored numbers hold `length` decoded bytes."""
+        """Return the number of stored numbers for `length` decoded bytes."""
         bits = self._kind.bits
         return -(-length * bits // 8) if bits else length // self._width
 
@@ -54,10 +54,12 @@ class Elements(Encoding):
             target[...] = elements.view(np.uint8)
 
     def _fill_numbers(self, data: Array, whole: Array) -> None:
-        """Fill `whole` with varints as elements, some at a time: work on one takes forty bytes.
+        """Fill `whole` with the elements of varints.
+
+        They are decoded in parts, as decoding takes forty bytes of memory for each.
 
         Raises:
-            EncodingError: there is another number of them, or one does not fit its type.
+            EncodingError: their number differs, or a value does not fit its type.
         """
         kind = STORAGE_TYPES[self._kind.dtype].kind
         is_signed, is_bool = kind == "i" and not self._kind.bits, self._kind.dtype == "bool"
@@ -75,7 +77,7 @@ class Elements(Encoding):
             start, done = start + int(last[-1]) + 1, stop
         if start != data.size or done != found.size:
             raise EncodingError(
-                "there are more or fewer elements than the shape has",
+                "the number of elements differs from the shape",
                 reason=Reason.SIZE_MISMATCH,
                 expected=str(found.size),
                 found=str(done),
@@ -84,11 +86,11 @@ class Elements(Encoding):
 
 
 def _varints(data: Array, last: Array) -> Array:
-    """Return the numbers of packed varints as uint64, all at once.
+    """Return the numbers of packed varints, (count,) uint64.
 
     Args:
-        data: the varints.
-        last: where each has its last byte.
+        data: the varints, (bytes,) uint8.
+        last: (count,), the place of each number's last byte.
     """
     starts = np.concatenate((np.zeros(1, np.intp), last[:-1] + 1))
     lengths = last - starts + 1
@@ -105,10 +107,10 @@ def _varints(data: Array, last: Array) -> Array:
 
 
 def _narrowed(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Return numbers as elements.
+    """Return numbers as elements of a type.
 
     Raises:
-        EncodingError: one does not fit.
+        EncodingError: a number does not fit the type.
     """
     if dtype.kind == "i":
         values = values.view(np.int64)
@@ -129,12 +131,12 @@ def _unpacked(packed: Array, bits: int, dtype: str, count: int) -> Array:
     flat = spread.reshape(-1)[:count]
     if dtype == "i8":
         half = 1 << (bits - 1)
-        flat = (flat ^ half) - half  # wraps around, which is what a sign is
+        flat = (flat ^ half) - half  # sign extension, by wrapping around
     return flat
 
 
 class Coordinates(Encoding):
-    """Indices of a sparse initializer, as `sparse_coo` has them: axis after axis."""
+    """Indices of a sparse initializer in the form of `sparse_coo`: axis after axis."""
 
     def __init__(
         self, name: str, within: Encoding, shape: tuple[int, ...], *, is_linear: bool
@@ -145,12 +147,12 @@ class Coordinates(Encoding):
         self._is_linear = is_linear
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
-        """Refuse what the indices as they are stored refuse."""
+        """Raise as the encoding of the stored indices does."""
         count = expected_length // len(self._shape) if self._is_linear else expected_length
         self._within.require_length(stored, count, limits)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Decode the indices, and take linear ones apart."""
+        """Decode the indices; split linear ones into axes."""
         rank = len(self._shape)
         self.require_length(stored, destination.nbytes, limits)
         target: Array = np.frombuffer(destination, "<i8").reshape(rank, -1)
@@ -163,4 +165,4 @@ class Coordinates(Encoding):
             length = max(self._shape[axis], 1)
             target[axis] = indices % length
             indices //= length
-        target[0] = indices  # out of the shape where the index is: the layout says so
+        target[0] = indices  # outside the shape if the index is; the layout checks it

@@ -1,4 +1,4 @@
-"""From a model to a manifest: a walk over its graphs, functions and nodes."""
+"""The manifest of a model, from its graphs, functions and nodes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NODE = {2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES}
 _ATTRIBUTE = dict.fromkeys((1, *HELD), BYTES)
 
 _TEXTS = {2: "producer_name", 3: "producer_version", 4: "domain", 6: "doc_string"}
-# What of a graph is counted only, by the numbers of the fields.
+# Fields of a graph that are counted only, by their numbers.
 _GRAPH_PARTS = {
     10: "doc string of a graph",
     11: "graph input",
@@ -59,10 +59,10 @@ _GRAPH_PARTS = {
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what the main graph of a model holds; see the module's docstring.
+    """Return the tensors of a model; see the package's docstring.
 
     Raises:
-        FormatError: the file is damaged, or two tensors have one name.
+        FormatError: the file is damaged, or two tensors of the main graph have the same name.
         LimitError: a text is longer than 16 MiB.
         SourceError: it cannot be read.
     """
@@ -70,12 +70,12 @@ def project(source: Source, budget: Budget) -> Projection:
 
 
 class _Scope(NamedTuple):
-    """The graph or function that nodes are in.
+    """A graph or a function.
 
     Attributes:
-        prefix: what names of tensors in it begin with; empty in the main graph.
-        depth: how many graphs it is in.
-        kind: what the bytes of its nodes are counted as.
+        prefix: the prefix of its tensors' names; empty in the main graph.
+        depth: the number of graphs around it.
+        kind: the kind of its nodes in the loss report.
     """
 
     prefix: str
@@ -91,7 +91,7 @@ _MAIN = _Scope("", 0)
 
 
 class _Model:
-    """One walk over a model: the main graph first, whose tensors keep their names."""
+    """One walk over a model, the main graph first, so that its tensors keep their names."""
 
     def __init__(self, source: Source, budget: Budget) -> None:
         self._source = source
@@ -136,8 +136,8 @@ class _Model:
                 self._left.add(kind, nbytes=field.nbytes)
         if not has_graph:
             raise FormatError(
-                "there is no graph, as an ONNX model has; it may be another protobuf message, "
-                "such as a SavedModel of TensorFlow",
+                "an ONNX model without a graph; it may be another protobuf message, such as a "
+                "SavedModel of TensorFlow",
                 reason=Reason.FIELD_MISSING,
                 section=SECTION,
             )
@@ -181,7 +181,7 @@ class _Model:
             self._left.add(scope.kind, scope.path, count, nbytes)
 
     def _add_function(self, function: Field, scope: _Scope) -> None:
-        """Take the nodes of a local function; its name stands behind them."""
+        """Add the tensors of a local function. Its name follows its nodes."""
         names = self._message.texts(function, _FUNCTION_NAMES)
         scope = scope._replace(prefix=".".join(["functions", *filter(None, names), ""]))
         self._left.add(scope.kind, scope.path, nbytes=function.nbytes)
@@ -201,7 +201,7 @@ class _Model:
         self._left.add("training info", nbytes=nbytes)
 
     def _wait(self, add: Callable[[Field, _Scope], None], field: Field, scope: _Scope) -> None:
-        """Read something when the main graph has its names."""
+        """Read a field after the main graph, whose names come first."""
         if scope.depth > self._budget.limits.depth:
             raise LimitError(
                 "graphs are nested deeper than Limits.depth",
@@ -214,13 +214,13 @@ class _Model:
     # --- Nodes ------------------------------------------------------------------------------
 
     def _look_into(self, node: Field, scope: _Scope) -> None:
-        """Take what a node holds; in the main graph, all but constants wait."""
+        """Add the tensors of a node; in the main graph, only those of constants at once."""
         head = self._message.head(node)
         if len(head) < node.nbytes or may_hold(head):
             self._add_node(node, scope, may_wait=scope is _MAIN)
 
     def _add_node(self, node: Field, scope: _Scope, *, may_wait: bool = False) -> None:
-        """Take the tensors and graphs that a node holds."""
+        """Add the tensors and graphs of a node."""
         message, kind, name = self._message, "", ""
         output: str | None = None
         attributes: list[Field] = []
@@ -246,13 +246,13 @@ class _Model:
     def _add_attribute(
         self, attribute: Field, scope: _Scope, within: str, own: str | None = None
     ) -> None:
-        """Take what an attribute holds.
+        """Add the tensors and graphs of an attribute.
 
         Args:
             attribute: the field.
-            scope: what the node is in; its bytes are fewer by those of a tensor.
-            within: what names in the node begin with.
-            own: the name of the tensor where it is that of a node `Constant`.
+            scope: the graph of the node; tensors are subtracted from its bytes in the loss report.
+            within: the prefix of names in the node.
+            own: the name of the tensor of a node `Constant`; else None.
         """
         message, name = self._message, ""
         held: list[Field] = []
@@ -273,7 +273,7 @@ class _Model:
                 continue
             is_own = own is not None and field.number in (ONE_TENSOR, ONE_SPARSE)
             add = self._add_dense if field.number in (ONE_TENSOR, TENSORS) else self._add_sparse
-            # Only the main graph's constants are as sure of their names as its initializers are.
+            # Constants of the main graph keep their names, as its initializers do.
             add(field, scope.prefix if is_own else within, own if is_own else path)
 
     # --- Tensors ----------------------------------------------------------------------------
@@ -309,7 +309,7 @@ class _Model:
             name = self._free(name if tensor.is_named else prefix + name)
         if not name or name in self._objects:
             raise FormatError(
-                "a tensor has no name, or one that another has",
+                "duplicate tensor name" if name else "tensor without a name",
                 reason=Reason.DUPLICATE_NAME if name else Reason.FIELD_MISSING,
                 found=describe(name),
                 section=SECTION,
@@ -320,7 +320,7 @@ class _Model:
         self._objects[name] = tensor_object
 
     def _free(self, name: str) -> str:
-        """Return a name for a tensor below, one that no other has."""
+        """Return a unique name for a tensor outside the main graph."""
         self._budget.charge_bytes(TEXT_COST + 4 * len(name))
         if name not in self._objects:
             return name

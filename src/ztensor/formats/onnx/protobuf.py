@@ -1,4 +1,4 @@
-"""Messages of protobuf, field by field: of each its number, its kind and where it lies."""
+"""The fields of protobuf messages: number, wire type and place of each."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ VARINT_BYTES = 1 << 18
 TEXT_BYTES = 16 << 20
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FIXED = {FIXED64: 8, FIXED32: 4}
-# In bytes of memory: a text; a place for it; a pair of them; a field kept; an object with its name
-# and component; how one is stored; a dimension.
+# In bytes of memory: a text; a place for it; a pair of texts; a field; an object with its name and
+# component; an encoding; a dimension.
 TEXT_COST, PLACE_COST, ENTRY_COST, FIELD_COST = 96, 16, 144, 224
 OBJECT_COST, ENCODING_COST, NUMBER_COST = 900, 600, 40
 
@@ -35,7 +35,7 @@ class Field(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """How long its content is."""
+        """The length of its content."""
         return self.stop - self.start
 
 
@@ -43,11 +43,11 @@ _ANY: Mapping[int, int] = {}
 
 
 class Message:
-    """A source read by small steps, a block at a time.
+    """A source of protobuf messages, read in blocks.
 
     Args:
         source: the file.
-        budget: what texts and numbers are charged to.
+        budget: is charged for texts and numbers.
     """
 
     def __init__(self, source: Source, budget: Budget) -> None:
@@ -57,7 +57,7 @@ class Message:
         self._block: bytes | bytearray = b""
 
     def _at(self, place: int, count: int) -> bytes | bytearray:
-        """Return up to `count` bytes, fewer only at the end of the file."""
+        """Return `count` bytes, fewer only at the end of the file."""
         begin = place - self._start
         if begin < 0 or begin + count > len(self._block):
             length = min(BLOCK_BYTES, self.source.size - place)
@@ -66,10 +66,10 @@ class Message:
         return self._block[begin : begin + count]
 
     def varint(self, place: int, stop: int) -> tuple[int, int]:
-        """Return a number and the place behind it."""
+        """Return a number, and the offset after it."""
         begin = place - self._start
         if 0 <= begin < len(self._block) and place < stop and self._block[begin] < 0x80:
-            return self._block[begin], place + 1  # nearly all: most of a model are short fields
+            return self._block[begin], place + 1  # most fields of a model are short
         value = 0
         for shift, byte in enumerate(self._at(place, min(10, stop - place))):
             value |= (byte & 0x7F) << 7 * shift
@@ -77,15 +77,15 @@ class Message:
                 if value >= 1 << 64:
                     break
                 return value, place + shift + 1
-        raise damaged("a number does not end", place, Reason.TRUNCATED)
+        raise damaged("unterminated number", place, Reason.TRUNCATED)
 
     def fields(self, start: int, stop: int, wires: Mapping[int, int] = _ANY) -> Iterator[Field]:
-        """Yield the fields of a message; they end where it ends.
+        """Yield the fields of a message.
 
         Args:
-            start: where it begins.
-            stop: where it ends.
-            wires: the wire type that fields of these numbers must have.
+            start: the offset of its beginning.
+            stop: the offset of its end.
+            wires: the required wire types of fields, by their numbers.
 
         Raises:
             FormatError: a field is malformed, or has another wire type.
@@ -108,17 +108,17 @@ class Message:
             if number == 0 or tag >= 1 << 32:
                 raise damaged(f"a field has the number {number}", at, Reason.FIELD_VALUE)
             if place > stop:
-                raise damaged("a field ends behind its message", at, Reason.TRUNCATED)
+                raise damaged("a field ends after its message", at, Reason.TRUNCATED)
             if wire != wires.get(number, wire):
                 raise damaged(f"field {number} has another wire type", at, Reason.FIELD_TYPE)
             yield Field(number, wire, value, begin, place)
 
     def within(self, field: Field, wires: Mapping[int, int] = _ANY) -> Iterator[Field]:
-        """Yield the fields of a message that is a field; see `fields`."""
+        """Yield the fields of a field that is a message; see `fields`."""
         return self.fields(field.start, field.stop, wires)
 
     def head(self, field: Field) -> bytes | bytearray:
-        """Return the first bytes of a message, all of a short one."""
+        """Return the first bytes of a message: all of them, if it is short."""
         return self._at(field.start, min(BLOCK_BYTES, field.nbytes))
 
     def text(self, field: Field) -> str:
@@ -138,7 +138,7 @@ class Message:
             raise damaged("a text is not UTF-8", field.start, Reason.FIELD_VALUE) from error
 
     def texts(self, field: Field, numbers: Collection[int]) -> list[str]:
-        """Return some string fields of a message, empty where it has none."""
+        """Return string fields of a message in the order of `numbers`; empty if missing."""
         found = dict.fromkeys(numbers, "")
         for inner in self.within(field, dict.fromkeys(numbers, BYTES)):
             if inner.number in found:
@@ -159,10 +159,10 @@ class Message:
 
 
 def damaged(what: str, place: int, reason: Reason) -> FormatError:
-    """Return the error for what is wrong at an offset of the file."""
+    """Return the error for damage at an offset of the file."""
     return FormatError(what, reason=reason, found=f"offset {place}", section=SECTION)
 
 
 def signed(value: int) -> int:
-    """Return what 64 bits mean in two's complement."""
+    """Return the signed number of 64 bits in two's complement."""
     return value - (1 << 64) if value >= 1 << 63 else value

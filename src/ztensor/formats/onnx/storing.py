@@ -1,4 +1,4 @@
-"""How the elements of a tensor are stored: as components, with the encodings of one model."""
+"""The components and encodings of a model's tensors."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _MOST_BYTES = 1 << 62  # no file system holds more
 
 
 class Stores:
-    """Makes components of one model's tensors.
+    """Makes the components of one model's tensors.
 
     Attributes:
-        encodings: how all of them are decoded.
+        encodings: the encodings of all components.
     """
 
     def __init__(self, source: Source, budget: Budget) -> None:
@@ -45,10 +45,10 @@ class Stores:
         return JoinedSource(self._parts) if len(self._parts) > 1 else None
 
     def component(self, tensor: Tensor) -> Component:
-        """Return how a tensor's elements are stored, their number checked against its shape.
+        """Return the component of a tensor, its length checked against the shape.
 
         Raises:
-            FormatError: there are others.
+            FormatError: the length differs.
         """
         kind, data = tensor.kind, tensor.data
         if kind is None:
@@ -70,7 +70,7 @@ class Stores:
             offset, length, field = 0, 0, RAW_DATA
         is_varints = field in VARINTS
         if is_varints:
-            # An element takes a byte at least, and ten at most.
+            # A varint has 1 to 10 bytes.
             elements = packed if kind.bits else units
             if not elements <= length <= 10 * elements:
                 raise unfit(tensor, f"{elements} numbers", length)
@@ -86,10 +86,10 @@ class Stores:
         )
 
     def _external(self, tensor: Tensor, model: str | Remote, nbytes: int) -> int:
-        """Return where in the joined source a tensor's external data is.
+        """Return the offset of a tensor's external data in the joined source.
 
         Raises:
-            FormatError: the tensor has data of its own, or its place is not valid.
+            FormatError: the tensor has data of its own, or its place is invalid.
         """
         if tensor.data is not None:
             raise unfit(tensor, "no data beside external data", 1)
@@ -114,7 +114,7 @@ class Stores:
         """Return the components of a sparse tensor.
 
         Raises:
-            FormatError: its parts do not fit.
+            FormatError: the shapes of values and indices do not match.
         """
         rank, count = len(shape), element_count(values.shape)
         is_linear = indices.shape == (count,)
@@ -125,7 +125,7 @@ class Stores:
             or not rank
         ):
             raise FormatError(
-                "the parts of a sparse initializer do not fit",
+                "the shapes of a sparse initializer's values and indices do not match",
                 reason=Reason.LAYOUT_COUNT,
                 object_name=values.name,
                 expected=f"values [n], int64 indices [n] or [n, {rank}]",
@@ -142,7 +142,7 @@ class Stores:
 
 
 def _number(tensor: Tensor, key: str, default: int) -> int:
-    """Return a number that a tensor's external data has under a key."""
+    """Return a number of a tensor's external data, by its key."""
     text = tensor.external.get(key)
     if text is None:
         return default

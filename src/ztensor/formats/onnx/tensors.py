@@ -1,4 +1,4 @@
-"""A `TensorProto`: its type, its shape, and where its elements are."""
+"""The fields of a `TensorProto`: type, shape, and the place of its elements."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ class Type(NamedTuple):
     """A value of `TensorProto.DataType`.
 
     Attributes:
-        name: its name there.
+        name: its name in ONNX.
         dtype: storage type.
         type: logical type, or None.
-        field: number of the field its elements are in where they are not raw.
-        bits: of one element where several are in a byte and no type here packs so, else 0.
+        field: number of the field with elements that are not in `raw_data`.
+        bits: bits of an element if several are packed into a byte and no logical type does that;
+            else 0.
     """
 
     name: str
@@ -72,9 +73,9 @@ _STRING = 8
 
 
 def unfit(tensor: Tensor, expected: str, found: object) -> FormatError:
-    """Return the error for data that is not what shape and type need."""
+    """Return the error for data that does not match shape and type."""
     return FormatError(
-        "an initializer has not the data its shape and type need",
+        "the data of an initializer does not match its shape and type",
         reason=Reason.SIZE_MISMATCH,
         object_name=tensor.name,
         expected=expected,
@@ -84,16 +85,16 @@ def unfit(tensor: Tensor, expected: str, found: object) -> FormatError:
 
 
 def twice(what: str, field: Field) -> FormatError:
-    """Return the error for what may be there once."""
-    return damaged(f"{what} is there twice", field.start, Reason.FIELD_VALUE)
+    """Return the error for a duplicate of a singular field."""
+    return damaged(f"duplicate of {what}", field.start, Reason.FIELD_VALUE)
 
 
 def add_dims(message: Message, field: Field, dims: list[int]) -> None:
     """Add the dimensions of a field to those before it.
 
     Raises:
-        FormatError: one is negative.
-        LimitError: they are more than `Limits.rank`.
+        FormatError: a dimension is negative.
+        LimitError: there are more than `Limits.rank`.
     """
     most = message.budget.limits.rank
     for value in message.numbers(field):
@@ -110,8 +111,8 @@ def add_dims(message: Message, field: Field, dims: list[int]) -> None:
         dims.append(value)
 
 
-# Of the fields of a `TensorProto`: those that are data, those that may be there once, the wire
-# types of those that are read, and what is counted only.
+# Fields of a `TensorProto`: data, singular fields, wire types of fields that are read, and fields
+# that are counted only.
 _DATA = (FLOAT, INT32, INT64, RAW_DATA, DOUBLE, UINT64)
 _ONCE = (2, 8, 14, *_DATA)
 _WIRES = {2: VARINT, 8: BYTES, 13: BYTES, 14: VARINT}
@@ -119,13 +120,13 @@ _COUNTED = {12: "doc string of a tensor", 16: "metadata of a tensor"}
 
 
 class Tensor:
-    """A `TensorProto`: what its fields say, and where its elements are.
+    """A parsed `TensorProto`.
 
     Args:
-        message: what it is read from.
+        message: the file.
         tensor: the field.
-        left: where what is not given of it is counted.
-        name: what it is called where it is called otherwise than it says.
+        left: the loss report, to which unread fields are added.
+        name: the name; None for the name in the field.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Tensor:
         for field in message.within(tensor, _WIRES):
             number = field.number
             if number in _ONCE:
-                # Numbers one by one, or packed in pieces, are allowed and nobody writes them.
+                # Protobuf allows unpacked and repeated packed data, but no program writes it.
                 if number in once:
                     raise twice("a field of an initializer", field)
                 once.add(number)

@@ -15,7 +15,7 @@ ByteOrder = Literal["little", "big"]
 
 
 class Held(Encoding):
-    """Numbers that came out of the pickle and are no run of the file; one may stand for many."""
+    """Numbers in the pickle itself, repeated `times`."""
 
     def __init__(
         self, name: str, array: NumpyArray | Array, times: int = 1, *, has_sum: bool = False
@@ -27,10 +27,10 @@ class Held(Encoding):
         self.nbytes = array.nbytes * times
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
-        """Copy them."""
+        """Fill `destination` (flat, bytes, writable) exactly."""
         del stored, limits
         require_equal_length(
-            destination.nbytes, self.nbytes, "the values in the pickle have another length"
+            destination.nbytes, self.nbytes, "the length of numbers in the pickle differs"
         )
         if self.nbytes:
             array = self._array

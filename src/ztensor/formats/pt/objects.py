@@ -1,4 +1,4 @@
-"""From the value of a pickle to a manifest: names, attributes, and where elements lie."""
+"""The manifest of a pickle's value: names, attributes, and the places of elements."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
-LONE_TENSOR, LONE_VALUE = "tensor", "value"  # names where the object itself is one
+LONE_TENSOR, LONE_VALUE = "tensor", "value"  # names for a pickle of only a tensor or a value
 
-# In bytes of memory: an empty list or dict with its path, a member of a list, one of a dict; a
-# tensor's object with its place in the file, and what says how it is gathered.
+# In bytes of memory: an empty list or dict with its path, a member of a list, a member of a dict; a
+# tensor's object with its place in the file, and its geometry.
 _NEST_COST, _MEMBER_COST, _ITEM_COST, _OBJECT_COST, _GATHER_COST = 192, 16, 112, 600, 800
-_TEXT_COST, _WORD_LENGTH = 64, 24  # of any text; of a number as one
+_TEXT_COST, _WORD_LENGTH = 64, 24  # of any text; characters of a number
 _NUMBER_COST = 40  # of a dimension or stride
-_NEST_STEPS, _MEMBER_STEPS = 16, 4  # a pickle says a list in five bytes, a member in one
-# How often deflated storages are inflated in all before that is charged: a step for so many bytes.
+_NEST_STEPS, _MEMBER_STEPS = 16, 4  # a list may take five bytes of a pickle, a member one
+# Deflated storages may be inflated so often on average; beyond that, so many bytes cost a step.
 _FREE_PASSES, _STEP_BYTES = 4, 256
-_WHERE_MOST = 64  # characters of a key in the account
+_WHERE_MOST = 64  # characters of a key in the loss report
 _DEPTH_ABOVE = 4  # levels of a manifest around an attribute
 
 
 class Place(NamedTuple):
-    """Where a storage lies in the file.
+    """The place of a storage in the file.
 
     Attributes:
         offset: its first byte.
-        length: bytes there.
-        nbytes: bytes once inflated.
-        stream: what inflates them; None where they are as they must be.
-        digest: the digest of all of them, or None.
+        length: stored bytes.
+        nbytes: decoded bytes.
+        stream: inflates the stored bytes; None if they are not deflated.
+        digest: the digest of all decoded bytes, or None.
     """
 
     offset: int
@@ -83,7 +83,7 @@ class Place(NamedTuple):
 
 
 class _Nested:
-    """The mark of a container whose tensors became objects."""
+    """The mark of a list or dict with tensors, which became objects."""
 
 
 _NESTED = _Nested()
@@ -92,14 +92,14 @@ _NOT_PLAIN = (Items, list, tuple, *_OBJECTS)
 
 
 class Objects:
-    """Objects and attributes, collected from the value of a pickle.
+    """Collects objects and attributes from the value of a pickle.
 
     Args:
-        place_of: where a storage lies; it raises where there is none.
+        place_of: returns the place of a storage; raises if the file has no such storage.
         order: byte order of the storages.
-        budget: what listing the file may cost, and the caps in force.
-        left: where values are counted that become others.
-        has_sum: whether the pickle was held to a sum.
+        budget: the budget for listing the file, and the caps.
+        left: the loss report, to which converted values are added.
+        has_sum: whether a checksum covers the pickle.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Objects:
         self._order = order
         self._budget = budget
         self._streams: set[Stream] = set()
-        self._free_bytes = 0  # that may still be inflated without a charge
+        self._free_bytes = 0  # bytes that may still be inflated without a charge
         self._in_state = False
         self._objects: dict[str, TensorObject] = {}
         self._attributes: dict[str, object] = {}
@@ -125,17 +125,17 @@ class Objects:
         self._words: dict[Geometry, str] = {}
 
     def projection(self, value: object, version: str) -> Projection:
-        """Return all there is in `value`.
+        """Return the objects and attributes of a pickle.
 
         Args:
             value: the value of the pickle.
             version: the format's version.
 
         Raises:
-            FormatError: a storage is shorter than a tensor needs, or the parts of a sparse or
-                quantized tensor do not fit.
-            UnsupportedError: two values have one name, or one has a type that is not read.
-            LimitError: it is nested too deeply.
+            FormatError: a storage is shorter than a tensor needs, or the shapes of the parts of a
+                sparse or quantized tensor do not match.
+            UnsupportedError: two values have the same name, or a type is not read.
+            LimitError: the value is nested too deeply.
         """
         plain = self._walk(value, ())
         if isinstance(plain, dict):
@@ -147,11 +147,11 @@ class Objects:
 
     # --- Names and plain values -------------------------------------------------------------
 
-    # Parts of a pickle may be shared, so that a short one can describe a tree without end: what
-    # is made of it is charged.
+    # A short pickle can describe an endless tree, as values may be shared. So all results are
+    # charged to the budget.
 
     def _walk(self, value: object, path: tuple[str, ...]) -> object:
-        """Return a value as an attribute; `_NESTED` where objects were made of it."""
+        """Return a value as an attribute, or `_NESTED` if it has tensors, which become objects."""
         if isinstance(value, _OBJECTS):
             self._add(self._name(path or (LONE_TENSOR,)), value)
             return _NESTED
@@ -214,7 +214,7 @@ class Objects:
 
     def _taken(self, where: str, name: str) -> UnsupportedError:
         return UnsupportedError(
-            f"two values of {where} have one name once dots join nested names and numbers are text",
+            f"two values of {where} have the same name after nested names are joined by dots",
             reason=Reason.DUPLICATE_NAME,
             found=describe(name),
         )
@@ -230,7 +230,7 @@ class Objects:
         if isinstance(value, BytesStream):
             value = value.data
         if isinstance(value, (str, bytes)):
-            self._budget.charge_bytes(len(value))  # it may be there often: who writes it copies it
+            self._budget.charge_bytes(len(value))  # writing a shared value copies it
             return value
         if isinstance(value, Global):
             self._charge_text(len(value.module) + len(value.name))
@@ -244,7 +244,7 @@ class Objects:
         raise misfit("a value", "a tensor or plain data", value)
 
     def _key(self, value: object) -> str:
-        """Return a key of a dict as text: numbers as Python writes them, tuples with commas."""
+        """Return a key of a dict as text: numbers as in Python, tuples joined by commas."""
         if isinstance(value, str):
             return value
         parts = []
@@ -264,7 +264,7 @@ class Objects:
         self._budget.charge_bytes(_OBJECT_COST)
         if self._in_state:
             raise UnsupportedError(
-                "an attribute of a tensor is a tensor itself",
+                "an attribute of a tensor is a tensor",
                 reason=Reason.UNKNOWN_LAYOUT,
                 object_name=name,
             )
@@ -329,7 +329,7 @@ class Objects:
         return Component(dtype, 0, 0, type, encoding=word, decoded_length=held.nbytes)
 
     def _component(self, tensor: TorchTensor) -> Component:
-        """Return the run of the file that a tensor looks at, and how its elements lie there."""
+        """Return the component of a tensor: its range of the file, and its encoding."""
         element, storage = tensor.element, tensor.storage
         width, count = element.width, element_count(tensor.size)
         order: ByteOrder = "little"
@@ -397,7 +397,7 @@ class Objects:
         )
 
     def _charge_inflating(self, stream: Stream, start: int, span: int) -> None:
-        """Charge steps where tensors look at the same deflated bytes again and again."""
+        """Charge steps for tensors that inflate the same bytes again and again."""
         if stream not in self._streams:
             self._streams.add(stream)
             self._free_bytes += _FREE_PASSES * stream.size
@@ -407,7 +407,7 @@ class Objects:
             self._free_bytes = 0
 
     def _sparse(self, tensor: SparseTensor) -> TensorObject:
-        """Return a sparse object; of a layout's own name where no layout of ours holds it."""
+        """Return a sparse object, of one of our layouts or else of torch's layout name."""
         roles = ("coords",) if tensor.layout == "sparse_coo" else ("indptr", "indices")
         components = {
             role: self._component(part) for role, part in zip(roles, tensor.indices, strict=True)
@@ -432,7 +432,10 @@ class Objects:
         return TensorObject(tensor.size, f"torch.{tensor.layout}", components, shapes)
 
     def _quantized(self, tensor: QuantizedTensor) -> TensorObject:
-        """Return a `quantized_group` where one scale is for a row or for all, of 8-bit integers."""
+        """Return a `quantized_group` for 8-bit integers with scales of rows or of the tensor.
+
+        Other quantized tensors have the layout `torch.quantized`.
+        """
         integers, axis = tensor.integers, tensor.axis
         data = self._component(integers)
         rows = integers.size[0] if integers.size else 0
@@ -475,16 +478,16 @@ class Objects:
 
 
 def _require_coordinates(tensor: SparseTensor) -> None:
-    """Raise unless every value, which may have dimensions of its own, has its coordinates.
+    """Raise unless every value, which may have dimensions of its own, has coordinates.
 
     Raises:
-        LayoutError: the shapes of the parts do not fit.
+        LayoutError: the shapes of coordinates and values do not match.
     """
     coordinates, values = tensor.indices[0].size, tensor.values.size
     if values and coordinates == (len(tensor.size) - len(values) + 1, values[0]):
         return
     raise LayoutError(
-        "the parts of a sparse tensor do not fit",
+        "the shapes of a sparse tensor's coordinates and values do not match",
         reason=Reason.LAYOUT_COUNT,
         expected=f"coordinates of {describe(tensor.size)} for values of {describe(values)}",
         found=describe(coordinates),
@@ -496,12 +499,12 @@ def _cut(word: str) -> str:
 
 
 def _where(path: tuple[str, ...]) -> str:
-    """Return a path for the account; a long key may be above very many values."""
+    """Return a path for the loss report, with short keys: a key may have very many values."""
     return ".".join(map(_cut, path))
 
 
 def _has_gaps(steps: list[tuple[int, int]]) -> bool:
-    """Return whether elements do not follow one another in C order."""
+    """Return whether elements are not contiguous in C order."""
     expected = 1
     for count, step in reversed(steps):
         if step != expected:
@@ -511,10 +514,10 @@ def _has_gaps(steps: list[tuple[int, int]]) -> bool:
 
 
 def _flagged_dtype(tensor: TorchTensor) -> str:
-    """Return NumPy's name for elements that can be conjugated and negated.
+    """Return NumPy's name of an element type that can be conjugated and negated.
 
     Raises:
-        UnsupportedError: they cannot.
+        UnsupportedError: it cannot.
     """
     element = tensor.element
     logical = None if element.type is None else LOGICAL_TYPES.get(element.type)

@@ -1,6 +1,6 @@
-"""The stack machine a pickle is a program for: what each instruction does, and what it takes.
+"""The stack machine of pickles: the effect of each instruction, and its memory.
 
-Nothing is imported or run: what the pickle calls is looked up in a closed table of functions.
+Nothing is imported or executed: calls are looked up in a closed table of functions.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _Long = TypeVar("_Long", str, bytes, int)
 
 _NUMBER_BYTES = 100  # of an integer written as decimal text: int() is quadratic
 _MEMO_MOST = 1 << 32
-# In bytes: places on the stack and in what a value is put into; a mark, a list, a tuple, a dict of
-# nothing; the first pair of a dict, and each; what a call makes beside copies of what it is given.
+# In bytes of memory: a place on the stack or in a container; a mark; an empty list, tuple and dict;
+# the first pair of a dict, and each pair; the result of a call without copies of its arguments.
 PLACE, MARK, LIST, TUPLE, DICT = 11, 120, 112, 64, 56
 _FIRST_PAIR, _PAIR, CALL, GLOBAL, NUMBER = 64, 96, 112, 64, 32
-_PLACE_BEYOND = 192  # in the memo, behind a gap
-_MOST_CALLS = 256  # names whose calls are remembered
-BATCH = 1 << 16  # charged at once; values that are shorter are charged when they are there
-_SHORT = 16  # places of a tuple that are in the price of a call
-_ROUNDED = 8  # what memory is rounded up by
-_WORST = 12  # bytes that one of a text takes while it is read
-# What `repr` of Python 2 writes.
+_PLACE_BEYOND = 192  # a place in the memo after a gap
+_MOST_CALLS = 256  # cached calls
+BATCH = 1 << 16  # charged at once; shorter values are charged after they are made
+_SHORT = 16  # members of a tuple included in the price of a call
+_ROUNDED = 8  # bytes by which an allocation may exceed its size
+_WORST = 12  # bytes of memory for a byte of text while it is decoded
+# Escapes that `repr` of Python 2 writes.
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 _NEWEST_PROTOCOL = 5
@@ -45,7 +45,7 @@ _U64 = struct.Struct("<Q")
 
 
 class Machine:
-    """A pickle that is being read; see `pickle_reader.py` for what follows its instructions."""
+    """A pickle that is being read; `pickle_reader.py` executes its instructions."""
 
     def __init__(self, data: bytes, vocabulary: Vocabulary, start: int, budget: Budget) -> None:
         self.data = data
@@ -53,15 +53,19 @@ class Machine:
         self.position = self.start = start
         self.vocabulary = vocabulary
         self.stack: list[Any] = []
-        self.below: list[list[Any]] = []  # the stacks under the marks
+        self.below: list[list[Any]] = []  # the stacks below the marks
         self.memo: list[Any] = []
-        self.memo_beyond: dict[int, Any] = {}  # behind a gap: a pickler of Python 2 begins at 1
-        self.calls: dict[int, Call] = {}  # what names of the pickle stand for, by their identity
-        self.held_globals: list[Global] = []  # which is theirs while they are kept
-        self.cost = 0  # bytes of memory that are yet to be charged
+        self.memo_beyond: dict[int, Any] = {}  # after a gap: a pickler of Python 2 begins at 1
+        self.calls: dict[int, Call] = {}  # cached, by the `id` of the name
+        self.held_globals: list[Global] = []  # these names, so that each `id` stays valid
+        self.cost = 0  # bytes of memory to be charged
 
     def finished(self) -> object:
-        """Return the value that is left; raise where there is none, or more."""
+        """Return the one value on the stack.
+
+        Raises:
+            FormatError: there is not exactly one.
+        """
         if self.below or len(self.stack) != 1:
             raise self.broken("a pickle leaves one value", f"{len(self.stack)} on the stack")
         self.settle()
@@ -71,27 +75,27 @@ class Machine:
         return self.stack[0]
 
     def settle(self) -> None:
-        """Charge what the instructions cost since the last time."""
+        """Charge the cost of the instructions since the last call."""
         self.budget.charge_bytes(self.cost)
         self.cost = 0
 
     def _require_room(self, nbytes: int) -> None:
-        """Raise unless so much may be taken for a moment.
+        """Raise unless the budget allows `nbytes` for a moment.
 
         Raises:
-            LimitError: it may not.
+            LimitError: it does not.
         """
         if nbytes > BATCH:
             self.budget.charge_bytes(nbytes)
             self.budget.release_bytes(nbytes)
 
     def counted(self, value: _Long) -> _Long:
-        """Return a value whose length is the file's, its memory counted."""
+        """Return a value after adding its memory to the cost."""
         self.cost += sys.getsizeof(value) + _ROUNDED + PLACE
         return value
 
     def broken(self, message: str, found: object) -> FormatError:
-        """Return the error for a pickle that no pickler writes."""
+        """Return the error for an invalid pickle."""
         return FormatError(
             f"the pickle is broken: {message}",
             reason=Reason.ENCODING_MALFORMED,
@@ -109,7 +113,7 @@ class Machine:
     # --- Reading arguments ------------------------------------------------------------------
 
     def take(self, count: int) -> bytes:
-        """Return so many bytes of the pickle."""
+        """Return the next `count` bytes of the pickle."""
         if count < 0:
             raise self.broken("a length is negative", count)
         stop = self.position + count
@@ -121,7 +125,7 @@ class Machine:
         return taken
 
     def number(self, record: struct.Struct) -> Any:
-        """Return a number of the pickle that is stored so."""
+        """Return the next number, by its record."""
         start = self.position
         self.position += record.size
         return record.unpack_from(self.data, start)[0]
@@ -142,15 +146,15 @@ class Machine:
         return taken
 
     def text(self, data: bytes) -> str:
-        """Return bytes as text, its memory counted."""
+        """Return UTF-8 as text, its memory counted."""
         return self.counted(data.decode("utf-8"))
 
     def long(self, data: bytes) -> int:
-        """Return a long integer of little-endian bytes."""
+        """Return an integer of little-endian bytes, its memory counted."""
         return self.counted(int.from_bytes(data, "little", signed=True))
 
     def decimal(self, digits: bytes) -> int:
-        """Return an integer that is written in digits."""
+        """Return an integer in decimal digits."""
         if len(digits) > _NUMBER_BYTES:
             raise self.broken("a number is too long", f"{len(digits)} digits")
         return self.counted(int(digits))
@@ -158,23 +162,23 @@ class Machine:
     # --- The stack --------------------------------------------------------------------------
 
     def push(self, value: object) -> None:
-        """Put a value on the stack, which is another one once a mark is gone."""
+        """Put a value on the current stack, which `pop_mark` replaces."""
         self.stack.append(value)
 
     def pop_mark(self) -> list[Any]:
-        """Take all values above the topmost mark, and the mark."""
+        """Pop the topmost mark and all values above it."""
         items, self.stack = self.stack, self.below.pop()
-        self._require_room(2 * PLACE * len(items))  # while they are put elsewhere
+        self._require_room(2 * PLACE * len(items))  # while they are copied
         self.cost -= MARK
         return items
 
     def pop_list(self) -> list[Any]:
-        """Take them as a list that stays."""
+        """Pop the same as a list that is kept."""
         self.cost += LIST
         return self.pop_mark()
 
     def pop_tuple(self) -> tuple[Any, ...]:
-        """Take the topmost value, which is a tuple."""
+        """Pop the topmost value, which must be a tuple."""
         value = self.stack.pop()
         if not isinstance(value, tuple):
             raise self.broken("arguments are a tuple", value)
@@ -183,7 +187,7 @@ class Machine:
     # --- Calls ------------------------------------------------------------------------------
 
     def charge(self, values: tuple[Any, ...]) -> None:
-        """Count what a call may copy: shared values can be passed to very many."""
+        """Add the memory of values that a call may copy: a value may be passed to many calls."""
         cost = 0
         for value in values:
             if isinstance(value, (str, bytes)):
@@ -197,7 +201,7 @@ class Machine:
             self.settle()
 
     def call(self, target: Any, values: tuple[Any, ...]) -> object:
-        """Return what a call of a name gives, where the name is in the table."""
+        """Return the result of calling a name, which must be in the table."""
         found = self.calls.get(id(target))
         if found is None:
             found = self.vocabulary.calls.get(str(target)) if isinstance(target, Global) else None
@@ -223,25 +227,25 @@ class Machine:
         return made
 
     def plainer(self, kind: str, value: object) -> object:
-        """Return a value, and tell that it was of a richer kind."""
+        """Return a value, and report that the pickle has a richer kind."""
         self.vocabulary.plainer(kind)
         return value
 
     def reduce(self) -> None:
-        """Call the name below a tuple with what is in it."""
+        """Call the name below a tuple with the members of the tuple."""
         values = self.pop_tuple()
         self.stack.append(self.call(self.stack.pop(), values))
 
     def new_with_names(self) -> None:
-        """Do the same beneath a dict of named arguments, which is empty."""
+        """Do the same below a dict of keyword arguments, which must be empty."""
         names, values = self.stack.pop(), self.pop_tuple()
         target = self.stack.pop()
         if not isinstance(names, Items) or len(names):
-            raise refused(target)  # nothing in our table is called with names
+            raise refused(target)  # no call in our table has keyword arguments
         self.stack.append(self.call(target, values))
 
     def make_instance(self) -> None:
-        """Call a name of two lines with what is above the mark."""
+        """Call a name of two lines with the values above the mark."""
         target = self.read_global()
         values = tuple(self.pop_mark())
         self.stack.append(self.call(target, values))
@@ -252,7 +256,7 @@ class Machine:
         self.stack.append(self.call(items[0], tuple(items[1:])))
 
     def build(self) -> None:
-        """Give the topmost value as a state to the one below it."""
+        """Set the topmost value as the state of the value below it."""
         state, target = self.stack.pop(), self.stack[-1]
         if not isinstance(target, Buildable):
             raise refused(target)
@@ -260,7 +264,7 @@ class Machine:
         target.build(state)
 
     def persistent(self, saved_id: object) -> None:
-        """Push what an id stands for outside the pickle."""
+        """Push the object of a persistent id."""
         self.charge(saved_id if isinstance(saved_id, tuple) else (saved_id,))
         self.stack.append(self.vocabulary.persistent(saved_id))
 
@@ -270,10 +274,10 @@ class Machine:
         return Global(module, self.text(self.line()))
 
     def pop_global(self) -> None:
-        """Push a name of two texts that were pushed."""
+        """Push the name of the two topmost texts."""
         name, module = self.stack.pop(), self.stack.pop()
         if not isinstance(name, str) or not isinstance(module, str):
-            raise self.broken("a name is text", name if isinstance(module, str) else module)
+            raise self.broken("a name is not text", name if isinstance(module, str) else module)
         self.stack.append(Global(module, name))
 
     # --- Containers -------------------------------------------------------------------------
@@ -282,22 +286,22 @@ class Machine:
         """Append values to the topmost list."""
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise self.broken("values are appended to a list", target)
+            raise self.broken("values are appended to another type than list", target)
         target.extend(values)
 
     def set_items(self, values: list[Any]) -> None:
         """Set keys and values in turn in the topmost dict."""
         target = self.stack[-1]
         if not isinstance(target, Items):
-            raise self.broken("items are set in a dict", target)
+            raise self.broken("items are set in another type than dict", target)
         if len(values) % 2:
-            raise self.broken("a key has no value", f"{len(values)} values")
+            raise self.broken("a key without a value", f"{len(values)} values")
         self.cost += PLACE * len(values) + (0 if len(target) else _FIRST_PAIR)
         self._require_room(self.cost)
         target.add(values)
 
     def make_dict(self) -> None:
-        """Push a dict of what is above the mark."""
+        """Push a dict of the values above the mark."""
         values = self.pop_mark()
         self.stack.append(Items())
         self.set_items(values)
@@ -306,29 +310,29 @@ class Machine:
         """Push a tuple of the topmost values."""
         stack = self.stack
         if len(stack) < count:
-            raise self.broken("too little is on the stack", f"a tuple of {count}")
+            raise self.broken("too few values on the stack", f"a tuple of {count}")
         stack[-count:] = [tuple(stack[-count:])]
 
     # --- Texts and numbers ------------------------------------------------------------------
 
     def old_text(self, data: bytes) -> str | bytes:
-        """Return a string of Python 2: text where it is UTF-8."""
+        """Return a string of Python 2: text if it is UTF-8, else bytes."""
         try:
             return self.counted(data.decode("utf-8"))
         except UnicodeDecodeError:
             return self.counted(data)
 
     def quoted(self) -> str | bytes:
-        """Return a string that is written in quotes."""
+        """Return a quoted string of a line."""
         line = self.line().strip()
         if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
-            raise self.broken("a string is not quoted", line)
+            raise self.broken("unquoted string", line)
         return self.old_text(_ESCAPE.sub(_unescaped, line[1:-1]))
 
     def escaped(self) -> str:
-        """Return text that is written with escapes."""
+        """Return text with escapes of a line."""
         line = self.line().decode("raw-unicode-escape")
-        return self.counted(line.encode("utf-8").decode("utf-8"))  # no half of a character
+        return self.counted(line.encode("utf-8").decode("utf-8"))  # raises for a lone surrogate
 
     def decimal_or_flag(self) -> int | bool:
         """Return an integer in digits, or a bool of protocol 1."""
@@ -338,7 +342,7 @@ class Machine:
     # --- The memo and the stack's marks -----------------------------------------------------
 
     def put(self, place: int) -> None:
-        """Remember the topmost value in a place of the memo."""
+        """Store the topmost value at a place of the memo."""
         count = len(self.memo)
         if place == count:
             self.memo.append(self.stack[-1])
@@ -351,17 +355,17 @@ class Machine:
                 self.cost += _PLACE_BEYOND
             self.memo_beyond[place] = self.stack[-1]
         else:
-            raise self.broken("a place in the memo is out of range", place)
+            raise self.broken("place in the memo out of range", place)
 
     def put_next(self) -> None:
-        """Remember it in the next place."""
+        """Store the topmost value at the next place of the memo."""
         if self.stack and not self.memo_beyond:
             self.memo.append(self.stack[-1])
         else:
             self.put(len(self.memo) + len(self.memo_beyond))
 
     def get(self, place: int) -> None:
-        """Push the value of a place in the memo."""
+        """Push the value at a place of the memo."""
         if 0 <= place < len(self.memo):
             self.stack.append(self.memo[place])
         else:
@@ -373,28 +377,28 @@ class Machine:
         self.stack = []
 
     def drop(self) -> None:
-        """Drop the topmost value, or a mark."""
+        """Pop the topmost value, or a mark."""
         if not self.stack and self.below:
             self.pop_mark()
         else:
             self.stack.pop()
 
     def protocol(self) -> None:
-        """Require a protocol that is known."""
+        """Require a known protocol."""
         if (number := self.byte()) > _NEWEST_PROTOCOL:
-            raise self.broken("the protocol is unknown", number)
+            raise self.broken("unknown protocol", number)
 
     def frame(self) -> None:
-        """Require that a frame lies in the pickle."""
+        """Require that a frame is inside the pickle."""
         if self.number(_U64) > len(self.data) - self.position:
             raise self.cut()
 
     def extension(self) -> None:
-        """Refuse what is named by a number outside of the pickle."""
+        """Refuse a code of the extension registry."""
         raise refused("a code of the extension registry")
 
     def out_of_band(self) -> None:
-        """Refuse what lies outside of the pickle."""
+        """Refuse a buffer outside the pickle."""
         raise refused("a buffer outside the pickle")
 
 

@@ -1,14 +1,14 @@
-"""Our own restricted pickle reader: it builds plain values and metadata, and runs nothing.
+"""A restricted pickle reader: it builds plain values and metadata, and executes nothing.
 
 A pickle is a program for a small stack machine, and Python's `pickle` lets it import and call
-anything. Here a name in the file stays a name (`Global`): nothing is imported, and what a pickle
-calls is looked up in a closed table of functions of ours. A call that is not in the table is
-refused by its name. Protocols 0 to 5 are read.
+anything. Here a name in the file stays a name (`Global`): nothing is imported, and calls are looked
+up in a closed table of functions. A call that is not in the table is refused by its name. Protocols
+0 to 5 are read.
 
-Time is linear in the bytes of the pickle: every instruction takes at least one of them. Memory is
-charged to the file's budget: each instruction has a price, and long values cost what they take. No
+Time is linear in the length of the pickle, as every instruction has at least one byte. Memory is
+charged to the file's budget: each instruction has a price, and long values cost their size. No
 value of the file is hashed or compared: a dict is a list of pairs (`Items`), a set is a list.
-Values may share parts and contain themselves; who walks them charges what is made of them.
+Values may be shared and contain themselves, so code that walks them charges its results.
 """
 
 from __future__ import annotations
@@ -44,36 +44,37 @@ _BYTES_PER_STEP = 64  # of Limits.manifest_bytes, for each instruction: 16 milli
 def read_pickle(
     data: bytes, vocabulary: Vocabulary, budget: Budget, *, start: int = 0, least: int = 0
 ) -> tuple[object, int]:
-    """Return the value of a pickle, and where in `data` the pickle ends.
+    """Return the value of a pickle, and the offset of its end in `data`.
 
     Args:
-        data: bytes with the pickle; what follows it is not looked at.
-        vocabulary: what it may call.
-        budget: what listing the file may cost, and the caps in force.
-        start: where the pickle begins.
-        least: as many instructions may be there, where the caps allow fewer.
+        data: bytes with the pickle; bytes after it are ignored.
+        vocabulary: the calls that are allowed.
+        budget: the budget for listing the file, and the caps.
+        start: the offset of the pickle.
+        least: a number of instructions that is allowed even if the caps are lower.
 
     Returns:
-        None, bool, int, float, str, bytes, tuple, list, `Items`, `Global`, or what the vocabulary
-        makes. Sets are lists. Text of Python 2 is str where it is UTF-8, else bytes.
+        None, bool, int, float, str, bytes, tuple, list, `Items`, `Global`, or a value made by the
+        vocabulary. Sets are lists. Text of Python 2 is str if it is UTF-8, else bytes.
 
     Raises:
-        FormatError: it is no pickle; the reason is `truncated` where `data` ends too early.
-        UnsupportedError: it calls what the vocabulary does not have.
-        LimitError: it has too many instructions, or makes far more than it holds (LIMIT_COST).
+        FormatError: it is not a pickle; the reason is `truncated` if `data` ends too early.
+        UnsupportedError: it calls a name that is not in the vocabulary.
+        LimitError: it has too many instructions, or needs far more memory than its length
+            (LIMIT_COST).
     """
     return follow(Machine(data, vocabulary, start, budget), least)
 
 
 def follow(machine: Machine, least: int) -> tuple[object, int]:
-    """Return the value that a machine's pickle leaves, and where in its bytes the pickle ends.
+    """Run a machine. Return the value of its pickle, and the offset of the pickle's end.
 
     Args:
-        machine: one at the beginning of its pickle.
-        least: as many instructions may be there, where the caps allow fewer.
+        machine: a machine at the beginning of its pickle.
+        least: as for `read_pickle`.
 
     Raises:
-        ZTensorError: what `read_pickle` raises.
+        ZTensorError: as `read_pickle`.
     """
     most = max(least, machine.budget.limits.manifest_bytes // _BYTES_PER_STEP)
     try:
@@ -89,7 +90,7 @@ def follow(machine: Machine, least: int) -> tuple[object, int]:
     except (IndexError, KeyError, ValueError, struct.error) as error:
         if machine.position > len(machine.data):
             raise machine.cut() from error
-        raise machine.broken("an instruction lacks what it takes", str(error)) from error
+        raise machine.broken("invalid arguments of an instruction", str(error)) from error
     raise LimitError(
         "the pickle has more instructions than Limits.manifest_bytes allows",
         reason=Reason.LIMIT_MANIFEST,
@@ -103,11 +104,11 @@ _I32, _F64 = struct.Struct("<i"), struct.Struct(">d")
 
 def _unknown(machine: Machine) -> None:
     code = machine.data[machine.position - 1 : machine.position]
-    raise machine.broken("an instruction is unknown", code)
+    raise machine.broken("unknown instruction", code)
 
 
-# By code: the bytes of memory that an instruction takes, beside what is counted where it is made,
-# and what it does. Protocol 0 and 1 first, what later ones added below.
+# By code: the memory of an instruction in bytes, without the memory that its function counts, and
+# the function. First protocols 0 and 1, then the additions of later ones.
 _TABLE: Mapping[str, tuple[int, Instruction]] = {
     "(": (MARK, Machine.mark),
     "0": (0, Machine.drop),

@@ -1,4 +1,4 @@
-"""What a pickle becomes here: names that stay names, dicts that are pairs, and what it may call."""
+"""Values of pickles: names that stay names, dicts as pairs, and the table of calls."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Global:
     """A name in a pickle: a class, a function, a constant. It is never looked up.
 
     Attributes:
-        module: the module's name as written.
-        name: the name in it as written.
+        module: the module's name in the file.
+        name: the name in the module.
     """
 
     module: str
     name: str
 
     def __str__(self) -> str:
-        """Return both, dotted."""
+        """Return the dotted name."""
         return f"{self.module}.{self.name}"
 
 
@@ -33,25 +33,25 @@ _TEXT = frozenset({str})
 
 
 class Buildable:
-    """A value that takes a state after it was made; no `abc.ABC`, as very many are looked at."""
+    """A value that gets a state after it is made. Not an `abc.ABC`, as its checks are slower."""
 
     __slots__ = ()
 
     def build(self, state: object) -> None:
-        """Take the state.
+        """Set the state.
 
         Raises:
-            FormatError: it is none for this value.
-            UnsupportedError: it is one that this release does not know.
+            FormatError: it is not valid for this value.
+            UnsupportedError: it is unknown to this release.
         """
         raise NotImplementedError
 
 
 class Items(Buildable):
-    """A dict of the pickle: its pairs in the order of the file, keys as they are.
+    """A dict of the pickle, as pairs in the order of the file; keys are not hashed.
 
     Args:
-        flat: keys and values in turn. Attributes that were set on the dict itself come last.
+        flat: keys and values in turn. Attributes of the dict object itself come last.
     """
 
     __slots__ = ("_flat",)
@@ -65,21 +65,21 @@ class Items(Buildable):
         return zip(self._flat[::2], self._flat[1::2], strict=True)
 
     def by_name(self) -> dict[str, object] | None:
-        """Return the values by their keys; None where a key is no text."""
+        """Return the values by their keys, or None if a key is not text."""
         names = self._flat[::2]
         if set(map(type, names)) - _TEXT:
             return None
         return dict(zip(names, self._flat[1::2], strict=True))  # type: ignore[arg-type]
 
     def build(self, state: object) -> None:
-        """Take what was set on an `OrderedDict` itself, such as `_metadata` of torch."""
+        """Add the attributes of an `OrderedDict` object, such as `_metadata` of torch."""
         self.add(list(require(state, Items, "the state of a dict", "a dict")._flat))
 
     def add(self, flat: list[object]) -> None:
-        """Add keys and values in turn behind those that are there; the list is not used after."""
+        """Append keys and values in turn; the dict owns the list afterwards."""
         if isinstance(self._flat, list):
             self._flat.extend(flat)
-        elif not self._flat:  # a hostile pickle has an empty dict in every byte, and no list for it
+        elif not self._flat:  # a list for each empty dict would cost memory in hostile pickles
             self._flat = flat
         else:
             self._flat = [*self._flat, *flat]
@@ -93,13 +93,13 @@ class Items(Buildable):
 
 
 class Call(NamedTuple):
-    """What a pickle may call, and what is done then.
+    """An allowed call.
 
     Attributes:
-        make: our function; it gets what the pickle passes, and may copy it once.
+        make: the function that makes the value; it may copy its arguments once.
         least: fewest arguments.
         most: most arguments.
-        becomes_plain: what a value of the pickle is that becomes one of a plainer kind, else empty.
+        becomes_plain: the kind of value that is converted to a plainer one; empty if it is not.
     """
 
     make: Callable[..., object]
@@ -109,12 +109,12 @@ class Call(NamedTuple):
 
 
 class Vocabulary(NamedTuple):
-    """What the pickles of one format may say.
+    """The calls and persistent ids of one format's pickles.
 
     Attributes:
-        calls: by dotted name.
-        persistent: what a persistent id stands for.
-        plainer: told of each value that becomes one of a plainer kind.
+        calls: the allowed calls, by dotted name.
+        persistent: returns the object of a persistent id.
+        plainer: called with the kind of each value that is converted to a plainer one.
     """
 
     calls: Mapping[str, Call]
@@ -123,7 +123,7 @@ class Vocabulary(NamedTuple):
 
 
 def kind_of(value: object) -> str:
-    """Return a value of a pickle for a message: itself where it is short, else what it is."""
+    """Return a description of a value for a message: the value if it is short, else its type."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return describe(value)
     if isinstance(value, Global):
@@ -132,7 +132,7 @@ def kind_of(value: object) -> str:
 
 
 def misfit(what: str, expected: str, found: object, *, is_type: bool = True) -> FormatError:
-    """Return the error for a value of a pickle that cannot be there."""
+    """Return the error for an invalid value of a pickle."""
     return FormatError(
         f"{what} in the pickle is wrong",
         reason=Reason.FIELD_TYPE if is_type else Reason.FIELD_VALUE,
@@ -142,10 +142,10 @@ def misfit(what: str, expected: str, found: object, *, is_type: bool = True) -> 
 
 
 def require(value: object, kind: type[_T], what: str, expected: str) -> _T:
-    """Return a value of a pickle that has to be of a kind.
+    """Return a value of a pickle, which must be an instance of `kind`.
 
     Raises:
-        FormatError: it is none.
+        FormatError: it is not.
     """
     if not isinstance(value, kind):
         raise misfit(what, expected, value)
@@ -153,7 +153,7 @@ def require(value: object, kind: type[_T], what: str, expected: str) -> _T:
 
 
 def refused(what: object) -> UnsupportedError:
-    """Return the error for a name that the pickle calls and we do not."""
+    """Return the error for a call that is not allowed."""
     error = UnsupportedError(
         "the pickle calls a name that is not among the few that make tensors and plain data; "
         "the file was refused, nothing in it was imported or executed",

@@ -1,24 +1,23 @@
-"""`.pt`, `.pth`, `.bin`: what `torch.save` writes, read without torch and without running anything.
+"""`.pt`, `.pth`, `.bin`: files of `torch.save`, read without torch and without executing anything.
 
-A file is a pickle that describes the object, and the storages that its tensors look at. Since torch
-1.6 it is a zip archive:
+A file is a pickle that describes the object, and the storages of its tensors. Since torch 1.6 it is
+a zip archive:
 
 | member | holds |
 | --- | --- |
 | `archive/data.pkl` | the pickle |
-| `archive/data/0`, `archive/data/1`, ... | a storage each, as it is in memory |
-| `archive/byteorder` | `little` or `big`; little where it is missing |
+| `archive/data/0`, `archive/data/1`, ... | one storage each, as in memory |
+| `archive/byteorder` | `little` or `big`; little if it is missing |
 | `archive/version` | the format's version |
 
-Older files, and those of `_use_new_zipfile_serialization=False`, are a chain of pickles (a magic
-number, a version, facts about the machine, the object, the keys of its storages) and behind them
-the storages, each after its number of elements; all little-endian.
+Older files, and files written with `_use_new_zipfile_serialization=False`, are a chain of pickles
+(a magic number, a version, facts about the machine, the object, the keys of its storages), followed
+by the storages, each after its number of elements; all little-endian.
 
-`pickle_reader.py` reads the pickles, `values.py` says what may be in them. Here the object
-becomes a flat mapping: names of nested dicts and lists are joined by dots. A dict or list without a
-tensor becomes one attribute of the file, and so does any other value beside tensors. Tensors that
-lie in their storage as NumPy has them are ranges of the file; others are gathered when they are
-read.
+`pickle_reader.py` reads the pickles, `values.py` has their values. Here the object becomes a flat
+mapping: names of nested dicts and lists are joined by dots. A dict or list without a tensor becomes
+one attribute of the file, and so does any other value. Tensors that are contiguous in C order are
+ranges of the file; others are gathered when they are read.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ if TYPE_CHECKING:
 MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_VERSION = 1001
 
-# What torch writes beside the pickle and the storages, for itself; no user put anything in them.
+# Members that torch writes for itself; they have no values of users.
 _OWN_MEMBERS = (
     "byteorder",
     "version",
@@ -77,19 +76,19 @@ _OWN_MEMBERS = (
     ".data/serialization_id",
 )
 _COUNT = struct.Struct("<q")
-_STORAGE_COST = 320  # bytes of memory, for a storage and its place
-_SMALL = 64  # bytes: longer than `byteorder` and `version` can be
+_STORAGE_COST = 320  # bytes of memory of a storage and its place
+_SMALL = 64  # bytes of `byteorder` and `version` at most
 _FIRST_BYTES = 1 << 16
 _GROWTH = 8
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what a file of `torch.save` holds.
+    """Return the tensors and attributes of a file of `torch.save`.
 
     Raises:
         FormatError: it is damaged.
-        UnsupportedError: its pickle calls what is not needed for tensors and plain data, two
-            values have one name when dots join them, or it is a TorchScript module or a tar file.
+        UnsupportedError: its pickle has calls other than those of tensors and plain data, two
+            values have the same joined name, or it is a TorchScript module or a tar file.
         LimitError: a safety cap is exceeded.
         SourceError: it cannot be read.
     """
@@ -113,7 +112,7 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
     pickles = [n for n in entries if n.endswith("/data.pkl") and n.count("/") == 1]
     if len(pickles) != 1:
         raise UnsupportedError(
-            "the zip archive is none of torch.save",
+            "the zip archive is not a file of torch.save",
             reason=Reason.UNKNOWN_LAYOUT,
             expected="one member 'data.pkl' in one folder",
             found=f"{len(pickles)} among {len(entries)}",
@@ -148,7 +147,7 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
             if entry.method == DEFLATED:
                 stream = streams.get(storage.key) or Stream(entry.size)
                 streams[storage.key] = stream
-            # torch can be told to leave CRC-32s out, and writes 0 then.
+            # torch writes 0 if CRC-32s are disabled.
             digest = zip_crc32(b"", entry.crc) if entry.crc else None
             return Place(entry.begin, entry.length, entry.size, stream, digest)
         if not storage.whole:
@@ -185,17 +184,17 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
 def _placed(
     source: Source, objects: Mapping[str, TensorObject], entries: Iterable[Entry]
 ) -> LaterObjects:
-    """Return objects whose members are looked at when they are asked for.
+    """Return objects; local headers of members are read on demand.
 
     Args:
         source: the archive.
-        objects: the same, with places as if each member's data began where the member does.
+        objects: the objects, with offsets as if each member had no local header.
         entries: the members.
     """
     by_place = sorted(entries, key=lambda one: one.begin)
     begins = [one.begin for one in by_place]
     waiting = dict(objects)
-    heads: dict[int, int] = {}  # bytes before a member's data, for those that were looked at
+    heads: dict[int, int] = {}  # lengths of local headers that were read, by number
 
     def moved(component: Component) -> Component:
         if not component.length:
@@ -220,7 +219,7 @@ def _offset(tensor_object: TensorObject) -> int:
 
 
 def _kind_of_member(name: str) -> str:
-    """Return what a member is of which nothing is given."""
+    """Return the kind of an unused member in the loss report."""
     if name.startswith("data/"):
         return "storage without a tensor"
     return "code" if name.startswith("code/") else "member of the archive"
@@ -231,8 +230,8 @@ def _contents(source: Source, entry: Entry, most: int) -> bytes:
 
     Raises:
         EncodingError: they are damaged.
-        DigestMismatchError: they are not those that were written.
-        LimitError: they are more than `most`.
+        DigestMismatchError: their CRC-32 differs.
+        LimitError: they are longer than `most`.
     """
     if entry.size > most:
         raise LimitError(
@@ -243,7 +242,7 @@ def _contents(source: Source, entry: Entry, most: int) -> bytes:
         )
     stored = place(source, entry, min(entry.length, _FIRST_BYTES))
     data = b"".join(unpacked(entry, stored))
-    if entry.crc:  # else torch was told to leave it out
+    if entry.crc:  # 0 if CRC-32s are disabled
         require_sum(entry, zlib.crc32(data))
     return data
 
@@ -266,7 +265,7 @@ def _byte_order(source: Source, entry: Entry | None) -> ByteOrder:
 def _project_legacy(source: Source, budget: Budget) -> Projection:
     length = min(_FIRST_BYTES, source.size)
     most = min(budget.limits.manifest_bytes, source.size)
-    while True:  # nothing tells where the pickles end
+    while True:  # the length of the pickles is not stored
         left = Tally()
         storages: dict[str, Storage] = {}
         try:
@@ -315,13 +314,13 @@ def _project_legacy(source: Source, budget: Budget) -> Projection:
 def _pickles(
     data: bytes, storages: dict[str, Storage], left: Tally, budget: Budget
 ) -> tuple[list[object], int]:
-    """Return the values of the five pickles, and where they end.
+    """Return the values of the five pickles, and the offset of their end.
 
     Args:
         data: the file, or its beginning.
-        storages: where those are put that the object looks at.
-        left: where values are counted that are not given.
-        budget: what it may cost.
+        storages: gets the storages of the object.
+        left: the loss report.
+        budget: the budget for listing the file.
     """
 
     def storage(saved_id: object) -> Storage | Global:
@@ -348,7 +347,7 @@ def _pickles(
         values.append(value)
         if len(values) == 1 and (type(value) is not int or value != MAGIC):
             raise UnsupportedError(
-                "the file is a pickle, but none of torch.save; nothing in it was executed",
+                "the file is a pickle, but not of torch.save; nothing in it was executed",
                 reason=Reason.UNKNOWN_LAYOUT,
                 expected="torch's magic number first",
                 found=kind_of(value),
@@ -359,7 +358,7 @@ def _pickles(
 def _legacy_places(
     source: Source, storages: Mapping[str, Storage], keys: object, position: int
 ) -> dict[str, Place]:
-    """Return where the storages lie, which follow one another."""
+    """Return the places of the storages, which are consecutive."""
     if not isinstance(keys, list):
         raise misfit("the list of storages", "a list", keys)
     places: dict[str, Place] = {}
@@ -385,11 +384,11 @@ def _legacy_places(
 
 
 def _require_count(source: Source, offset: int, whole: int) -> None:
-    """Raise unless the number of elements in front of a storage is that of the pickle."""
+    """Raise unless the number of elements before a storage equals the pickle's."""
     (count,) = _COUNT.unpack(Range(source, offset - _COUNT.size, _COUNT.size).read(0, _COUNT.size))
     if count != whole:
         raise FormatError(
-            "a storage has another number of elements than the pickle says",
+            "the number of elements of a storage differs from the pickle's",
             reason=Reason.SIZE_MISMATCH,
             expected=str(whole),
             found=str(count),
@@ -402,7 +401,7 @@ def _counted(
     places: Mapping[str, Place],
     storages: Mapping[str, Storage],
 ) -> LaterObjects:
-    """Return objects whose storages are looked at when they are asked for: each costs a request."""
+    """Return objects; storages are checked on demand, as each check costs a request."""
     in_order = sorted((place.offset, storages[key].whole) for key, place in places.items())
     offsets = [offset for offset, _ in in_order]
     known: set[int] = set()

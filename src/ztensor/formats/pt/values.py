@@ -1,9 +1,8 @@
-"""The values a pickle of `torch.save` has: descriptions, no tensors.
+"""The values of a pickle of `torch.save`: descriptions of tensors, and plain data.
 
-A tensor becomes a `TorchTensor`: which storage it looks at, from
-where, and how far its elements are apart. NumPy's arrays and scalars, whose bytes are in the pickle
-itself, become `NumpyArray` and plain numbers; the few other classes that checkpoints have beside
-tensors become text, lists and dicts.
+A tensor becomes a `TorchTensor`: its storage, offset and strides. NumPy's arrays and scalars have
+their bytes in the pickle itself, and become `NumpyArray` and plain numbers. The few other classes
+in checkpoints become text, lists and dicts.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-_BEYOND = 1 << 63  # torch's own numbers have 64 bits
-_MOST_RANK = 64  # torch's and NumPy's own
-_WORD_MOST = 40  # characters of the name of another type
+_BEYOND = 1 << 63  # torch's numbers have 64 bits
+_MOST_RANK = 64  # of torch and NumPy
+_WORD_MOST = 40  # characters of the name of an unknown type
 _PLAIN_NUMBERS = re.compile("([<>=|]?)(b1|[iu][1248]|f[248]|c8|c16)")
 _TEXTS = re.compile("([<>=|]?)([US])[0-9]+")
 
@@ -42,7 +41,7 @@ class ElementType:
     """An element type of torch.
 
     Attributes:
-        dtype: our storage type; torch's own word where we have none.
+        dtype: storage type; torch's name for a type that is not read.
         type: our logical type, or None.
         width: bytes of one of torch's elements.
         per_element: logical elements in one of torch's elements, along the last dimension.
@@ -73,7 +72,7 @@ def _element_types() -> dict[str, ElementType]:
     return types
 
 
-# By the name torch has for them.
+# By torch's names.
 ELEMENT_TYPES: Mapping[str, ElementType] = _element_types()
 QUANTIZED = ("qint8", "quint8", "qint32")
 
@@ -105,11 +104,11 @@ class Storage:
 
     Attributes:
         key: its name in the file.
-        name: torch's name for its elements.
-        element: their type.
-        count: how many of them there are.
-        start: which element of the stored ones is the first.
-        whole: how many are stored; more than `count` where this is a part.
+        name: torch's name of its element type.
+        element: the element type.
+        count: the number of elements.
+        start: the first element, in the stored ones.
+        whole: the number of stored elements; more than `count` for a part of a storage.
     """
 
     key: str
@@ -122,16 +121,16 @@ class Storage:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TorchTensor:
-    """A dense tensor: how it looks at a storage.
+    """A dense tensor, as a view of a storage.
 
     Attributes:
-        storage: the storage, or None where the tensor has none (the device `meta`).
-        element: the type of its elements, which may be another than the storage's.
-        offset: the first element, counted in elements of the tensor.
-        size: its shape.
-        stride: elements between neighbours, for each dimension.
-        flags: `conj` and `neg` where the stored elements are yet to be conjugated or negated.
-        state: attributes that were set on the tensor.
+        storage: the storage; None for the device `meta`.
+        element: the element type, which may differ from the storage's.
+        offset: the first element, in elements of the tensor.
+        size: the shape.
+        stride: elements between neighbors along each dimension.
+        flags: `conj` if the stored elements must be conjugated, `neg` if they must be negated.
+        state: attributes of the tensor object.
     """
 
     storage: Storage | None
@@ -151,7 +150,7 @@ class SparseTensor:
         layout: `sparse_coo`, `sparse_csr`, `sparse_csc`, `sparse_bsr` or `sparse_bsc`.
         indices: coordinates, or compressed and plain indices.
         values: the values.
-        size: its shape.
+        size: the shape.
     """
 
     layout: str
@@ -163,14 +162,14 @@ class SparseTensor:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class QuantizedTensor:
-    """A tensor of integers that stand for floats: `(integer - zero_point) * scale`.
+    """A tensor of integers that represent floats: `(integer - zero_point) * scale`.
 
     Attributes:
         integers: the integers.
-        name: torch's name for them.
-        scale: one scale for all, or one for each index of `axis`.
-        zero_point: like the scale.
-        axis: the dimension that has scales of its own, or None.
+        name: torch's name of their type.
+        scale: one scale of the tensor, or one for each index of `axis`.
+        zero_point: the zero points, like the scales.
+        axis: the dimension with scales of its own, or None.
     """
 
     integers: TorchTensor
@@ -182,7 +181,7 @@ class QuantizedTensor:
 
 
 class BytesStream(Buildable):
-    """A stream in memory, which becomes its bytes: so programs keep states of their own."""
+    """An `io.BytesIO`, which becomes its bytes: some programs keep a state in it."""
 
     __slots__ = ("data",)
 
@@ -190,7 +189,7 @@ class BytesStream(Buildable):
         self.data = b""
 
     def build(self, state: object) -> None:
-        """Take the bytes, and leave where in them the stream was."""
+        """Set the bytes; the stream's position is dropped."""
         if not isinstance(state, tuple) or not state or not isinstance(state[0], bytes):
             raise misfit("the state of an io.BytesIO", "a tuple with its bytes", state)
         self.data = state[0]
@@ -207,7 +206,7 @@ class NumpyType(Buildable):
         self.order = "="
 
     def build(self, state: object) -> None:
-        """Take the byte order; the fields of records are refused when the type is used."""
+        """Set the byte order; the fields of records are refused when the type is used."""
         if not isinstance(state, tuple) or len(state) < 2 or not isinstance(state[1], (str, bytes)):
             raise misfit("the state of a numpy.dtype", "a tuple with the byte order", state)
         order = state[1]
@@ -217,23 +216,23 @@ class NumpyType(Buildable):
         """Return the type.
 
         Raises:
-            UnsupportedError: it is none of plain numbers.
+            UnsupportedError: it is not a type of plain numbers.
         """
         code = self.code
         match = re.fullmatch(_PLAIN_NUMBERS, code) if isinstance(code, str) else None
         if match and self.order in ("<", ">", "=", "|"):
-            # Pickles say the order only where the width is more than a byte.
+            # Pickles have the order only for elements of more than a byte.
             is_big = ">" in (match[1], self.order)
             return np.dtype(match[2]).newbyteorder(">" if is_big else "<")
         raise UnsupportedError(
-            "the pickle holds NumPy data that is no plain numbers",
+            "NumPy data in the pickle that is not plain numbers",
             reason=Reason.UNKNOWN_DTYPE,
             expected="bool, integers, floats or complex numbers",
             found=kind_of(code),
         )
 
     def __str__(self) -> str:
-        """Return the type's name: NumPy's for plain numbers, else the start of what is written."""
+        """Return the type's name: NumPy's for plain numbers, else the start of the code."""
         code = self.code
         if isinstance(code, str) and re.fullmatch(_PLAIN_NUMBERS, code):
             return str(self.resolved())
@@ -242,7 +241,7 @@ class NumpyType(Buildable):
         return code[:_WORD_MOST] if isinstance(code, str) else kind_of(code)
 
     def text(self, data: bytes) -> str | bytes | None:
-        """Return what the bytes of a scalar say where the type is one of text, else None."""
+        """Return the text of a scalar's bytes, or None if the type is not text."""
         match = re.fullmatch(_TEXTS, self.code) if isinstance(self.code, str) else None
         if match is None:
             return None
@@ -259,11 +258,11 @@ class NumpyArray(Buildable):
     """A NumPy array in the making; its elements are in the pickle.
 
     Attributes:
-        shape: its shape, or None where it has no state yet.
-        word: the name of an element type that is no plain numbers, or None. Then no more is kept.
-        dtype: the type of its elements, in the byte order of the pickle.
-        data: their bytes.
-        is_fortran: whether the first axis runs fastest there.
+        shape: the shape; None before the state is set.
+        word: the name of a type other than plain numbers, without the attributes below; else None.
+        dtype: the element type, in the byte order of the pickle.
+        data: the bytes of the elements.
+        is_fortran: whether the first axis varies fastest.
     """
 
     __slots__ = ("data", "dtype", "is_fortran", "shape", "word")
@@ -273,14 +272,14 @@ class NumpyArray(Buildable):
         self.word: str | None = None
 
     def build(self, state: object) -> None:
-        """Take shape, type, order and bytes."""
+        """Set shape, type, order and bytes."""
         if not isinstance(state, tuple) or len(state) != 5:
             raise misfit("the state of a numpy.ndarray", "a tuple of five", state)
         _, shape, dtype, is_fortran, data = state
         self.take(shape, dtype, data, is_fortran=bool(is_fortran))
 
     def take(self, shape: object, dtype: object, data: object, *, is_fortran: bool) -> None:
-        """Take the parts of an array, checked."""
+        """Set the parts of the array, after checking them."""
         kind = numpy_type_of(dtype)
         try:
             self.dtype = kind.resolved()
@@ -288,14 +287,14 @@ class NumpyArray(Buildable):
             self.shape = counts(shape, "the shape of a numpy.ndarray")
             self.word = str(kind)
             return
-        if isinstance(data, str):  # raw bytes of Python 2 that were UTF-8 by chance
+        if isinstance(data, str):  # bytes of Python 2 that happen to be UTF-8
             data = data.encode()
         data = require(data, bytes, "the data of a numpy.ndarray", "bytes")
         shape = counts(shape, "the shape of a numpy.ndarray")
         expected = element_count(shape) * self.dtype.itemsize
         if len(data) != expected:
             raise FormatError(
-                "a numpy.ndarray in the pickle has another number of bytes than its shape",
+                "the length of a numpy.ndarray in the pickle differs from its shape",
                 reason=Reason.SIZE_MISMATCH,
                 expected=describe(expected),
                 found=str(len(data)),
@@ -304,11 +303,11 @@ class NumpyArray(Buildable):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of its elements."""
+        """Return the length of its elements in bytes."""
         return len(self.data)
 
     def elements(self) -> Array:
-        """Return the flat array of its little-endian elements in C order."""
+        """Return its elements in C order, a flat array, little-endian."""
         array = np.frombuffer(self.data, self.dtype)
         if self.is_fortran and self.shape and array.size:
             array = array.reshape(tuple(n for n in self.shape if n != 1), order="F").ravel("C")
@@ -319,10 +318,10 @@ class NumpyArray(Buildable):
 
 
 def integer(value: object, what: str) -> int:
-    """Return a number of the pickle that torch keeps in 64 bits.
+    """Return a value of the pickle, which must be an integer of 64 bits.
 
     Raises:
-        FormatError: it is none.
+        FormatError: it is not.
     """
     if type(value) is not int or not -_BEYOND <= value < _BEYOND:
         raise misfit(what, "an integer of 64 bits", value, is_type=type(value) is not int)
@@ -330,10 +329,10 @@ def integer(value: object, what: str) -> int:
 
 
 def counts(value: object, what: str) -> tuple[int, ...]:
-    """Return a tuple of the pickle whose members are not negative.
+    """Return a value of the pickle, which must be a tuple of integers from 0 on.
 
     Raises:
-        FormatError: it is none, or longer than a shape can be.
+        FormatError: it is not, or longer than a shape can be.
     """
     if not isinstance(value, (tuple, list)) or len(value) > _MOST_RANK:
         raise misfit(what, f"a tuple of at most {_MOST_RANK} integers", value)
@@ -345,17 +344,17 @@ def counts(value: object, what: str) -> tuple[int, ...]:
 
 
 def tensor_of(value: object, what: str) -> TorchTensor:
-    """Return a value that has to be a dense tensor."""
+    """Return a value that must be a dense tensor."""
     return require(value, TorchTensor, what, "a dense tensor")
 
 
 def numpy_type_of(value: object) -> NumpyType:
-    """Return a value that has to be a type of NumPy."""
+    """Return a value that must be a NumPy type."""
     return require(value, NumpyType, "the type of NumPy data", "a numpy.dtype")
 
 
 def element_type_of(value: object) -> tuple[str, ElementType]:
-    """Return the name of an element type of torch, and what is known of it."""
+    """Return the name and the properties of an element type of torch."""
     name = value.name if isinstance(value, Global) and value.module == "torch" else None
     element = None if name is None else ELEMENT_TYPES.get(name)
     if name is None or element is None:
@@ -372,11 +371,11 @@ def element_type_of(value: object) -> tuple[str, ElementType]:
 
 
 def storage_of(saved_id: object) -> Storage:
-    """Return the storage that a persistent id names.
+    """Return the storage of a persistent id.
 
     Raises:
-        FormatError: it is no id of a storage.
-        UnsupportedError: its elements are of an unknown type.
+        FormatError: it is not the id of a storage.
+        UnsupportedError: the element type is unknown.
     """
     if not isinstance(saved_id, tuple) or len(saved_id) not in (5, 6):
         raise misfit("a persistent id", "a tuple of five or six", saved_id)
@@ -400,7 +399,7 @@ def storage_of(saved_id: object) -> Storage:
             raise misfit("the part of a storage", "a tuple of three", saved_id[5])
         start, count = counts(saved_id[5][1:], "the part of a storage")
         if start + count > whole:
-            raise outside("a part of a storage lies outside of it", whole, start + count)
+            raise outside("a part of a storage is outside of it", whole, start + count)
     return Storage(storage_key(key), name, ELEMENT_TYPES[name], count, start, whole)
 
 
@@ -408,7 +407,7 @@ def storage_key(value: object) -> str:
     """Return a storage's key as text.
 
     Raises:
-        FormatError: it is no key.
+        FormatError: it is not a key.
     """
     if isinstance(value, bytes):
         value = value.decode("latin-1")
@@ -418,7 +417,7 @@ def storage_key(value: object) -> str:
 
 
 def outside(message: str, count: int, found: int) -> FormatError:
-    """Return the error for what reaches beyond a storage of `count` elements."""
+    """Return the error for a range beyond a storage of `count` elements."""
     return FormatError(
         message,
         reason=Reason.OUT_OF_BOUNDS,

@@ -1,4 +1,4 @@
-"""What a pickle of `torch.save` may call: `CALLS`, the closed table, and what each call gives."""
+"""The closed table of calls in pickles of `torch.save`, `CALLS`, and their functions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 def _rebuild(
     storage: object, offset: object, size: object, stride: object, element: ElementType | None
 ) -> TorchTensor:
-    storage = require(storage, Storage, "what a tensor looks at", "a storage")
+    storage = require(storage, Storage, "the storage of a tensor", "a storage")
     shape, steps = counts(size, "the size of a tensor"), counts(stride, "the stride of a tensor")
     if len(shape) != len(steps):
         raise misfit("the stride of a tensor", f"{len(shape)} numbers", len(steps), is_type=False)
@@ -54,7 +54,7 @@ def _rebuild(
 def _rebuild_tensor(
     storage: object, offset: object, size: object, stride: object, *rest: object
 ) -> TorchTensor:
-    # What follows is requires_grad, the hooks, and flags where there are any.
+    # The rest is requires_grad, the hooks, and possibly flags.
     tensor = _rebuild(storage, offset, size, stride, None)
     return _flagged(tensor, rest[2] if len(rest) > 2 else None)
 
@@ -103,8 +103,8 @@ def _rebuild_parameter(data: object, *rest: object) -> object:
 
 def _with_state(value: object, state: object) -> object:
     if not isinstance(value, (TorchTensor, SparseTensor, QuantizedTensor)):
-        raise misfit("what a parameter is made of", "a tensor", value)
-    if isinstance(state, tuple) and len(state) == 2:  # what is in __dict__, and what in __slots__
+        raise misfit("the data of a parameter", "a tensor", value)
+    if isinstance(state, tuple) and len(state) == 2:  # the contents of __dict__ and __slots__
         state = state[0]
     if state is None or (isinstance(state, Items) and not len(state)):
         return value
@@ -130,7 +130,7 @@ def _rebuild_device_tensor(data: object, dtype: object, *rest: object) -> object
         have: object = data.dtype.name
         same = ELEMENT_TYPES.get(data.dtype.name) == element
     else:
-        tensor = tensor_of(data, "what a device's tensor is made of")
+        tensor = tensor_of(data, "the data of a device's tensor")
         have, same = tensor.element.type or tensor.element.dtype, tensor.element == element
     if not same:
         raise misfit("the data of a device's tensor", f"{dtype}", have, is_type=False)
@@ -182,18 +182,18 @@ def _rebuild_quantized(
     raise misfit(what, "per_tensor_affine or per_channel_affine", scheme)
 
 
-# --- What is not tensors --------------------------------------------------------------------
+# --- Other values ---------------------------------------------------------------------------
 
 
 def _items(value: object = None, *rest: object) -> Items:
-    """Return a dict: of nothing, of a dict, or of a list of pairs."""
+    """Return an empty dict, a copy of a dict, or a dict of a list of pairs."""
     del rest
     if isinstance(value, Items):
         return value.copied()
     flat: list[object] = []
     for pair in () if value is None else _list(value):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise misfit("what a dict is made of", "pairs", pair)
+            raise misfit("the argument of a dict", "pairs", pair)
         flat += pair
     return Items(flat or ())
 
@@ -201,12 +201,12 @@ def _items(value: object = None, *rest: object) -> Items:
 def _list(value: object = ()) -> list[object]:
     """Return the members of a collection."""
     if not isinstance(value, (tuple, list)):
-        raise misfit("what a collection is made of", "a list or a tuple", value)
+        raise misfit("the argument of a collection", "a list or a tuple", value)
     return list(value)
 
 
 def _encoded(text: object, encoding: object = "utf-8") -> bytes:
-    # How protocol 2 says bytes.
+    # The form of bytes in protocol 2.
     if isinstance(text, str) and encoding in ("latin1", "latin-1", "utf-8"):
         try:
             return text.encode(str(encoding))
@@ -218,7 +218,7 @@ def _encoded(text: object, encoding: object = "utf-8") -> bytes:
 def _bytes(value: object = b"", *rest: object) -> bytes:
     if isinstance(value, str):
         return _encoded(value, *rest)
-    return require(value, bytes, "what bytes are made of", "bytes")
+    return require(value, bytes, "the argument of bytes", "bytes")
 
 
 def _size(value: object = ()) -> tuple[int, ...]:
@@ -237,7 +237,7 @@ def _layout(name: object) -> Global:
 
 
 def _text(value: object = "") -> str:
-    return require(value, str, "what text is made of", "text")
+    return require(value, str, "the argument of text", "text")
 
 
 def _path(*parts: object) -> str:
@@ -287,7 +287,7 @@ _TENSOR_CLASSES = (
 
 
 _REBUILD = "torch._utils._rebuild"
-# By dotted name; the last word is what a value is in Python that becomes a plainer one here.
+# By dotted name; the last word is the kind of a value that is converted to a plainer one.
 CALLS: Mapping[str, Call] = {
     f"{_REBUILD}_tensor": Call(_rebuild_tensor, 4, 4),
     f"{_REBUILD}_tensor_v2": Call(_rebuild_tensor, 6, 7),
