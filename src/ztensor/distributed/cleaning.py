@@ -105,8 +105,8 @@ def compact(
             return clean_folder(inside, named, dry_run=dry_run)
     # No commit is about to name these: a root written since then names younger files.
     until = time.time() - 3600 * older_than
-    there = place.parts().items()
-    old = [name for name, file in there if name not in named and file.modified <= until]
+    parts = place.parts().items()
+    old = [name for name, file in parts if name not in named and file.modified <= until]
     return _remove_objects(place, old, dry_run=dry_run)
 
 

@@ -61,16 +61,16 @@ class Columns:
             FormatError: the column is missing or malformed.
             LimitError: it exceeds the budget.
         """
-        found = self._file.manifest.objects.get(self._prefix + name)
-        if found is None:
+        stored = self._file.manifest.objects.get(self._prefix + name)
+        if stored is None:
             if optional:
                 return None
             raise broken("the file lacks a column", found=describe(name))
-        data = found.components.get("data")
-        is_known = found.format == "dense" and len(found.shape) == 1 and data is not None
+        data = stored.components.get("data")
+        is_known = stored.format == "dense" and len(stored.shape) == 1 and data is not None
         if not is_known or data is None or data.type is not None or data.dtype not in _INTEGERS:
-            raise broken(f"{name!r} is not a column of integers", found=describe(found.shape))
-        length = found.shape[0]
+            raise broken(f"{name!r} is not a column of integers", found=describe(stored.shape))
+        length = stored.shape[0]
         if count is not None and length != count:
             raise broken(
                 f"{name!r} is too long or too short", expected=str(count), found=str(length)

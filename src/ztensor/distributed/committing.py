@@ -101,10 +101,10 @@ def commit_as(
     """
     place = Place(folder, storage)
     try:
-        every = list(records)
-        save = save_of_records(place, every) if save is None else save
+        parts = list(records)
+        save = save_of_records(place, parts) if save is None else save
         encoded = encode_values(values)
-        table = merged([record.table for record in every])
+        table = merged([record.table for record in parts])
         try:
             table.require_valid()
         except FormatError as error:
@@ -133,9 +133,9 @@ def _require_free(place: Place, *, overwrite: bool) -> None:
 
 def _as_usage(error: FormatError, place: Place) -> UsageError:
     """Return an error about chunks as a mistake of the caller: no file is damaged."""
-    found = UsageError(error.message, file=place.name, expected=error.expected, found=error.found)
-    found.object_name = error.object_name
-    return found
+    usage = UsageError(error.message, file=place.name, expected=error.expected, found=error.found)
+    usage.object_name = error.object_name
+    return usage
 
 
 def _require_there(place: Place, table: ChunkTable) -> None:

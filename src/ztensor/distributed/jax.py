@@ -289,7 +289,7 @@ def _together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
         failure = error
         answer = _FAILED + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
     try:
-        every = [bytes(one) for one in share(answer)]
+        answers = [bytes(other) for other in share(answer)]
     except RuntimeError as error:  # JAX's is one
         if failure is not None:
             raise failure from None
@@ -298,13 +298,13 @@ def _together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
         ) from error
     if failure is not None:
         raise failure
-    for process, one in enumerate(every):
-        if one[:1] != _DONE:
+    for process, other in enumerate(answers):
+        if other[:1] != _DONE:
             raise SourceError(
                 f"nothing was saved: process {process} failed",
-                found=describe(one[1:].decode("utf-8", "replace"), 400),
+                found=describe(other[1:].decode("utf-8", "replace"), 400),
             )
-    return [one[1:] for one in every]
+    return [other[1:] for other in answers]
 
 
 def _gathered(own: bytes) -> Sequence[bytes]:
@@ -317,9 +317,9 @@ def _gathered(own: bytes) -> Sequence[bytes]:
     # JAX compiles the exchange for each length, so lengths are rounded up to few.
     padded = np.zeros(max(_LEAST_BYTES, 1 << int(lengths.max()).bit_length()), np.uint8)
     padded[: len(own)] = np.frombuffer(own, np.uint8)
-    every = np.asarray(multihost_utils.process_allgather(padded))
-    every = every.reshape(len(lengths), len(padded))
-    return [row[:length].tobytes() for row, length in zip(every, lengths.tolist(), strict=True)]
+    rows = np.asarray(multihost_utils.process_allgather(padded))
+    rows = rows.reshape(len(lengths), len(padded))
+    return [row[:length].tobytes() for row, length in zip(rows, lengths.tolist(), strict=True)]
 
 
 class _ToFirst:

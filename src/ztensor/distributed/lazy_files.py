@@ -80,10 +80,10 @@ class LazyFile(Source):
         try:
             return ask()
         except SourceError as error:
-            found = self._explain(error)
-            if found is error:
+            explained = self._explain(error)
+            if explained is error:
                 raise
-            raise found from error
+            raise explained from error
 
     def _open_checked(self) -> Source:
         source = self._open()

@@ -51,12 +51,12 @@ class RootAttributes(Mapping[str, object]):
 def named_apart(arrays: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     """Return unique object names for the arrays in values, by their names in the root."""
     names = dict.fromkeys(taken)
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
     tries: dict[str, int] = {}
     for array in arrays:
-        found[array] = name = tree.unique(array, names, tries)
+        named[array] = name = tree.unique(array, names, tries)
         names[name] = None
-    return found
+    return named
 
 
 def attributes_of(root: Root, arrays: Mapping[str, str]) -> dict[str, object]:

@@ -204,8 +204,8 @@ class DividedObjects(FileObjects):
         source = self._files[chunk.file].opened()
         _, manifest = FileObjects.manifest_in(source, self.limits)
         name = self.root.names[chunk.tensor]
-        found = manifest.objects.get(own_name(name, chunk.number))
-        if found is None:
+        stored = manifest.objects.get(own_name(name, chunk.number))
+        if stored is None:
             raise FormatError(
                 "the file lacks an object that the root names",
                 reason=Reason.SHARD_FILE,
@@ -213,9 +213,9 @@ class DividedObjects(FileObjects):
                 object_name=name,
             )
         components = {
-            role: one._replace(offset=one.offset + start) for role, one in found.components.items()
+            role: one._replace(offset=one.offset + start) for role, one in stored.components.items()
         }
-        return found._replace(components=components)
+        return stored._replace(components=components)
 
     # --- The file ---------------------------------------------------------------------------
 
@@ -296,10 +296,10 @@ def open_objects(
 ) -> DividedObjects:
     """Return the whole tensors of a divided checkpoint; see `open_divided`."""
     place = Place(folder, storage)
-    found = divided_of(place, **how)
-    if found is None:
+    objects = divided_of(place, **how)
+    if objects is None:
         raise UsageError("the file is not the root of a distributed checkpoint", file=place.name)
-    return found
+    return objects
 
 
 def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | None:

@@ -189,22 +189,22 @@ def _joined(files: list[FileOfPart], folder: str) -> ChunkTable:
 
 def _doubtful(error: FormatError, tables: list[ChunkTable], folder: str) -> UsageError:
     """Return the error for parts that do not make a checkpoint."""
-    found = UsageError(
+    usage = UsageError(
         f"the files of the folder do not make one checkpoint: {error.message}",
         file=folder,
         expected=error.expected,
         found=error.found,
     )
-    found.object_name = name = error.object_name
+    usage.object_name = name = error.object_name
     holders = [(t, t.tensor_of[name]) for t in tables if name is not None and name in t.tensor_of]
     files = [file.name for table, _ in holders for file in table.files]
     counts = [table.boxes(own)[1].prod(axis=1, dtype=np.float64).sum() for table, own in holders]
     if holders and sum(counts) > element_count(holders[0][0].shapes[holders[0][1]]):
-        found.hint = (
+        usage.hint = (
             f"there are files from several saves: {describe(files[:4], 200)}; only the root knew "
             "which belong together: move the files of other saves out of the folder"
         )
-    return found
+    return usage
 
 
 def _file_of(place: Place, name: str) -> FileOfPart | None:
@@ -247,27 +247,27 @@ def _described_by(file: FileObjects, attributes: Mapping[str, Any]) -> tuple[Ten
     counts = ranks.astype(np.int64)[of]
     offsets = columns.column("chunks/offsets", int(counts.sum())).tolist()
     ends = np.cumsum(counts).tolist()
-    if len(of) != sum(not own.startswith(prefix) for own in file.names):
+    if len(of) != sum(not name.startswith(prefix) for name in file.names):
         raise FormatError(
             "the columns of the file do not list all its chunks", reason=Reason.SHARD_FILE
         )
     rows = []
     for tensor, number, end, count in zip(of.tolist(), numbers, ends, counts.tolist(), strict=True):
-        own, shape = own_name(names[tensor], number), shapes[tensor]
-        found = file.manifest.objects.get(own)
-        is_whole = found is not None and (found.format != "dense" or bool(found.attributes))
+        name, shape = own_name(names[tensor], number), shapes[tensor]
+        stored = file.manifest.objects.get(name)
+        is_whole = stored is not None and (stored.format != "dense" or bool(stored.attributes))
         if (
-            found is None
-            or kind_of(found) != tensors.kinds[tensor]
-            or len(found.shape) != count
-            or (is_whole and found.shape != shape)
+            stored is None
+            or kind_of(stored) != tensors.kinds[tensor]
+            or len(stored.shape) != count
+            or (is_whole and stored.shape != shape)
         ):
             raise FormatError(
                 "the file lacks a chunk that its columns list, or has another one",
                 reason=Reason.SHARD_FILE,
-                object_name=own,
+                object_name=name,
             )
         word, begin = WHOLE_OBJECT if is_whole else "raw", tuple(offsets[end - count : end])
-        chunk = Chunk(-1, tensor, 0, number, word, begin, found.shape, 0, 0, None)
-        rows.append(stored_as(chunk, 0, found))
+        chunk = Chunk(-1, tensor, 0, number, word, begin, stored.shape, 0, 0, None)
+        rows.append(stored_as(chunk, 0, stored))
     return tensors, rows

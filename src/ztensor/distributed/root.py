@@ -343,10 +343,10 @@ class _Parser:
         return text
 
     def _list(self, key: str, within: Mapping[str, Any] | None = None) -> list[Any]:
-        found = (self._attributes if within is None else within).get(key)
-        if not isinstance(found, list):
-            raise broken(f"{key!r} is not a list", found=describe(found))
-        return found
+        value = (self._attributes if within is None else within).get(key)
+        if not isinstance(value, list):
+            raise broken(f"{key!r} is not a list", found=describe(value))
+        return value
 
     def _files(self) -> list[TableFile]:
         listed = self._attributes.get("files")

@@ -58,24 +58,24 @@ def verify_divided(
     tensors = None if asked is None else [name for name in asked if name not in beside]
     arrays = None if asked is None else [beside[name] for name in asked if name in beside]
     done, total = 0, objects.nbytes
-    found: list[tuple[str, VerifyReport | ZTensorError]] = []
+    reports: list[tuple[str, VerifyReport | ZTensorError]] = []
     if arrays is None or arrays:
         root, done = objects.file, objects.file.nbytes
-        found.append((root.name, root.check(arrays, threads=1)))
+        reports.append((root.name, root.check(arrays, threads=1)))
     if asked is None:
         try:
             dict(objects.attributes)  # which are made of the values beside the tensors
         except ZTensorError as error:
-            found.append((objects.file.name, error))
+            reports.append((objects.file.name, error))
     for number, rows in _rows_of_files(table, tensors):
         how = {"threads": threads, "progress": shifted(progress, done, total)}
         path = objects.place.shown(table.files[number].name)
-        found.append((path, _of_file(objects, number, rows, is_whole=tensors is None, **how)))
+        reports.append((path, _of_file(objects, number, rows, is_whole=tensors is None, **how)))
         done += table.files[number].size
     if progress is not None:
         progress(total, total)
     count = len(objects.names) if asked is None else len(asked)
-    return dataclasses.replace(VerifyReport.of_files(found), objects=count)
+    return dataclasses.replace(VerifyReport.of_files(reports), objects=count)
 
 
 def _of_file(
@@ -123,13 +123,13 @@ def _differences(file: FileObjects, chunks: Mapping[str, Chunk], digest: str) ->
             "the file is not the one that the root was written for: its manifest differs",
         )
     for name, chunk in chunks.items():
-        found = file.manifest.objects.get(name)
-        if found is None:
+        stored_object = file.manifest.objects.get(name)
+        if stored_object is None:
             wrong = "the file lacks a chunk that the root lists"
         elif chunk.encoding == WHOLE_OBJECT:
             continue
         else:
-            data = found.components.get("data")
+            data = stored_object.components.get("data")
             listed = (chunk.at, chunk.length, chunk.encoding, _digest(chunk.digest))
             stored = data and (data.offset, data.length, data.encoding, _digest(data.digest))
             if listed == stored:

@@ -69,9 +69,9 @@ def method_of(one: Any, method: str, name: str) -> Any:
     Raises:
         ArgumentTypeError: the object lacks it.
     """
-    found = getattr(one, method, None)
-    if not callable(found) or isinstance(one, type):
+    attribute = getattr(one, method, None)
+    if not callable(attribute) or isinstance(one, type):
         raise ArgumentTypeError(
             f"an object of a run must have {method}", object_name=name, found=describe(one, 60)
         )
-    return found
+    return attribute

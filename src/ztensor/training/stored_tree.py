@@ -57,10 +57,12 @@ class StoredTree(NamedTuple):
             UnsupportedError: a newer release saved it, or it has a type that is unknown here.
             LimitError: a safety cap is exceeded.
         """
-        every = flat(decoded(self.reader, Standing.for_leaf), containers=True)
-        standing = {path: one for path, one in every.items() if isinstance(one, Standing)}
-        tensors = frozenset(path for path, one in standing.items() if one.is_tensor)
-        return TreeValues(every, tensors, frozenset(standing.keys() - tensors))
+        values = flat(decoded(self.reader, Standing.for_leaf), containers=True)
+        placeholders = {
+            path: value for path, value in values.items() if isinstance(value, Standing)
+        }
+        tensors = frozenset(path for path, value in placeholders.items() if value.is_tensor)
+        return TreeValues(values, tensors, frozenset(placeholders.keys() - tensors))
 
 
 def stored_tree(reader: ObjectReader) -> StoredTree | None:

@@ -158,9 +158,9 @@ class ChunkTable:
     def _first_rows(self) -> Array:
         dtype = self.tensor.dtype  # another dtype would copy all rows
         known = min(len(self.names), int(np.iinfo(dtype).max) + 1)
-        found: Array = np.full(len(self.names) + 1, len(self.tensor), np.int64)
-        found[:known] = np.searchsorted(self.tensor, np.arange(known).astype(dtype))
-        return found
+        first: Array = np.full(len(self.names) + 1, len(self.tensor), np.int64)
+        first[:known] = np.searchsorted(self.tensor, np.arange(known).astype(dtype))
+        return first
 
     @cached_property
     def _first_axes(self) -> Array:
@@ -269,9 +269,9 @@ class ChunkTable:
             error = self._wrong(first + int(np.argmax(wrong)), "is outside its tensor")
             error.reason = Reason.OUT_OF_BOUNDS
             raise error
-        found = find_misfit(offsets, sizes, np.zeros(len(offsets), np.intp), shape)
-        if found is not None:
-            raise self._misfit(tensor, found.element, first + np.array(found.boxes, np.int64))
+        misfit = find_misfit(offsets, sizes, np.zeros(len(offsets), np.intp), shape)
+        if misfit is not None:
+            raise self._misfit(tensor, misfit.element, first + np.array(misfit.boxes, np.int64))
 
     def _wrong(self, row: int, message: str) -> FormatError:
         """Return the error for a row."""
@@ -317,9 +317,9 @@ class ChunkTable:
                 if wrong.any():
                     raise self._wrong(int(batch[np.argmax(wrong)]), "is outside its tensor")
                 self._require_lengths(batch, sizes.prod(axis=1, dtype=np.float64))
-            found = find_misfit(*self._boxes_of(rows, rank), place[self.tensor[rows]], shapes)
-            if found is not None:
-                raise self._misfit(int(chosen[found.tensor]), found.element, rows[found.boxes])
+            misfit = find_misfit(*self._boxes_of(rows, rank), place[self.tensor[rows]], shapes)
+            if misfit is not None:
+                raise self._misfit(int(chosen[misfit.tensor]), misfit.element, rows[misfit.boxes])
 
     def _boxes_of(self, rows: Array, rank: int) -> tuple[Array, Array]:
         """Return the boxes of rows of one rank: (rows, axes) each."""

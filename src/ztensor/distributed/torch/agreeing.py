@@ -80,8 +80,8 @@ class SaveApart:
         try:
             self._store = dist.distributed_c10d._get_default_store()
             if save_id is None:
-                found = self._store.compare_set(f"{self._key}/id", "", secrets.token_hex(16))
-                self._id = bytes(found).decode()
+                agreed = self._store.compare_set(f"{self._key}/id", "", secrets.token_hex(16))
+                self._id = bytes(agreed).decode()
             if self._store.add(f"{self._key}/{rank}", 1) == 1:
                 self._store.add(self._key, 1)
         except Exception:  # noqa: BLE001  # no group, or no such store: the id stays unknown

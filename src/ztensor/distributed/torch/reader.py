@@ -172,19 +172,18 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
             SourceError: the checkpoint was replaced while they opened it.
         """
         nothing = _PlanData(None, "")  # for plans that a planner replaced
-        every = [
-            one if isinstance(one := plan.storage_data, _PlanData) else nothing for plan in plans
-        ]
-        if len({one.identity for one in every}) > 1:
+        data = (plan.storage_data for plan in plans)
+        opened = [one if isinstance(one, _PlanData) else nothing for one in data]
+        if len({other.identity for other in opened}) > 1:
             raise SourceError(
                 "the checkpoint was replaced while processes opened it; load it again",
                 file=self._name,
                 reason=Reason.SOURCE_CHANGED,
             )
-        beside = collections.Counter(one.host for one in every)
+        beside = collections.Counter(other.host for other in opened)
         return [
-            dataclasses.replace(plan, storage_data=beside[one.host])
-            for plan, one in zip(plans, every, strict=True)
+            dataclasses.replace(plan, storage_data=beside[other.host])
+            for plan, other in zip(plans, opened, strict=True)
         ]
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> torch.futures.Future[None]:

@@ -311,9 +311,9 @@ def _alike(items: list[Any], planner: Any) -> dict[Any, _Alike]:
     All are looked up while all live, so that no memory is given out twice meanwhile. Planners that
     make tensors only when they are resolved are asked for none here.
     """
-    found: dict[Any, _Alike] = {}
+    alike: dict[Any, _Alike] = {}
     if not hasattr(planner, "lookup_object"):
-        return found
+        return alike
     first: dict[object, _Alike] = {}
     held = []
     for item in items:
@@ -322,11 +322,11 @@ def _alike(items: list[Any], planner: Any) -> dict[Any, _Alike]:
         held.append(tensor)
         one = identity(tensor)
         if one in first:
-            found[item.index] = first[one]
+            alike[item.index] = first[one]
         else:
             at = elements(item.tensor_data.chunk.offsets, tensor.dtype)
             first[one] = _Alike(one, item.index.fqn, at)
-    return found
+    return alike
 
 
 def _write(

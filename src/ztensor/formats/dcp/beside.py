@@ -63,7 +63,7 @@ class Beside:
         pool = OpenFiles()
         with Pool(REQUESTS) as workers:
             lengths = list(workers.map(self._length, wanted))
-        found: list[tuple[int | None, Source]] = []
+        files: list[tuple[int | None, Source]] = []
         for file, length in zip(wanted, lengths, strict=True):
             name, path = file.name, None
             if isinstance(self._root, str):
@@ -72,8 +72,8 @@ class Beside:
                 name = self._root.beside(name).name
             size = file.end if length is None else length
             opened = functools.partial(self.open, file.parts)
-            found.append((length, LazyFile(name, path, size, pool, opened)))
-        return found
+            files.append((length, LazyFile(name, path, size, pool, opened)))
+        return files
 
     def _length(self, file: File) -> int | None:
         if self._root is None:
@@ -93,10 +93,10 @@ class Beside:
 
 def _files_in(folder: str) -> dict[str, int]:
     """Return the lengths of the files in a folder by name; empty if it cannot be listed."""
-    found: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
                 if entry.is_file():
-                    found[entry.name] = entry.stat().st_size
-    return found
+                    lengths[entry.name] = entry.stat().st_size
+    return lengths

@@ -65,9 +65,9 @@ class Checkpoint:
         self._left = left
         self._limits = limits
         self._beside = beside
-        found = beside.files(table.files)
-        self._lengths = [length for length, _ in found]
-        files = [file for _, file in found]
+        lazy = beside.files(table.files)
+        self._lengths = [length for length, _ in lazy]
+        files = [file for _, file in lazy]
         self._source = OpenFiles.behind(source, files)
         self._starts = [start for start, _ in self._source.parts][1:]
         self._require_apart()
@@ -200,11 +200,11 @@ class Checkpoint:
         rows = chunks.rows(number)
         if len(rows) == 1 and (chunk := chunks.chunk(rows.start)).sizes == size:
             try:
-                found = self._whole(chunk)
+                whole = self._whole(chunk)
             except ZTensorError:
-                found = None  # reading the tensor reports the error
-            if found is not None:
-                return found
+                whole = None  # reading the tensor reports the error
+            if whole is not None:
+                return whole
         data = self._assembler.divided(number)
         data = data._replace(length=data.decoded_length or 0, type=element.type)
         return TensorObject(shape, "dense", {"data": data})

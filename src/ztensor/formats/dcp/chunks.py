@@ -92,12 +92,12 @@ class Axes:
         Raises:
             FormatError: `value` is not a sequence of lengths.
         """
-        found = self._known.get(id(value))
-        if found is None:
+        known = self._known.get(id(value))
+        if known is None:
             numbers = counts(value, what)
             self._budget.charge_bytes(_KNOWN_COST + _AXIS_COST * len(numbers))
-            found = self._known[id(value)] = numbers, str(numbers)
-        return found
+            known = self._known[id(value)] = numbers, str(numbers)
+        return known
 
 
 # --- Places ---------------------------------------------------------------------------------

@@ -52,8 +52,8 @@ def is_checkpoint_of(names: list[str]) -> bool:
 
 def has_shards(names: list[str]) -> bool:
     """Return whether all safetensors files among these names are shards of processes."""
-    found = [name for name in names if name.endswith((".safetensors", ".zt"))]
-    return bool(found) and all(map(SHARD.fullmatch, found))
+    shards = [name for name in names if name.endswith((".safetensors", ".zt"))]
+    return bool(shards) and all(map(SHARD.fullmatch, shards))
 
 
 def _is_dcp(look: Look) -> bool:

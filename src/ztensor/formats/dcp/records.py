@@ -134,14 +134,14 @@ def read_tensor(
     """
     if is_safetensors(source, at, end):
         within = Within(source, at, end - at)
-        found = safetensors.project(within, Budget(limits, within.size)).manifest.objects.get(name)
-        if found is None:
+        stored = safetensors.project(within, Budget(limits, within.size)).manifest.objects.get(name)
+        if stored is None:
             raise FormatError(
                 "the safetensors file lacks the tensor",
                 reason=Reason.COMPONENT_MISSING,
                 found=describe(name),
             )
-        return Record(moved(found, at), {}, None)
+        return Record(moved(stored, at), {}, None)
     within = Within(source, at, length)
     entries = _entries(within, limits)
     projection = pt.project(within, Budget(limits, length))
@@ -252,5 +252,5 @@ def read_value(source: Source, at: int, length: int, limits: Limits) -> Value:
     """
     within = Within(source, at, length)
     _entries(within, limits)
-    found = pt.project(within, Budget(limits, length))
-    return Value(found.manifest.attributes or {}, found.manifest.objects, found.account())
+    contents = pt.project(within, Budget(limits, length))
+    return Value(contents.manifest.attributes or {}, contents.manifest.objects, contents.account())

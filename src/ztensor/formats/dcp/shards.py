@@ -100,17 +100,17 @@ class _Shards:
             SourceError: the shard cannot be read.
         """
         self._budget.lengthen(file.size)
-        found = safetensors.project(file, Budget(self._budget.limits, file.size))
-        attributes = found.manifest.attributes or {}
+        contents = safetensors.project(file, Budget(self._budget.limits, file.size))
+        attributes = contents.manifest.attributes or {}
         information = _parsed(attributes.get(INFORMATION), self._budget)
         for key, value in attributes.items():
             if key not in _OWN_KEYS and self.attributes.setdefault(key, value) != value:
                 self.left.add("attribute of one shard", f"{name}: {key}")
         number = len(self.files)
         self.files.append((name, file.size))
-        for one, tensor in found.manifest.objects.items():
-            self._budget.charge_bytes(_CHUNK_COST + len(one))
-            self._add(one, number, tensor, information)
+        for tensor_name, tensor in contents.manifest.objects.items():
+            self._budget.charge_bytes(_CHUNK_COST + len(tensor_name))
+            self._add(tensor_name, number, tensor, information)
 
     def _add(
         self, name: str, file: int, tensor: TensorObject, information: Mapping[str, Any]
@@ -177,19 +177,19 @@ def _parsed(text: object, budget: Budget) -> Mapping[str, Any]:
     """Return the sharding information of a shard, empty if it has none."""
     if text is None:
         return {}
-    found: object = None
+    information: object = None
     if isinstance(text, str):
         with budget.lent(4 * len(text)):
             data = text.encode("utf-8", "surrogatepass")
         budget.charge_bytes(len(data))
         budget.charge_json(data)
         with contextlib.suppress(ValueError):
-            found = json.loads(text)
-    if not isinstance(found, dict):
+            information = json.loads(text)
+    if not isinstance(information, dict):
         raise FormatError(
             f"{INFORMATION} is not a JSON object", reason=Reason.FIELD_VALUE, found=describe(text)
         )
-    return found
+    return information
 
 
 def _offsets(information: Any, rank: int, name: str) -> tuple[int, ...]:

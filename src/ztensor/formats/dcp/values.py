@@ -72,17 +72,17 @@ class LaterAttributes(Mapping[str, object]):
     @cached_property
     def _read(self) -> tuple[dict[str, object], Tally, Mapping[str, ZTensorError]]:
         """Return the values, their loss report, and the errors of damaged values."""
-        found: dict[str, object] = {}
+        values: dict[str, object] = {}
         left, wrong = Tally(), dict[str, ZTensorError]()
         for name, place in self._places.items():
             try:
                 with foreign_bytes("the value"):
-                    self._read_one(name, place, found, left)
+                    self._read_one(name, place, values, left)
             except FormatError as error:
                 where = f"the value {describe(name)}"
                 error.found = f"{error.found}, {where}" if error.found else where
                 wrong[name] = error.with_traceback(None)
-        return found, left, wrong
+        return values, left, wrong
 
     def _read_one(
         self, name: str, place: Place | None, found: dict[str, object], left: Tally

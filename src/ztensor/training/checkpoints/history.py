@@ -234,7 +234,7 @@ class History:
         while True:
             for entry in reversed(self._listing.entries()):
                 try:
-                    found = self._restored(entry, into, how)
+                    restored = self._restored(entry, into, how)
                 except FileNotFoundError:  # another manager removed it, having saved a newer one
                     break
                 except ZTensorError as error:
@@ -247,8 +247,10 @@ class History:
                     skipped[entry.step] = error
                 else:
                     _pass_over(others.values())
-                    older = ((step, error) for step, error in skipped.items() if step > found.step)
-                    return dataclasses.replace(found, skipped=tuple(older))
+                    older = (
+                        (step, error) for step, error in skipped.items() if step > restored.step
+                    )
+                    return dataclasses.replace(restored, skipped=tuple(older))
             else:
                 break
         if not skipped:

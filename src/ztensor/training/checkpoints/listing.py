@@ -34,8 +34,8 @@ class Listing:
             SourceError: they cannot be listed.
         """
         entries = self._place.entries()
-        there = {entry.step for entry in entries}
-        self._read = {step: one for step, one in self._read.items() if step in there}
+        numbers = {entry.step for entry in entries}
+        self._read = {step: one for step, one in self._read.items() if step in numbers}
         return entries
 
     def read(self, entries: Iterable[Entry], *, whole: bool = False) -> list[Checkpoint]:
@@ -48,8 +48,8 @@ class Listing:
         Raises:
             SourceError: a step cannot be read.
         """
-        found = (self.look(entry, whole=whole) for entry in entries)
-        return [one for one in found if one is not None]
+        steps = (self.look(entry, whole=whole) for entry in entries)
+        return [step for step in steps if step is not None]
 
     def look(self, entry: Entry, *, whole: bool = False) -> Checkpoint | None:
         """Return the step of an entry, None if it is gone.
@@ -78,14 +78,14 @@ class Listing:
         stamp, error = self._damage.get(entry.step, (None, None))
         if error is not None and stamp == entry.stamp:
             return self._of(entry, problem=error)
-        known, found = self._read.get(entry.step, (None, None))
-        if found is None or whole or known is None or known != entry.stamp:
-            found = self._opened(entry, whole=whole)
-            if whole and found.problem is not None:
-                self.note_damage(entry, found.problem)
+        known, checkpoint = self._read.get(entry.step, (None, None))
+        if checkpoint is None or whole or known is None or known != entry.stamp:
+            checkpoint = self._opened(entry, whole=whole)
+            if whole and checkpoint.problem is not None:
+                self.note_damage(entry, checkpoint.problem)
             else:
-                self._read[entry.step] = entry.stamp, found
-        return found
+                self._read[entry.step] = entry.stamp, checkpoint
+        return checkpoint
 
     def _opened(self, entry: Entry, *, whole: bool) -> Checkpoint:
         path = self._place.path(entry.file)

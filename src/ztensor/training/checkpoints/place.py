@@ -91,8 +91,8 @@ def judged(place: StepPlace, entry: Entry) -> Iterator[None]:
         if why_not_a_step(error) is not None or FileObjects.may_be_ours(place.path(entry.file)):
             raise
         name = error.file or entry.file
-        found = not_a_step("the file is not a step of a run", error.found, name)
-        raise found from why_not_a_step(found)
+        not_step = not_a_step("the file is not a step of a run", error.found, name)
+        raise not_step from why_not_a_step(not_step)
 
 
 def place_of(where: Any, storage: Any) -> StepPlace:

@@ -293,12 +293,12 @@ class _Encoder:
 
     def _alone(self, key: Any, depth: int) -> bytes:
         """Return a key encoded by itself; cached, since sets may be nested."""
-        found = self._alones.get(id(key))
-        if found is None:
+        encoded = self._alones.get(id(key))
+        if encoded is None:
             encoder = _Encoder(self._alones)
             encoder._walk(key, depth)
-            found = self._alones[id(key)] = encoder._columns.packed()
-        return found
+            encoded = self._alones[id(key)] = encoder._columns.packed()
+        return encoded
 
 
 def _form_function(value: Any) -> Callable[[Any], Leaf | Made | None]:
