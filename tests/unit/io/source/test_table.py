@@ -15,7 +15,7 @@ import ztensor
 import ztensor.numpy as znumpy
 from ztensor.cli.main import main
 from ztensor.errors import SourceNotFoundError, UsageError
-from ztensor.ext import SCHEMES
+from ztensor.ext import SCHEMES, Place
 
 WEIGHT = np.arange(600, dtype=np.float32).reshape(30, 20)
 HEADER = b'{"w":{"dtype":"F32","shape":[30,20],"data_offsets":[0,2400]}}'
@@ -148,8 +148,12 @@ def test_a_place_that_is_only_read_says_so(files: dict[str, bytes]) -> None:
     for overwrite in (True, False):
         with pytest.raises(UsageError):
             ztensor.convert("demo://x", "demo://y.zt", overwrite=overwrite)
-    with pytest.raises(UsageError):
-        znumpy.save_file({"w": WEIGHT}, "demo://y.zt")
+    for write in (
+        lambda: znumpy.save_file({"w": WEIGHT}, "demo://y.zt"),
+        lambda: Place.of("demo://y.zt").dry(),
+    ):
+        with pytest.raises(UsageError):
+            write()
     assert files == before
 
 

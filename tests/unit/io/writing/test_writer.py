@@ -106,6 +106,8 @@ def test_names_of_a_canonical_file_rise() -> None:
         for name in ("b", "a", "B"):
             with pytest.raises(UsageError):
                 writer.write(name, FOUR)
+        with pytest.raises(UsageError):  # whether its bytes are there is known only at its end
+            writer.stream("c", (4,), "f32")
         writer.write("ba", FOUR)
 
     assert list(load(written(fill, version="2.1", canonical=True))) == ["b", "ba"]
@@ -428,8 +430,12 @@ def end_of_stream(writer: Writer) -> None:
     sink.close()
 
 
+def piece_of_stream(writer: Writer) -> None:
+    writer.stream("w", (100_000,), "f64").write(np.zeros(50_000))
+
+
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=repr)
-@pytest.mark.parametrize("fill", [large, many, end_of_stream])
+@pytest.mark.parametrize("fill", [large, many, end_of_stream, piece_of_stream])
 def test_a_failed_write_aborts_the_writer(
     fill: Callable[[Writer], object], error: BaseException
 ) -> None:
