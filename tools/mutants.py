@@ -5,7 +5,8 @@
 The mutations are those of cosmic-ray, all its kinds, of `spec/`, `io/`, `training/` and
 `distributed/` by default. A sample is drawn from them with a seed; mutations of annotations, which
 nothing evaluates, are not drawn. Each worker has a clone of the checkout's last commit, in which
-one mutation after another is written to disk and the tests of its package run until one fails.
+one mutation after another is written to disk. The tests that run its line are known from one run
+under coverage; they run until one fails, and all tests of the package where a line runs at import.
 
 A mutant that survives is code to delete or a test to write. All are printed with their diff.
 """
@@ -15,12 +16,14 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import random
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import coverage
 from cosmic_ray.work_db import WorkDB, use_db
 from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
 
@@ -65,6 +68,7 @@ def main() -> int:
         if number:
             session(folder, options.paths)
         keep(folder, set(chosen[number :: len(clones)]))
+    measure(clones[0], options.workers)
     command = [sys.executable, "-m", "cosmic_ray.cli", "exec", "mutants.toml", "mutants.sqlite"]
     for process in [subprocess.Popen(command, cwd=folder) for folder in clones]:
         process.wait()
@@ -149,19 +153,62 @@ def keep(folder: Path, chosen: set[tuple[object, ...]]) -> None:
                 database.set_result(item.job_id, skipped)
 
 
-def test_the_mutated_file() -> int:
-    """Run the tests of the package whose file differs from the last commit; called in a clone."""
-    changed = subprocess.run(
-        ["git", "diff", "--name-only", "--", "src"],  # noqa: S607
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    packages = {path.split("/")[2] for path in changed} or set(PACKAGES)
+def pytest(folder: Path, arguments: list[str], **variables: str) -> int:
+    """Run tests of a clone against its own sources, and return pytest's exit code."""
+    hidden = {"PYTHONPATH", "PYTHONHOME", "COVERAGE_FILE"}
+    environment = {key: value for key, value in os.environ.items() if key not in hidden}
+    environment |= {"PYTHONPATH": str(folder / "src"), **variables}
+    marks = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not fuzz and not interop"]
+    command = [sys.executable, "-m", "pytest", *marks, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
+
+
+def tests_of(folder: Path, packages: set[str]) -> list[str]:
+    """Return the tests of packages, in the order in which they run."""
     tests = [f"tests/{path}" for name in PACKAGES if name in packages for path in TESTS[name]]
-    there = [path for path in tests if (ROOT / path).exists()]
-    marks = ["-m", "not slow and not fuzz and not interop"]
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *marks, *there]
-    environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"}
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    return [path for path in dict.fromkeys(tests) if (folder / path).exists()]
+
+
+def measure(folder: Path, workers: int) -> None:
+    """Run all tests once, and keep which test runs which line."""
+    sources = [f"--cov=ztensor.{name}" for name in PACKAGES]
+    pytest(
+        folder,
+        [*sources, "--cov-context=test", "--cov-report=", "-n", str(workers),
+         *tests_of(folder, set(PACKAGES))],
+        COVERAGE_FILE=str(FOLDER / "lines"),
+    )  # fmt: skip
+
+
+def test_the_mutated_file() -> int:
+    """Run the tests that may notice the one change of a clone; called in the clone."""
+    shown = subprocess.run(
+        ["git", "diff", "--unified=0", "--", "src"],  # noqa: S607
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout.splitlines()  # fmt: skip
+    path = next(line.removeprefix("+++ b/") for line in shown if line.startswith("+++ "))
+    spans = [line.split()[1].removeprefix("-").split(",") for line in shown if line[:2] == "@@"]
+    lines = {
+        line
+        for first, *count in spans
+        for line in range(int(first), int(first) + int(count[0] if count else 1))
+    }
+    names = tests_that_run(path, lines)
+    chosen = ROOT / "mutants.txt"
+    chosen.write_text("\n".join(names or tests_of(ROOT, {path.split("/")[2]})), "utf-8")
+    return pytest(ROOT, ["-x", f"@{chosen.name}"])
+
+
+def tests_that_run(path: str, lines: set[int]) -> list[str]:
+    """Return the tests that run lines of a file; none where a line runs at import."""
+    data = coverage.CoverageData(str(ROOT.parent / "lines"))
+    data.read()
+    file = next((name for name in data.measured_files() if name.endswith(path)), None)
+    if file is None:
+        return []
+    contexts = data.contexts_by_lineno(file)
+    found = {context for line in lines for context in contexts.get(line, ())}
+    return [] if "" in found else sorted(context.rpartition("|")[0] for context in found)
 
 
 def report(clones: list[Path]) -> int:
