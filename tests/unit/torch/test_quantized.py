@@ -17,22 +17,28 @@ WEIGHTS = np.random.default_rng(0).standard_normal((128, 256)).astype(np.float32
 RECIPES = [None, "gptq", "awq", "int8", "nf4", "mxfp4", "nvfp4"]
 
 
+def blocks() -> Tensor:
+    data = np.random.default_rng(1).integers(0, 60, 3 * 34, np.uint8)
+    return Tensor({"data": data}, shape=(3, 32), format="gguf.q8_0")
+
+
+TENSORS = {str(recipe): Tensor.quantize(WEIGHTS, recipe) for recipe in RECIPES}
+TENSORS |= {
+    "blocks of GGUF": blocks(),
+    "no rows": Tensor.quantize(np.ones((0, 64), np.float32), "mxfp4"),
+    "no columns": Tensor.quantize(np.ones((4, 0), np.float32), "mxfp4"),
+    "three axes": Tensor.quantize(np.ones((2, 3, 32), np.float32), "mxfp4"),
+}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_torch_gives_what_numpy_gives(recipe: str | None, dtype: str) -> None:
-    tensor = Tensor.quantize(WEIGHTS, recipe)
+@pytest.mark.parametrize("name", TENSORS)
+def test_torch_computes_the_same_as_numpy(name: str, dtype: str) -> None:
+    tensor = TENSORS[name]
+    for array in tensor.components.values():
+        array.flags.writeable = False  # components are never written to
     found = ztorch.dequantize(tensor, getattr(torch, dtype))
-    assert (found.dtype, tuple(found.shape)) == (getattr(torch, dtype), (128, 256))
-    expected = tensor.dequantize(dtype).astype(np.float64)
-    np.testing.assert_array_equal(found.double().numpy(), expected)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_blocks_of_gguf(dtype: str) -> None:
-    blocks = np.random.default_rng(1).integers(0, 60, 3 * 34, np.uint8)
-    tensor = Tensor({"data": blocks}, shape=(3, 32), format="gguf.q8_0")
-    found = ztorch.dequantize(tensor, getattr(torch, dtype))
-    assert (found.dtype, tuple(found.shape)) == (getattr(torch, dtype), (3, 32))
+    assert (found.dtype, tuple(found.shape)) == (getattr(torch, dtype), tensor.shape)
     expected = tensor.dequantize(dtype).astype(np.float64)
     np.testing.assert_array_equal(found.double().numpy(), expected)
 
@@ -46,51 +52,38 @@ def test_torch_tensors_are_quantized(recipe: str | None) -> None:
         assert tensor.components[role].tobytes() == array.tobytes()
 
 
-def test_read_only_components_are_left_alone() -> None:
-    tensor = Tensor.quantize(WEIGHTS, "gptq")
-    for array in tensor.components.values():
-        array.flags.writeable = False
-    np.testing.assert_array_equal(ztorch.dequantize(tensor).numpy(), tensor.dequantize())
+GOOD = Tensor.quantize(WEIGHTS)
+MISTAKES: dict[str, tuple[Tensor, dict[str, Any], type[Exception]]] = {
+    "not quantized": (Tensor(WEIGHTS), {}, UsageError),
+    "integers": (GOOD, {"dtype": torch.int32}, ArgumentValueError),
+    "complex numbers": (GOOD, {"dtype": torch.complex64}, ArgumentValueError),
+    "fp8": (GOOD, {"dtype": torch.float8_e4m3fn}, ArgumentValueError),
+    "unknown device": (GOOD, {"device": "moon"}, ArgumentValueError),
+    "another shape": (
+        Tensor(
+            GOOD.components, shape=(128, 257), format=GOOD.format, attributes=GOOD.attributes
+        ),
+        {},
+        LayoutError,
+    ),
+    "too large": (
+        Tensor(
+            {role: array[:0] for role, array in GOOD.components.items()},
+            shape=(0, 2**64), format=GOOD.format, attributes=GOOD.attributes,
+        ),
+        {},
+        LimitError,
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("shape", [(0, 64), (4, 0), (2, 3, 32)], ids=str)
-def test_any_shape(shape: tuple[int, ...]) -> None:
-    tensor = Tensor.quantize(np.ones(shape, np.float32), "mxfp4")
-    np.testing.assert_array_equal(ztorch.dequantize(tensor).numpy(), tensor.dequantize())
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_are_refused(name: str) -> None:
+    tensor, options, kind = MISTAKES[name]
+    with pytest.raises(kind):
+        ztorch.dequantize(tensor, **options)
 
 
-def test_what_is_not_quantized() -> None:
-    with pytest.raises(UsageError):
-        ztorch.dequantize(Tensor(WEIGHTS))
-
-
-@pytest.mark.parametrize("dtype", ["int32", "complex64", "float8_e4m3fn"])
-def test_values_are_floats(dtype: str) -> None:
-    with pytest.raises(ArgumentValueError):
-        ztorch.dequantize(Tensor.quantize(WEIGHTS), getattr(torch, dtype))
-
-
-def test_unknown_devices() -> None:
-    with pytest.raises(ArgumentValueError):
-        ztorch.dequantize(Tensor.quantize(WEIGHTS), device="moon")
-
-
-def test_parts_that_do_not_fit() -> None:
-    good = Tensor.quantize(WEIGHTS)
-    bad = Tensor(good.components, shape=(128, 257), format=good.format, attributes=good.attributes)
-    with pytest.raises(LayoutError):
-        ztorch.dequantize(bad)
-
-
-def test_a_result_no_device_can_hold() -> None:
-    good = Tensor.quantize(WEIGHTS)
-    nothing = {role: array[:0] for role, array in good.components.items()}
-    with pytest.raises(LimitError):
-        ztorch.dequantize(
-            Tensor(nothing, shape=(0, 2**64), format=good.format, attributes=good.attributes)
-        )
-
-
-def test_the_message_names_the_way_out() -> None:
-    with pytest.raises(UsageError):
-        Tensor.quantize(WEIGHTS).torch()
+def test_the_message_names_the_alternative() -> None:
+    with pytest.raises(UsageError, match=r"ztensor\.torch\.dequantize"):
+        GOOD.torch()

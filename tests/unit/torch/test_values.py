@@ -19,7 +19,6 @@ from ztensor.errors import (
 )
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-values: Any = pytest.importorskip("ztensor.torch.values")
 
 # torch says once that CSR may still change.
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
@@ -29,6 +28,15 @@ DTYPES = [
     "uint32", "uint16", "uint8", "bool", "complex64", "complex128", "float8_e4m3fn",
     "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu",
 ]  # fmt: skip
+
+
+def stored(tensor: Any) -> Any:
+    """Return the array that is stored of a dense torch tensor."""
+    return Tensor.from_torch(tensor).numpy()
+
+
+def restored(array: Any) -> Any:
+    return Tensor(array).torch()
 
 
 def bits(tensor: Any) -> bytes:
@@ -52,10 +60,10 @@ def sample(name: str, shape: tuple[int, ...] = (2, 3)) -> Any:
 @pytest.mark.parametrize("shape", [(2, 3), (), (0, 4), (5,)], ids=str)
 def test_every_type_goes_over_without_a_copy(name: str, shape: tuple[int, ...]) -> None:
     tensor = sample(name, shape)
-    array = values.from_torch(tensor)
+    array = stored(tensor)
     assert (array.dtype.name, array.shape) == (name, shape)
     assert array.tobytes() == bits(tensor)
-    back = values.array_to_torch(array)
+    back = restored(array)
     assert (back.dtype, tuple(back.shape)) == (tensor.dtype, shape)
     assert bits(back) == bits(tensor)
     if tensor.numel():
@@ -67,17 +75,17 @@ def test_packed_elements_are_pairs_in_torch_and_single_in_numpy() -> None:
         pytest.skip(f"torch {torch.__version__} has no float4_e2m1fn_x2")
     tensor = torch.tensor([[0x21, 0x43], [0x65, 0xF7]], dtype=torch.uint8)
     packed = tensor.view(torch.float4_e2m1fn_x2)
-    array = values.from_torch(packed)
+    array = stored(packed)
     assert array.dtype == ml_dtypes.float4_e2m1fn
     assert array.view(np.uint8).tolist() == [[1, 2, 3, 4], [5, 6, 7, 15]]
-    back = values.array_to_torch(array)
+    back = restored(array)
     assert back.dtype is torch.float4_e2m1fn_x2
     assert back.view(torch.uint8).tolist() == tensor.tolist()
     for odd in (array[:, :3], array[0, 0]):
         with pytest.raises(UnsupportedError):
-            values.array_to_torch(odd)
+            restored(odd)
     with pytest.raises(NotRepresentableError):
-        values.from_torch(packed[0, 0])
+        stored(packed[0, 0])
 
 
 def conjugated() -> Any:
@@ -105,7 +113,7 @@ STRIDED = {
 @pytest.mark.parametrize("make", STRIDED.values(), ids=STRIDED)
 def test_elements_are_those_torch_shows(make: Any) -> None:
     tensor = make()
-    array = values.from_torch(tensor)
+    array = stored(tensor)
     shown = (tensor + 0).tolist()
     assert array.tolist() == shown
     assert ztensor.numpy.load(ztensor.numpy.save({"w": tensor}))["w"].tolist() == shown
@@ -115,7 +123,7 @@ def test_a_subclass_that_only_adds_is_taken() -> None:
     class Named(torch.Tensor):  # type: ignore[misc]
         label = "x"
 
-    assert values.from_torch(torch.ones(2).as_subclass(Named)).tolist() == [1, 1]
+    assert stored(torch.ones(2).as_subclass(Named)).tolist() == [1, 1]
 
 
 class Wrapped(torch.Tensor):  # type: ignore[misc]
@@ -301,7 +309,7 @@ def test_errors_of_other_layouts_name_a_method() -> None:
 @pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.float8_e3m4], ids=lambda d: d.__name__)
 def test_types_that_torch_lacks_are_refused(dtype: Any) -> None:
     with pytest.raises(UnsupportedError):
-        values.array_to_torch(np.zeros(2, dtype))
+        restored(np.zeros(2, dtype))
 
 
 # --- Writer ---------------------------------------------------------------------------------
