@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -180,32 +181,6 @@ def test_an_iterator_that_is_dropped_cancels_what_has_not_begun(files: list[str]
 # --- Executors that fail -----------------------------------------------------------------------
 
 
-class Dying(concurrent.futures.Executor):
-    """Kills a worker at one of the files."""
-
-    def __init__(self, at: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pool = concurrent.futures.ProcessPoolExecutor(1, context)
-        self._at = at
-
-    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> concurrent.futures.Future[Any]:
-        self._at -= 1
-        if self._at < 0:
-            return self._pool.submit(os._exit, 1)
-        return self._pool.submit(fn, *args, **kwargs)
-
-
-@pytest.mark.slow
-def test_a_worker_that_dies_costs_no_file_its_line(files: list[str]) -> None:
-    pairs = list(fleet.hash_files(files, executor=Dying(at=3), workers=1))
-    assert sorted(source for source, _ in pairs) == sorted(files)
-    lost = {source: one for source, one in pairs if type(one) is SourceError}
-    assert len(lost) >= len(files) - 4
-    for source, error in lost.items():
-        assert error.file == source
-        assert "died" in str(error)
-
-
 class Deadly(fleet.Processes):
     """A worker that is given one of the files dies, as by hostile bytes or of want of memory."""
 
@@ -240,12 +215,11 @@ def test_a_file_that_kills_its_worker_alone_has_the_only_error(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", FUNCTIONS)
-def test_a_killed_worker_costs_no_file(verb: str, files: list[str]) -> None:
+def test_a_killed_worker_costs_no_file(files: list[str]) -> None:
     others = multiprocessing.active_children()
-    alone = {source: type(found) for source, found in FUNCTIONS[verb](files)}
+    alone = {source: type(found) for source, found in fleet.hash_files(files)}
     with fleet.Processes(2) as executor:
-        pairs = FUNCTIONS[verb](files, executor=executor)
+        pairs = fleet.hash_files(files, executor=executor)
         found = dict([next(pairs)])
         child = next(one for one in multiprocessing.active_children() if one not in others)
         child.kill()
@@ -263,7 +237,9 @@ class Refusing(concurrent.futures.Executor):
         if self._how == "refuses":
             raise RuntimeError("cannot schedule new futures after shutdown")
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        if self._how == "drops":
+        if self._how == "dies":
+            future.set_exception(BrokenProcessPool())
+        elif self._how == "drops":
             future.cancel()
             future.set_running_or_notify_cancel()
         else:
@@ -271,11 +247,12 @@ class Refusing(concurrent.futures.Executor):
         return future
 
 
-@pytest.mark.parametrize("how", ["refuses", "drops", "fails"])
+@pytest.mark.parametrize("how", ["refuses", "drops", "dies", "fails"])
 def test_an_executor_that_fails_is_one_error_for_each_file(files: list[str], how: str) -> None:
     pairs = list(fleet.verify_files(files, executor=Refusing(how)))
     assert [source for source, _ in pairs] == files
     assert all(type(one) is SourceError and one.file == source for source, one in pairs)
+    assert all(("died" in str(one)) == (how == "dies") for _, one in pairs)
     with pytest.raises(SourceError):
         list(fleet.verify_files(files, executor=Refusing(how), on_error="raise"))
 
