@@ -132,13 +132,13 @@ def test_close_in_the_midst_of_a_call(
     assert descriptor is not None
     pause.number = descriptor.number
     del descriptor
-    found: list[Any] = []
+    outcomes: list[Any] = []
 
     def work() -> None:
         try:
-            found.append(plain(run(reader)))
-        except BaseException as error:  # noqa: BLE001  # looked at below
-            found.append(error)
+            outcomes.append(plain(run(reader)))
+        except BaseException as error:  # noqa: BLE001  # checked below
+            outcomes.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -150,10 +150,10 @@ def test_close_in_the_midst_of_a_call(
             assert pause.number not in taken
         pause.go_on.set()
         thread.join(30)
-    (outcome,) = found
+    (outcome,) = outcomes
     assert isinstance(outcome, ClosedError) or outcome == expected, outcome
     del outcome
-    found.clear()
+    outcomes.clear()
     if operation not in ("view", "slice", "views", "iterate"):  # a map keeps a number of its own
         assert not is_open(saved)
 
@@ -173,7 +173,7 @@ def test_close_beside_many_reads(saved: Path) -> None:
                     wrong.append("other bytes")
             except ClosedError:
                 return
-            except BaseException as error:  # noqa: BLE001  # looked at below
+            except BaseException as error:  # noqa: BLE001  # checked below
                 wrong.append(error)
                 return
 
@@ -313,7 +313,7 @@ def test_shards_are_closed_beside_reads(tmp_path: Path) -> None:
                         wrong.append("other bytes")
                 except ClosedError:
                     return
-                except BaseException as error:  # noqa: BLE001  # looked at below
+                except BaseException as error:  # noqa: BLE001  # checked below
                     wrong.append(error)
                     return
 
@@ -362,7 +362,7 @@ def test_abort_in_the_midst_of_a_write(
         try:
             for step in steps:
                 step()
-        except BaseException as error:  # noqa: BLE001  # looked at below
+        except BaseException as error:  # noqa: BLE001  # checked below
             found.append(error)
 
     thread = threading.Thread(target=work)
@@ -502,30 +502,6 @@ print(json.dumps([os.path.basename(original), found]), flush=True)
 """
 
 
-def _zt(path: Path, arrays: dict[str, Any]) -> None:
-    save_file(arrays, path)
-
-
-def _zstd(path: Path, arrays: dict[str, Any]) -> None:
-    save_file(arrays, path, compression=True)
-
-
-def _exported(path: Path, arrays: dict[str, Any]) -> None:
-    ztensor.convert(ztensor.open(save(arrays)), path, strict=False)
-
-
-def _npz_deflated(path: Path, arrays: dict[str, Any]) -> None:
-    np.savez_compressed(path, **arrays)
-
-
-def _npz_stored(path: Path, arrays: dict[str, Any]) -> None:
-    np.savez(path, **arrays)
-
-
-def _npy_in_fortrans_order(path: Path, arrays: dict[str, Any]) -> None:
-    np.save(path, np.asfortranarray(arrays["w"]))
-
-
 def _pt(path: Path, arrays: dict[str, Any]) -> None:
     torch = pytest.importorskip("torch")
     torch.save({name: torch.from_numpy(array).T for name, array in arrays.items()}, path)
@@ -539,14 +515,18 @@ def _h5(path: Path, arrays: dict[str, Any]) -> None:
             file.create_dataset(name + ".gz", data=array, compression="gzip", chunks=(50, 256))
 
 
-_FILES: dict[str, tuple[str, Callable[[Path, dict[str, Any]], None]]] = {
-    "raw": ("zt", _zt),
-    "zstd": ("zt", _zstd),
+def _exported(path: Path, arrays: dict[str, Any]) -> None:
+    ztensor.convert(ztensor.open(save(arrays)), path, strict=False)
+
+
+_FILES: dict[str, tuple[str, Callable[[Path, dict[str, Any]], object]]] = {
+    "raw": ("zt", lambda path, arrays: save_file(arrays, path)),
+    "zstd": ("zt", lambda path, arrays: save_file(arrays, path, compression=True)),
     "safetensors": ("safetensors", _exported),
     "gguf": ("gguf", _exported),
-    "npz, stored": ("npz", _npz_stored),
-    "npz, deflated": ("npz", _npz_deflated),
-    "npy, Fortran": ("npy", _npy_in_fortrans_order),
+    "npz, stored": ("npz", lambda path, arrays: np.savez(path, **arrays)),
+    "npz, deflated": ("npz", lambda path, arrays: np.savez_compressed(path, **arrays)),
+    "npy, Fortran": ("npy", lambda path, arrays: np.save(path, np.asfortranarray(arrays["w"]))),
     "pt, transposed": ("pt", _pt),
     "h5": ("h5", _h5),
 }
