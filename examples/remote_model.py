@@ -1,6 +1,6 @@
 """Save, list, slice, load and convert a model in an S3 bucket, on a server that is started here.
 
-python examples/remote_model.py      needs pyztensor[remote] and moto[s3,server]
+python examples/remote_model.py      needs obstore and moto[s3,server]
 """
 
 import contextlib

@@ -68,7 +68,7 @@ def list_folder(url: str, headers: Mapping[str, str]) -> list[Store.Listed]:
         from huggingface_hub import HfApi
     except ImportError as error:
         raise MissingDependencyError(
-            "listing a folder of a hub needs the library huggingface_hub", install="pyztensor[hub]"
+            "listing a folder of a hub needs the library huggingface_hub", install="huggingface_hub"
         ) from error
     match = _matched(url)
     folder = (match["path"] or "").strip("/")
