@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 
 import ztensor
@@ -23,6 +24,22 @@ def peak_of(action: Callable[[], object]) -> tuple[int, object]:
         except ZTensorError as error:
             result = error
         return memory()[1], result
+
+
+def calls_of(call: Callable[[], object]) -> int:
+    """Return the number of function calls, which grows with the work."""
+    count = 0
+
+    def counted(*_: object) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(counted)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
 
 
 def require_listed_in_budget(data: bytes, *, describe: bool = False) -> object:

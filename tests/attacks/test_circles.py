@@ -54,7 +54,7 @@ def circles_of(path: Path, *, recover: bool) -> list[object]:
 
 @pytest.mark.usefixtures("only_what_is_new")
 @pytest.mark.parametrize("kind", load())
-def test_no_circle_keeps_what_was_read(tmp_path: Path, kind: str) -> None:
+def test_no_reference_cycle_keeps_a_refused_file(tmp_path: Path, kind: str) -> None:
     """Attack: one refused file after another, each kept in memory by a circle of its reader."""
     name, recover = FORMATS[kind]
     for shape, make in load()[kind].items():

@@ -253,7 +253,7 @@ def test_indexing_where_there_is_nothing(
         assert reader.verify().ok
 
 
-def test_what_does_not_fit_names_its_size() -> None:
+def test_an_array_that_does_not_fit_names_its_size() -> None:
     """A file of 600 bytes with a sparse object of 2^40 elements: a bare MemoryError."""
     objects: dict[str, Any] = {
         "coo": (
@@ -403,7 +403,7 @@ def test_many_objects_over_one_compressed_blob(
         assert sum(decoded) == 3 * size
 
 
-def test_what_is_wrong_with_shared_bytes_is_said_of_every_object(decoded: list[int]) -> None:
+def test_damage_of_shared_bytes_is_reported_for_every_object(decoded: list[int]) -> None:
     size = 1 << 20
     data = sharing(40, zeros(size - 4), [size // 4], encoding="zstd")
     with ztensor.open(data) as reader:

@@ -223,7 +223,7 @@ def test_close_in_a_progress_callback(saved: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_handed_out_outlives_close(saved: Path) -> None:
+def test_views_and_errors_outlive_close(saved: Path) -> None:
     """Views, and an error with its traceback, after close(): neither is cut off, nor holds it."""
     reader = ztensor.open(saved)
     view = reader["w"]
@@ -534,7 +534,7 @@ _FILES: dict[str, tuple[str, Callable[[Path, dict[str, Any]], object]]] = {
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows does not cut open files")
-def test_no_signal_where_no_view_was_asked_for(tmp_path: Path) -> None:
+def test_a_cut_file_kills_no_process_without_a_view(tmp_path: Path) -> None:
     """Another process cuts the file before, between and in reads: SIGBUS killed the reader."""
     originals = []
     for kind, (suffix, write) in _FILES.items():

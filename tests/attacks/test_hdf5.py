@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.attacks.peaks import calls_of
 from tests.extent import amount
 from tests.hdf5_files import made
 from tests.refusals import refused
@@ -76,22 +77,6 @@ def refusal(data: bytes) -> ztensor.ZTensorError:
     return errors[-1]
 
 
-def calls_of(call: Callable[[], object]) -> int:
-    """Return the number of function calls, which grows with the work."""
-    count = 0
-
-    def counted(*_: object) -> None:
-        nonlocal count
-        count += 1
-
-    sys.setprofile(counted)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 def require_linear(make: Callable[[int], bytes], few: int, many: int) -> list[ztensor.Reader]:
     """Open files of two sizes, and require work in proportion to their lengths."""
     readers, costs = [], []
@@ -129,7 +114,7 @@ def test_a_chunk_that_its_index_calls_longer(start: int, how: Any, length: int) 
     assert all(np.array_equal(array, CHUNK) for array in outcome.arrays.values())
 
 
-def test_chunks_that_lie_in_one_another() -> None:
+def test_chunks_that_overlap() -> None:
     """Every chunk of an index is one and the same bytes: decoded once for each, quadratic."""
     rows = np.zeros((64, 4096), "<f8")
     data = made(lambda file: file.create_dataset("a", data=rows, chunks=(1, 4096)))
@@ -164,7 +149,7 @@ def test_a_chunk_that_inflates_to_far_more() -> None:
     assert peak_of(call) < 2 * MIB
 
 
-def test_shapes_far_larger_than_what_is_stored() -> None:
+def test_shapes_far_larger_than_the_stored_bytes() -> None:
     """Shapes and chunks of 2^40 bytes with next to nothing stored: allocated and filled up."""
 
     def fill(file: Any) -> None:

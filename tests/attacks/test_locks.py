@@ -139,7 +139,7 @@ def test_two_writers_stay_apart_beside_readers(path: Path) -> None:
 
 
 @pytest.mark.parametrize("hold", HOLDS)
-def test_readers_notice_a_change_in_place_whoever_locks_the_file(hold: str, path: Path) -> None:
+def test_readers_notice_a_change_in_place_under_any_lock(hold: str, path: Path) -> None:
     """A mere reader holds the lock: others take a change in place for an append."""
     with ztensor.open(path) as reader, meanwhile(MALLORY, lambda: HOLDS[hold](path)):
         with path.open("r+b") as file:

@@ -94,7 +94,7 @@ def test_a_link_put_in_the_way_of_the_open_is_not_followed(
 
 
 @pytest.mark.parametrize("how", ["shards", "index", "single", "gguf"])
-def test_a_folder_is_no_way_out(how: str, model: Path) -> None:
+def test_a_link_does_not_lead_out_of_a_folder(how: str, model: Path) -> None:
     """A downloaded folder without an index holds links to files elsewhere."""
     opened = model
     if how == "gguf":
@@ -165,7 +165,7 @@ HIDDEN = [".ssh/id_rsa", ".env", "a/.git/config", "./.x", "a/..b"]
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_external_data_is_no_hidden_file(name: str, tmp_path: Path) -> None:
+def test_external_data_must_not_be_hidden(name: str, tmp_path: Path) -> None:
     """ONNX external data reads `.ssh/id_rsa` beside the model."""
     with pytest.raises(ztensor.FormatError, match="hidden") as caught:
         Beneath.parts_of(name)
@@ -188,7 +188,7 @@ def test_a_hidden_folder_may_hold_a_model(model: Path) -> None:
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_an_index_names_no_hidden_file(name: str, model: Path) -> None:
+def test_an_index_must_not_name_a_hidden_file(name: str, model: Path) -> None:
     """The index of a set names `.ssh/id_rsa` beside it; the error shows its first bytes."""
     target = model / name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -306,7 +306,7 @@ def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", NO_PATH)
-def test_what_can_be_no_path_is_the_callers_mistake(name: str, good: Path) -> None:
+def test_an_impossible_path_is_the_callers_mistake(name: str, good: Path) -> None:
     """A NUL in a path: bare `ValueError` from append, compact, set, repair and convert."""
     path = NO_PATH[name].format(good.parent)
     before = sorted(os.listdir(good.parent))
@@ -325,7 +325,7 @@ def test_what_can_be_no_path_is_the_callers_mistake(name: str, good: Path) -> No
 
 
 @pytest.mark.parametrize("name", NO_FILE)
-def test_what_is_no_file_is_one_error_of_ours(name: str, good: Path) -> None:
+def test_a_path_to_no_file_is_an_error_of_ours(name: str, good: Path) -> None:
     """A folder, a device, a link that leads nowhere, a name too long for the system."""
     path = NO_FILE[name](str(good.parent))
     for take in TAKING.values():

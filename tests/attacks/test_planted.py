@@ -72,7 +72,7 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_what_waits_under_a_temporarys_name_is_left_alone(planted: str, tmp_path: Path) -> None:
+def test_a_planted_file_under_a_temporarys_name_is_left_alone(planted: str, tmp_path: Path) -> None:
     """A FIFO at `.model.zt.<16 hex>.tmp` blocks every save of that target."""
     place = tmp_path / TEMPORARY
     PLANTED[planted](place)

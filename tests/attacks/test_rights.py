@@ -78,7 +78,7 @@ def plotted(path: Path) -> None:
         os.rename(picture, path)
 
 
-# What writes a new file in an old one's place.
+# Functions that write a new file in place of an old one.
 REPLACING: dict[str, Callable[[Path], object]] = {
     "save": save,
     "writer": lambda path: ztensor.Writer(path).finish(),
@@ -138,7 +138,7 @@ def test_root_leaves_a_file_to_its_owner_without_set_id_bits(verb: str, common: 
 
 
 @TWO_USERS
-def test_an_owner_that_cannot_be_kept_gains_nobody_anything(common: Path) -> None:
+def test_an_owner_that_cannot_be_kept_widens_no_rights(common: Path) -> None:
     """A stranger's set-id file in a shared folder is replaced by a user other than root."""
     common.chmod(0o777)
     target = common / "m.zt"
@@ -323,7 +323,7 @@ def export(suffix: str) -> Callable[[Path, Path], object]:
     return work
 
 
-# What writes bytes of one file into a new one; the new one's path is returned where it is another.
+# Functions that write bytes of a file into a new one; they return its path if it is not `out`.
 DERIVING: dict[str, Callable[[Path, Path], Any]] = {
     "convert": lambda path, out: ztensor.convert(path, out, check=True),
     "migrate": lambda path, out: ztensor.migrate(path, out, version="1.1.0"),
@@ -350,7 +350,7 @@ def umask() -> Iterator[None]:
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize("verb", DERIVING)
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o666])
-def test_what_holds_a_files_bytes_grants_no_more(verb: str, mode: int, tmp_path: Path) -> None:
+def test_a_file_with_a_files_bytes_grants_no_more(verb: str, mode: int, tmp_path: Path) -> None:
     """A private file is converted beside it, and everyone can read the result."""
     path, out = tmp_path / "m.zt", tmp_path / "out.zt"
     save(path)
@@ -390,7 +390,7 @@ def test_a_tail_belongs_to_the_files_owner(common: Path) -> None:
 @TWO_USERS
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize(("mode", "kept"), [(0o640, 0o600), (0o644, 0o644), (0o664, 0o644)])
-def test_another_group_gets_what_all_had(mode: int, kept: int, common: Path) -> None:
+def test_another_group_gets_the_rights_of_all(mode: int, kept: int, common: Path) -> None:
     """A file of a project's group is converted by root, of another group."""
     path, out = common / "m.zt", common / "out.zt"
     save(path)
@@ -443,7 +443,7 @@ def test_external_data_counts_as_a_source(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("umask")
 @pytest.mark.parametrize("size", ["100", "1MB"])
 @pytest.mark.parametrize("before", ["file", "set"])
-def test_a_set_has_the_rights_of_what_it_replaces(before: str, size: str, tmp_path: Path) -> None:
+def test_a_set_has_the_rights_of_the_replaced_files(before: str, size: str, tmp_path: Path) -> None:
     """A private model is saved anew as shards, or shards as one file: other names, open to all."""
     path = tmp_path / "m.zt"
     save_file(TENSORS, path, max_shard_size="100" if before == "set" else None)

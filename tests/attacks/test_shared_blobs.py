@@ -92,7 +92,7 @@ def test_overlapping_blobs_are_copied_once(shape: str, verb: str, tmp_path: Path
     assert {name: found[name] for name in expected} == expected
 
 
-def test_without_digests_and_with_what_is_left_out(tmp_path: Path) -> None:
+def test_bytes_that_no_kept_object_covers_are_left_out(tmp_path: Path) -> None:
     """Only bytes of the chosen objects are copied: no dead bytes, no bytes of other objects."""
     path = tmp_path / "in.zt"
     path.write_bytes(file_of([(0, 1000), (64, 1000), (128_000, 500)], digest=False))

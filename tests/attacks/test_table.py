@@ -11,7 +11,7 @@ NAMED = re.findall(r"`([a-z0-9_/]+\.py)(?:::(\w+))?`", (HERE / "README.md").read
 OTHERS = {"test_table.py", "test_budget_table.py"}
 
 
-def test_what_is_named_is_there() -> None:
+def test_each_named_test_exists() -> None:
     assert len(NAMED) > 31
     for file, test in NAMED:
         text = (HERE / file).read_text("utf-8")

@@ -67,7 +67,7 @@ def test_every_format_reads_zeros_of_a_piece_and_some(k: int) -> None:
     ],
     ids=["longer", "shorter", "cut", "empty", "a byte behind", "much behind", "no deflate"],
 )
-def test_a_stream_is_exactly_what_was_said(packed: bytes, size: int, reason: Reason) -> None:
+def test_a_stream_has_exactly_the_declared_length(packed: bytes, size: int, reason: Reason) -> None:
     """Two readers that see two members: a stream longer, shorter, cut, or with bytes behind it."""
     with refused(EncodingError, reason):
         list(Stream(size).pieces(Held(memoryview(packed))))

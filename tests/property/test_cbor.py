@@ -194,7 +194,7 @@ seeds = st.integers(0, 1 << 32)
 @pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None)
 @given(any_values)
-def test_what_we_write_we_read_and_write_the_same(value: object) -> None:
+def test_our_output_is_read_and_written_the_same(value: object) -> None:
     data = cbor.encode(value)
     again = cbor.decode(data)
     assert typed(again) == typed(value)
@@ -203,14 +203,14 @@ def test_what_we_write_we_read_and_write_the_same(value: object) -> None:
 
 @settings(max_examples=examples(400), deadline=None)
 @given(cbor2_values)
-def test_what_we_write_cbor2_reads(value: object) -> None:
+def test_cbor2_reads_our_output(value: object) -> None:
     assert typed(cbor2.loads(cbor.encode(value))) == typed(value)
 
 
 @pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None)
 @given(value=cbor2_values, is_canonical=st.booleans())
-def test_what_cbor2_writes_we_read(value: object, is_canonical: bool) -> None:
+def test_we_read_the_output_of_cbor2(value: object, is_canonical: bool) -> None:
     data = cbor2.dumps(for_cbor2(value), canonical=is_canonical)
     assert typed(cbor.decode(data)) == typed(value)
     assert cbor.encode(cbor.decode(data)) == cbor.encode(value)

@@ -283,7 +283,7 @@ def test_any_dict(
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 @given(data=st.data())
-def test_load_gives_what_save_takes(version: str, data: st.DataObject) -> None:
+def test_a_loaded_file_is_saved_with_the_same_bytes(version: str, data: st.DataObject) -> None:
     """Saving a loaded file gives the same bytes: nothing was lost or changed."""
     tensors = data.draw(strategies.dicts(version))
     compression = data.draw(st.booleans())

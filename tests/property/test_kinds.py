@@ -72,7 +72,7 @@ def test_a_file_of_the_corpora(path: str) -> None:
     ids=lambda fields: "-".join(map(str, next(iter(fields.items())))),
 )
 @pytest.mark.parametrize("is_first", [True, False])
-def test_what_is_wrong_with_the_root_is_said_before_its_objects(
+def test_problems_of_the_root_come_before_those_of_objects(
     objects: dict[str, Any], fields: dict[str, Any], is_first: bool
 ) -> None:
     root = {"version": "1.2.0", "objects": {**objects, "w": plain_entry(Random(1))}}

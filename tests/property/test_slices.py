@@ -131,7 +131,7 @@ def indexed(draw: st.DrawFn) -> tuple[Array, Any]:
 
 @given(indexed(), SIZES, FRAMES)
 @settings(deadline=None)
-def test_any_index_gives_what_numpy_gives(
+def test_any_index_gives_the_result_of_numpy(
     case: tuple[Array, Any], chosen: tuple[int, int, int], frame: int
 ) -> None:
     array, key = case

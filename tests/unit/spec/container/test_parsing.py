@@ -338,7 +338,7 @@ def test_all_broken_rules_are_listed(
     [b"\xff", b"\x00\x00", [], {}, root(), {"version": "1.0", "tensors": []}, b"\x81" * 200],
     ids=["malformed", "trailing", "array", "empty", "1.2", "tensors", "deep"],
 )
-def test_bytes_that_are_no_manifest_of_1_0_are_a_cut_file(manifest: object) -> None:
+def test_bytes_other_than_a_manifest_of_1_0_are_a_cut_file(manifest: object) -> None:
     """The container is recognised by its missing footer."""
     with refused(ContainerError, Reason.FOOTER_MAGIC):
         parse("1.0", manifest)
@@ -388,7 +388,7 @@ def test_problems_of_many_objects_are_reported_within_the_budget() -> None:
 @pytest.mark.parametrize(
     "data", [b"\xff", b"\x81\xff", b"\x19", b"\xbf\x61a", b"\x1c"], ids=bytes.hex
 )
-def test_an_object_that_is_no_cbor_is_an_error_of_the_manifest(data: bytes) -> None:
+def test_malformed_cbor_in_an_object_is_an_error_of_the_manifest(data: bytes) -> None:
     head = b"\xa2\x67version\x651.2.0\x67objects\xa1\x61w"
     assert refusal("1", head + data).expected == "an item"
 

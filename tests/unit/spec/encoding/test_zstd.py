@@ -244,7 +244,7 @@ def test_walk_reads_the_header(
 
 
 @pytest.mark.parametrize(("data", "bound"), BOUNDS.values(), ids=BOUNDS)
-def test_walk_bounds_what_blocks_can_decode_to(data: bytes, bound: int) -> None:
+def test_a_walk_bounds_the_decoded_length(data: bytes, bound: int) -> None:
     (found,) = walk_frames(Mapped(data), DEFAULT_LIMITS)
     assert found.most_length == bound
 
@@ -701,7 +701,7 @@ def test_the_standard_library_serves_without_zstandard(monkeypatch: pytest.Monke
     assert decode(encoding, Mapped(data), 7) == Z
 
 
-def test_without_any_library_the_error_says_what_to_install(
+def test_without_any_library_the_error_names_one_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hide_libraries(monkeypatch)

@@ -158,6 +158,6 @@ def test_an_array_comes_in_blocks_without_a_second_one(order: str, dtype: str) -
 
 
 @pytest.mark.parametrize("name", ["float9", "", "\ud800", "__doc__ "])
-def test_an_element_type_that_no_library_has(name: str) -> None:
+def test_an_unknown_element_type_is_refused(name: str) -> None:
     with refused(UnsupportedError, Reason.UNKNOWN_TYPE, match="neither NumPy nor ml_dtypes"):
         numpy_dtype(name)

@@ -59,7 +59,7 @@ def quantized() -> tuple[np.ndarray[Any, Any], View]:
     return weights, View((64, 8), components, attributes)
 
 
-def test_the_dense_value_is_near_what_was_quantized(
+def test_the_dense_value_is_near_the_original(
     quantized: tuple[np.ndarray[Any, Any], View],
 ) -> None:
     weights, view = quantized

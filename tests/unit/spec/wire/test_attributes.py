@@ -36,7 +36,7 @@ CHANGED: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("of_object", [False, True], ids=["file", "object"])
 @pytest.mark.parametrize("key", [*SAME, *CHANGED])
-def test_what_comes_back(tmp_path: Path, key: str, *, of_object: bool) -> None:
+def test_values_are_read_as_documented(tmp_path: Path, key: str, *, of_object: bool) -> None:
     value, expected = CHANGED.get(key, (SAME.get(key), SAME.get(key)))
     path = tmp_path / "a.zt"
     with ztensor.Writer(path, attributes=None if of_object else {key: value}) as writer:
@@ -74,7 +74,7 @@ PAIRS: list[Pairs] = [
 
 
 @pytest.mark.parametrize("pairs", PAIRS, ids=repr)
-def test_what_no_dict_holds_stays_pairs(pairs: Pairs) -> None:
+def test_maps_that_no_dict_can_hold_stay_pairs(pairs: Pairs) -> None:
     data = cbor.encode({"a": [pairs, Pairs([(1, pairs)])]})
     found = with_dicts(cbor.decode(data))
     assert type(found["a"][0]) is Pairs
