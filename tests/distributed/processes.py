@@ -30,9 +30,9 @@ class Ended(NamedTuple):
 
     Attributes:
         status: its exit status; minus the signal's number where one killed it.
-        result: what the function returned, through JSON.
-        errors: what it raised, each as its class, reason code and text; of an error of several
-            ranks, those of all of them.
+        result: the result of the function, through JSON.
+        errors: its errors, each as class, reason code and text; several if an error has several
+            ranks.
     """
 
     status: int
@@ -55,7 +55,7 @@ class Processes:
             world: how many.
             function: its module and name, such as `"tests.distributed.tasks.save"`.
             seconds: when the processes are killed.
-            arguments: what it is called with, through JSON.
+            arguments: its arguments, through JSON.
         """
         process = self._started()
         assert process.stdin is not None
@@ -73,7 +73,7 @@ class Processes:
         return [Ended(*one) for one in json.loads(line)]
 
     def right(self, world: int, function: str, **arguments: Any) -> list[Any]:
-        """Run, and return the results of all processes, none of which may have failed."""
+        """Run, and return the results of all processes; assert that all succeed."""
         ended = self.run(world, function, **arguments)
         assert all(one.status == 0 for one in ended), [(one.status, one.errors) for one in ended]
         return [one.result for one in ended]
@@ -141,7 +141,7 @@ def _forked(rank: int, run: dict[str, Any], folder: Path) -> int:
         signal.alarm(int(run["seconds"]) + 10)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
-        os.dup2(2, 1)  # what it prints is no answer
+        os.dup2(2, 1)  # its output is not the answer
         status = _call(rank, run, folder)
     except BaseException:  # noqa: BLE001  # nothing may leave the fork
         traceback.print_exc()

@@ -1,4 +1,4 @@
-"""States that are saved and loaded: the same numbers on every process, laid out in many ways.
+"""States to save and load: the same numbers on every process, in many placements.
 
 An element of a tensor says which tensor, which place and which step it is of, so that a mixture of
 two steps, a shifted box or a tensor that was left alone are seen.
@@ -24,7 +24,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "cube": (5, 6, 4),
     "none": (0, 4),
 }
-# How a tensor lies on a mesh, by name; those of two letters on two dimensions.
+# Placements on a mesh by name; names of two letters are for two dimensions.
 PLACEMENTS: dict[str, tuple[Any, ...]] = {
     "0": (Shard(0),),
     "1": (Shard(1),),
@@ -35,7 +35,7 @@ PLACEMENTS: dict[str, tuple[Any, ...]] = {
     "r1": (Replicate(), Shard(1)),
     "00": (Shard(0), Shard(0)),
 }
-# Whose shard which box of an (8, 6) tensor is; several a process, some processes none.
+# Owner, offsets and sizes of the boxes of an (8, 6) tensor; some processes own none.
 BOXES: dict[str, list[tuple[int, tuple[int, int], tuple[int, int]]]] = {
     "rows": [(rank, (2 * rank, 0), (2, 6)) for rank in range(4)],
     "columns": [(rank % 4, (0, rank), (8, 1)) for rank in range(6)],
@@ -94,7 +94,7 @@ def shards(layout: str, step: int) -> ShardedTensor:
 
 
 def values(step: int) -> dict[str, Any]:
-    """Return what stands beside tensors in a training state."""
+    """Return the plain values of a training state."""
     return {
         "step": step,
         "name": f"run {step}",
@@ -106,7 +106,7 @@ def values(step: int) -> dict[str, Any]:
 
 
 def emptied(state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state of the same form whose every number is wrong."""
+    """Return a state of the same form with wrong numbers."""
     result: dict[str, Any] = {}
     for name, value in state.items():
         if isinstance(value, dict):
@@ -126,7 +126,7 @@ def emptied(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def differences(found: dict[str, Any], expected: dict[str, Any], at: str = "") -> list[str]:
-    """Return the names of what is not what it should be, on this process."""
+    """Return the names of wrong values on this process."""
     wrong = [f"{at}{name}: not there" for name in expected.keys() - found.keys()]
     for name, value in found.items():
         right = expected.get(name)

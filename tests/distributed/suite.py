@@ -104,7 +104,7 @@ def names_of(folder: str) -> list[str]:
 
 
 def failure_of(call: Callable[[], object]) -> dict[int, BaseException]:
-    """Return what `call` raises in each process, out of the exception of DCP."""
+    """Return the error of `call` in each process, from the exception of DCP."""
     try:
         call()
     except dcp.CheckpointException as error:
@@ -163,7 +163,7 @@ class Small(nn.Module):  # type: ignore[misc]  # torch is untyped here
 
 
 class Blob:
-    """What has a state of its own, of bytes."""
+    """An object with a state of bytes."""
 
     def __init__(self, value: object) -> None:
         self.state = {"blob": value}
@@ -380,7 +380,7 @@ def some_keys(library: str, folder: str) -> None:
 
 
 def in_place(library: str, folder: str) -> None:
-    """Load into the dicts that were passed, and have the optimizer take what they say."""
+    """Load into the dicts that were passed, and set the state of the optimizer from them."""
     model, optimizer = made("none")
     trained(model, optimizer, 1)
     save(library, folder, state_of(model, optimizer))
@@ -406,7 +406,7 @@ class Noting(dict[str, Any]):
 
 
 def stateful(library: str, folder: str) -> None:
-    """Load what has a state of its own in place, and set what has none."""
+    """Load stateful objects in place, and set other values."""
     own = Blob(b"1")
     own.state = {}
     for value, is_set in ((own, False), ({"w": torch.rand(3), "list": [1, 2]}, True)):

@@ -1,4 +1,4 @@
-"""What processes of a run do: save a state, load it, and say what they found."""
+"""Tasks of processes: save a state, load it, and report differences."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def load(
     values: bool = True,
     **options: Any,
 ) -> list[str]:
-    """Load a state into one that is wrong everywhere; return what differs from what it should be.
+    """Load a state into wrong numbers; return the names of values that differ from it then.
 
     Args:
         folder: where from.
@@ -95,7 +95,7 @@ def save_each(folder: str, placements: list[str], **options: Any) -> None:
 
 
 def load_each(folder: str, saved: list[str], placements: list[str]) -> list[str]:
-    """Load each of several checkpoints in several placements; return what differs."""
+    """Load several checkpoints in several placements; return the differences."""
     return [
         f"{name} as {other}: {wrong}"
         for name in saved
@@ -111,12 +111,12 @@ def _has_values(placement: str) -> bool:
 
 
 def save_apart_and_fail(folder: str, placement: str, fails: dict[str, int]) -> list[str]:
-    """Save two steps into one folder without collectives; return what each process raised.
+    """Save two steps into one folder without collectives; return the errors of each process.
 
     Args:
         folder: where to.
         placement: as for `save`.
-        fails: of processes, by their number as text, the step whose save fails.
+        fails: the step whose save fails, by the number of the process as text.
     """
     raised = []
     for step in (1, 2):
@@ -153,7 +153,7 @@ def save_cached(folder: str, placement: str) -> int:
 
 
 def tied(folder: str) -> int:
-    """Save and load two names of one `ShardedTensor` of several boxes; return what differs."""
+    """Save and load a `ShardedTensor` under two names; return the number of differences."""
     one = states.shards("tiles", 1)
     dcp.save({"in": one, "out": one}, storage_writer=writer_of("ztensor", folder, {}))
     state = states.emptied({"in": states.shards("tiles", 1), "out": states.shards("rows", 1)})
@@ -163,7 +163,7 @@ def tied(folder: str) -> int:
 
 
 def steps_seen(folder: str, placement: str) -> list[int]:
-    """Load, and return of which steps the elements on this process are."""
+    """Load, and return the steps from which the elements on this process come."""
     state = states.emptied(state_of(placement, 1, plain=False))
     dcp.load(state, storage_reader=reader_of("ztensor", folder, {}))
     return sorted(states.step_of(state))

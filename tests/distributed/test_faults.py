@@ -74,7 +74,7 @@ def test_damage_is_one_error_on_every_process(
         for one in processes.run(2, f"{TASKS}.load", folder=tmp_path, placement="r", values=False):
             assert one.status == 1
             for name, reason, text in one.errors:
-                assert reason, f"{name} is no error of ours: {text}"
+                assert reason, f"{name} has no reason code: {text}"
                 assert path.name in text
                 if how == "flipped" and path.name in places:
                     assert "object 'model." in text

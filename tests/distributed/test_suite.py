@@ -1,6 +1,6 @@
 """torch's own tests of distributed checkpoints, with our writer and reader, and torch's as control.
 
-Those of one process are in tests/unit/distributed/test_torch.py.
+Tests of one process are in tests/unit/distributed/test_torch.py.
 
 | torch's test, in test/distributed/checkpoint | case |
 | --- | --- |
@@ -94,7 +94,7 @@ def test_a_state_comes_back(library: str, name: str, processes: Processes, tmp_p
 
 @pytest.mark.parametrize("library", LIBRARIES if IS_FULL else LIBRARIES[:1])
 @pytest.mark.parametrize("number", range(3))
-def test_a_state_comes_back_whatever_the_writer_does(
+def test_a_state_comes_back_with_any_options_of_the_writer(
     library: str, number: int, processes: Processes, tmp_path: Path
 ) -> None:
     options = OPTIONS[library][number]

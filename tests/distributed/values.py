@@ -92,7 +92,7 @@ VALUES: dict[str, Callable[[], dict[str, Any]]] = {
     "torch.Size, dtype": lambda: {"x": torch.Size([2, 3]), "y": torch.bfloat16, "t": torch.ones(1)},
     "tuple with a tensor": lambda: {"x": (torch.arange(3), 4), "t": torch.ones(1)},
     "only values": lambda: {"x": 3},
-    "nothing": lambda: {},
+    "nothing": dict,
 }  # fmt: skip
 REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
     "a function": lambda: {"schedule": {"lr_lambda": print}, "t": torch.ones(1)},
@@ -105,7 +105,7 @@ REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
 
 
 def emptied(value: Any) -> Any:
-    """Return a value of the same form whose every number is wrong."""
+    """Return a value of the same form with wrong numbers."""
     if isinstance(value, dict):
         return {key: emptied(one) for key, one in value.items()}
     if isinstance(value, list) and any(isinstance(one, (torch.Tensor, dict)) for one in value):

@@ -34,7 +34,7 @@ def save(
     storage: Storage | None = None,
     **options: Any,
 ) -> None:
-    """Save tensors, each cut along an axis among the processes; what has none by the first."""
+    """Save tensors, each cut along an axis among the processes; process 0 saves the others."""
     records = []
     save_id = secrets.token_hex(8)
     for process in range(processes):

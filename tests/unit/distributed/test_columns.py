@@ -1,4 +1,4 @@
-"""Columns of the file of a process, as `repair` reads them; tests/attacks has those of a root."""
+"""Columns of the file of a process, as `repair` reads them; tests/attacks has the root."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_a_second_save_replaces_the_first_and_leaves_no_file_of_it(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_a_killed_process_left_goes_with_the_next_save(tmp_path: Path) -> None:
+def test_files_of_a_killed_process_go_with_the_next_save(tmp_path: Path) -> None:
     script = (
         "import numpy, os, sys; from ztensor.distributed import PartWriter\n"
         "part = PartWriter(sys.argv[1], process=7)\n"
@@ -47,7 +47,7 @@ def test_what_a_killed_process_left_goes_with_the_next_save(tmp_path: Path) -> N
     assert not list(tmp_path.glob("00007-*.zt"))
 
 
-def test_files_of_a_save_under_way_and_of_others_stay(tmp_path: Path) -> None:
+def test_files_of_running_saves_and_of_users_stay(tmp_path: Path) -> None:
     ours = PartWriter(tmp_path, process=9)
     ours.add("x", np.ones(3))
     ours.finish()
@@ -103,7 +103,7 @@ def test_values_come_back_with_their_types(tmp_path: Path) -> None:
     assert repr(found) == repr(values)
 
 
-def test_a_file_that_is_gone_before_the_root_is_written_is_told(tmp_path: Path) -> None:
+def test_a_part_that_is_gone_before_the_root_is_written_is_an_error(tmp_path: Path) -> None:
     with PartWriter(tmp_path) as part:
         part.add("w", W)
         record = part.finish()
@@ -112,7 +112,7 @@ def test_a_file_that_is_gone_before_the_root_is_written_is_told(tmp_path: Path) 
         commit(tmp_path, [record])
 
 
-def test_a_checkpoint_is_replaced_only_where_that_is_allowed(tmp_path: Path) -> None:
+def test_overwrite_false_refuses_to_replace_a_checkpoint(tmp_path: Path) -> None:
     save(tmp_path, {"w": W})
     record = _part(tmp_path, (0, 0), W)
     with pytest.raises(ztensor.UsageError, match="exists"):

@@ -34,7 +34,7 @@ import jax.numpy as jnp  # noqa: E402
 from ztensor.jax import leaf_names, load_file, save_sharded  # noqa: E402
 
 ROWS = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
-# What the processes of the tests begin with.
+# The start of every process of these tests.
 BEGIN = """
 import os, sys
 import jax, jax.numpy as jnp, numpy as np
@@ -71,11 +71,11 @@ def started(code: str, devices: int, *arguments: object) -> subprocess.Popen[str
 
 def ended(processes: list[subprocess.Popen[str]]) -> None:
     try:
-        told = [process.communicate(timeout=90)[0] for process in processes]
+        output = [process.communicate(timeout=90)[0] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(told)
+    assert [process.returncode for process in processes] == [0] * len(processes), "\n".join(output)
 
 
 # --- Several devices of one process ------------------------------------------------------------
@@ -147,7 +147,7 @@ for name in names:
     require_equal(found[name], half if name == "half" else rows)
     assert not found[name].is_fully_addressable
 
-# What one process cannot save, none does.
+# If one process cannot save, no process does.
 before = sorted(os.listdir(folder))
 try:
     save_sharded({"both": tree["both"], "x": object() if rank else 1}, folder)
@@ -192,10 +192,10 @@ rank, port = int(sys.argv[2]), sys.argv[3]
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
 from jax.experimental import multihost_utils
-gather, told = multihost_utils.process_allgather, []
+gather, sizes = multihost_utils.process_allgather, []
 
 def counted(value):
-    told.append(np.asarray(value).nbytes)
+    sizes.append(np.asarray(value).nbytes)
     return gather(value)
 
 multihost_utils.process_allgather = counted
@@ -203,16 +203,14 @@ sharding = NamedSharding(Mesh(np.array(jax.devices()), ("a",)), P("a"))
 array = spread(np.arange(8, dtype=np.float32), sharding)
 tree = {f"{'x' * 1000}.{n}": array for n in range(3000)}
 save_sharded(tree, folder)
-assert max(told) <= 4096, told  # a record is 3 MB
+assert max(sizes) <= 4096, sizes  # a record is 3 MB
 assert len(read_root(folder).table) == 3000 * len(jax.devices())
 """
 
 
 @pytest.mark.slow
 def test_only_the_process_that_commits_gets_the_records_of_others(tmp_path: Path) -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        port = bound.getsockname()[1]
+    port = free_port()
     ended([started(RECORDS_OF_TWO, 1, tmp_path, rank, port) for rank in range(2)])
     with ztensor.open(tmp_path) as reader:
         np.testing.assert_array_equal(reader["x" * 1000 + ".7"], np.arange(8, dtype=np.float32))
@@ -222,19 +220,19 @@ def test_only_the_process_that_commits_gets_the_records_of_others(tmp_path: Path
 
 
 def gathering(*others: bytes) -> Callable[[bytes], Sequence[bytes]]:
-    """Return an exchange in which other processes say, one step after another, what is given."""
+    """Return an exchange in which another process gives these answers, one for each step."""
     left = iter(others)
     return lambda own: [own, next(left)]
 
 
-def test_no_process_goes_on_where_another_failed(tmp_path: Path) -> None:
+def test_no_process_goes_on_if_another_failed(tmp_path: Path) -> None:
     save_sharded({"w": ROWS}, tmp_path)
     with pytest.raises(SourceError, match=r"process 1 failed.*disk is full"):
         save_sharded({"w": ROWS + 1}, tmp_path, exchange=gathering(b"\1\x80", b"\0disk is full"))
     np.testing.assert_array_equal(load_file(tmp_path)["w"], ROWS)
     save_sharded({"w": ROWS + 2}, tmp_path)
     np.testing.assert_array_equal(load_file(tmp_path)["w"], ROWS + 2)
-    assert len(os.listdir(tmp_path)) == 2  # what the dead save left is gone
+    assert len(os.listdir(tmp_path)) == 2  # the files of the dead save are gone
 
     def unreachable(_: bytes) -> Sequence[bytes]:
         raise RuntimeError("connection refused")
@@ -255,14 +253,14 @@ def test_the_first_that_has_an_array_writes_it(tmp_path: Path) -> None:
     assert len(record_from_bytes(said[1][1:]).table) == 0
 
 
-def test_a_checkpoint_is_kept_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_overwrite_false_keeps_a_checkpoint(tmp_path: Path) -> None:
     save_sharded({"w": ROWS}, tmp_path / "new")
     with pytest.raises(UsageError):
         save_sharded({"w": ROWS + 1}, tmp_path / "new", overwrite=False)
     np.testing.assert_array_equal(load_file(tmp_path / "new")["w"], ROWS)
 
 
-def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_arrays_are_not_written_again(tmp_path: Path) -> None:
     frozen = jnp.arange(50_000.0)
     save_sharded({"frozen": frozen, "w": ROWS}, tmp_path / "0", checksum="xxh3-128")
     for step in (1, 2):
@@ -298,7 +296,7 @@ def test_leaves_have_names_and_make_the_tree_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "leaf", [object(), jax.random.key(0), jnp.zeros(3, jnp.int4)], ids=["object", "key", "int4"]
 )
-def test_what_no_file_can_hold_is_refused_before_anything_is_visible(
+def test_unsupported_leaves_are_refused_before_anything_is_visible(
     tmp_path: Path, leaf: Any
 ) -> None:
     with pytest.raises(NotRepresentableError, match="leaf"):

@@ -65,7 +65,7 @@ def test_nothing_is_written_through_a_root_that_is_a_link(
     before = {path.name: path.read_bytes() for path in other.iterdir()}
     if save is by_repair:
         before["checkpoint.zt"] = b"ZTEN1000 damaged"
-    # torch wraps what a writer raises in an exception of its own.
+    # torch wraps errors of writers in an exception of its own.
     with pytest.raises(BaseException, match=r"is a link|No such file"):
         save(folder)
     assert {path.name: path.read_bytes() for path in other.iterdir()} == before

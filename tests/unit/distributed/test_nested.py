@@ -1,4 +1,4 @@
-"""A checkpoint is read as the nested state that was saved, and so is what is made of it."""
+"""A checkpoint, and a conversion of it, is read as the nested state that was saved."""
 
 from __future__ import annotations
 
@@ -114,15 +114,15 @@ def test_a_tree_that_was_saved_in_parts_is_a_file_of_one_when_it_is_converted(
 
 
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".gguf", ".h5", ".zt"])
-def test_what_a_format_has_no_place_for_is_named(folder: Path, tmp_path: Path, suffix: str) -> None:
+def test_lost_values_are_named(folder: Path, tmp_path: Path, suffix: str) -> None:
     ztensor.save_tree(ztensor.load_tree(folder), tmp_path / "tree.zt")
     version = "1.1.0"  # of a .zt: one that holds no tree
     for source in (folder, tmp_path / "tree.zt"):
         report = ztensor.convert(source, tmp_path / f"new{suffix}", version=version)
-        told = " ".join(loss.sentence for loss in report.lost)
+        losses = " ".join(loss.sentence for loss in report.lost)
         for name in ("seen", "when"):
-            assert f"left out: value {name!r}" in told
-        assert "'tree'" not in told
+            assert f"left out: value {name!r}" in losses
+        assert "'tree'" not in losses
         with ztensor.open(tmp_path / f"new{suffix}") as reader:
             attributes = reader.attributes
         assert "tree" not in attributes
@@ -132,7 +132,7 @@ def test_what_a_format_has_no_place_for_is_named(folder: Path, tmp_path: Path, s
         elif suffix == ".safetensors":
             assert attributes["step"] == "7"
         else:
-            assert "'step'" in told or attributes["step"] == 7
+            assert "'step'" in losses or attributes["step"] == 7
         with pytest.raises(NotRepresentableError):
             ztensor.convert(source, tmp_path / f"new{suffix}", version=version, strict=True)
 
@@ -155,7 +155,7 @@ def test_what_a_format_has_no_place_for_is_named(folder: Path, tmp_path: Path, s
     ],
     ids=str,
 )
-def test_values_go_where_their_paths_lead(tmp_path: Path, paths: Any, expected: Any) -> None:
+def test_values_are_nested_by_their_paths(tmp_path: Path, paths: Any, expected: Any) -> None:
     save(tmp_path, {}, processes=1, values={"a": 1, "b": 2, PATHS: paths})
     found = ztensor.load_tree(tmp_path)
     if expected is None:

@@ -31,7 +31,7 @@ TENSORS: dict[str, Any] = {
 
 @pytest.mark.parametrize("compression", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_tensors_come_back_whole_whatever_they_were_cut_along(
+def test_tensors_cut_along_any_axis_come_back_whole(
     tmp_path: Path, axis: int, compression: bool
 ) -> None:
     save(tmp_path, TENSORS, axis=axis, compression=compression)
@@ -137,7 +137,7 @@ def test_a_store_is_opened_by_prefix_slash_and_root(end: str, compression: bool)
         assert reader.verify().ok
 
 
-def test_a_missing_or_shorter_file_is_told_at_opening(tmp_path: Path) -> None:
+def test_opening_notices_a_missing_or_shorter_file(tmp_path: Path) -> None:
     save(tmp_path, {"w": TENSORS["f4"]})
     victim = next(tmp_path.glob("00001-*.zt"))
     data = victim.read_bytes()
@@ -149,7 +149,7 @@ def test_a_missing_or_shorter_file_is_told_at_opening(tmp_path: Path) -> None:
         ztensor.open(tmp_path)
 
 
-def test_a_missing_root_is_told(tmp_path: Path) -> None:
+def test_opening_notices_a_missing_root(tmp_path: Path) -> None:
     save(tmp_path, {"w": TENSORS["f4"]})
     os.unlink(tmp_path / "checkpoint.zt")
     with pytest.raises(ztensor.SourceError, match="root of the divided checkpoint is missing"):
@@ -178,7 +178,7 @@ def test_one_bit_in_any_chunk_is_found_by_every_whole_read(
 @pytest.mark.parametrize(
     ("verify", "part", "whole"), [(None, False, True), (True, True, True), (False, False, False)]
 )
-def test_what_of_a_damaged_chunk_is_noticed(
+def test_damage_of_a_chunk_is_noticed_as_verify_says(
     tmp_path: Path, verify: bool | None, part: bool, whole: bool
 ) -> None:
     save(tmp_path, {"w": TENSORS["f4"]})
@@ -194,14 +194,14 @@ def test_what_of_a_damaged_chunk_is_noticed(
 
 
 @pytest.mark.parametrize("end", ["", "/", "/checkpoint.zt"])
-def test_a_file_url_opens_what_the_path_does(tmp_path: Path, end: str) -> None:
+def test_a_file_url_opens_the_folder(tmp_path: Path, end: str) -> None:
     save(tmp_path, {"w": TENSORS["f4"]})
     with ztensor.open(tmp_path.as_uri() + end) as reader:
         assert list(reader) == ["w"]
         assert np.array_equal(reader["w"], TENSORS["f4"])
 
 
-def test_a_root_says_what_its_tensors_are(tmp_path: Path) -> None:
+def test_a_root_lists_its_tensors(tmp_path: Path) -> None:
     save(tmp_path, {"w": np.ones((4, 2), "f4"), "s": np.int64(3)}, processes=2)
     root = read_root(tmp_path)
     assert list(root.names) == ["w", "s"]

@@ -23,7 +23,7 @@ W = np.arange(48, dtype=np.float32).reshape(12, 4)
 WORLD = 3
 
 
-# --- Front ends: each writes the parts of a save whose processes die before the root -------------
+# --- Front ends: each writes the parts of a save that dies before its root ----------------------
 
 
 def _by_part_writers(folder: Path, step: int, processes: int, **options: Any) -> list[PartRecord]:
@@ -92,7 +92,7 @@ def _by_torch(folder: Path, step: int, processes: int, **options: Any) -> None:
 
 
 def _planned(process: int, step: int, processes: int) -> tuple[Any, Any]:
-    """Return what a planner of torch plans for a process, and one that gives its tensors."""
+    """Return a plan of torch for a process, and a planner that has its tensors."""
     import torch
     from torch.distributed.checkpoint import metadata, planner
 
@@ -150,7 +150,7 @@ def _there(folder: Path, files: Sequence[Path]) -> Path:
 
 
 def _steps(folder: Path) -> set[int]:
-    """Return of which saves the elements of a checkpoint are."""
+    """Return the saves from which the elements of a checkpoint come."""
     with ztensor.open(folder) as reader:
         assert reader.verify().ok
         found = {int(reader[name].flat[0]) for name in reader if name != "w"}
@@ -160,7 +160,7 @@ def _steps(folder: Path) -> set[int]:
 
 
 def _repaired(folder: Path) -> set[int] | None:
-    """Return of which saves a repaired checkpoint is; None where it is refused."""
+    """Repair a checkpoint and return its saves, None if that is refused."""
     try:
         repair(folder)
     except ztensor.UsageError:
@@ -242,7 +242,7 @@ def _unmarked(folder: Path, step: int, which: Sequence[int]) -> None:
             part.finish()
 
 
-def test_parts_that_do_not_say_their_save_are_joined_where_the_caller_vouches_for_them(
+def test_parts_without_a_save_id_are_joined_if_the_caller_vouches_for_them(
     tmp_path: Path,
 ) -> None:
     for name, steps in {"mixed": (1, 2, 2), "one": (1, 1, 1)}.items():
@@ -257,7 +257,7 @@ def test_parts_that_do_not_say_their_save_are_joined_where_the_caller_vouches_fo
         assert reader.verify().ok
 
 
-def test_vouching_does_not_join_what_says_that_it_is_of_several_saves(tmp_path: Path) -> None:
+def test_vouching_does_not_join_parts_of_several_saves(tmp_path: Path) -> None:
     _part(tmp_path, 1, WORLD, 0)
     _unmarked(tmp_path, 2, [1, 2])
     with pytest.raises(ztensor.UsageError):
@@ -299,7 +299,7 @@ def test_records_of_several_saves_or_of_a_part_of_one_are_not_committed(
     assert (root.save_id, root.processes) == ("2", WORLD)
 
 
-def test_a_process_that_writes_nothing_still_says_that_it_took_part(tmp_path: Path) -> None:
+def test_a_process_that_writes_nothing_still_counts(tmp_path: Path) -> None:
     save: dict[str, Any] = {"save_id": "a", "processes": 2}
     records = []
     for process in range(2):
@@ -317,7 +317,7 @@ def test_a_process_that_writes_nothing_still_says_that_it_took_part(tmp_path: Pa
     [{"save_id": ""}, {"save_id": 1.5}, {"save_id": "x" * 201}, {"save_id": True},
      {"processes": 0}, {"processes": 1, "process": 1}, {"processes": "2"}, {"processes": True}],
 )  # fmt: skip
-def test_what_cannot_name_a_save_is_refused_before_anything_is_written(
+def test_a_wrong_save_id_is_refused_before_anything_is_written(
     tmp_path: Path, arguments: dict[str, Any]
 ) -> None:
     with pytest.raises(ztensor.UsageError):
@@ -365,7 +365,7 @@ def _alone(home: Path, step: int, rank: int, processes: int, save_id: Any) -> No
     ("ids", "is_joined"),
     [(("a", "a"), True), (("a", "b"), False), (("a", None), False), ((None, None), True)],
 )
-def test_folders_of_processes_that_do_not_talk_are_joined_where_they_are_of_one_save(
+def test_folders_of_processes_without_collectives_are_joined_if_they_are_of_one_save(
     tmp_path: Path, ids: tuple[object, object], is_joined: bool
 ) -> None:
     torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")

@@ -129,7 +129,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("copies", [True, False])
-def test_a_step_in_a_store_needs_none_of_the_one_before(
+def test_a_step_in_a_store_does_not_need_the_one_before(
     copies: bool, request: pytest.FixtureRequest
 ) -> None:
     """What did not change is copied, or written anew where the store refuses to copy."""
@@ -161,7 +161,7 @@ def test_a_damaged_root_is_kept_in_a_store_that_refuses_to_copy(refusing: Any) -
 def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Path) -> None:
     from ztensor.remote.upload import copy
 
-    del refusing  # which keeps in memory what it is given
+    del refusing  # which keeps objects in memory
     store = pytest.importorskip("obstore.store").LocalStore(tmp_path)
     whole = np.arange(160 << 20, dtype=np.uint8)
     whole.tofile(tmp_path / "a")
@@ -174,7 +174,7 @@ def test_an_object_is_written_anew_in_bounded_memory(refusing: Any, tmp_path: Pa
 
 
 def _seconds(folder: Path, count: int) -> float:
-    """Return what it takes to copy so many small tensors of a file that is hardly needed."""
+    """Return the seconds to copy many small tensors from a file that is hardly needed."""
     small = {f"layer.{number}": np.full(4, number, "f4") for number in range(count)}
     for name in "ab":
         (folder / name).mkdir(parents=True)

@@ -37,7 +37,7 @@ pytest.importorskip("safetensors", reason="torch's writer of safetensors is besi
 import ztensor.torch  # noqa: E402
 from tests.distributed import values as cases  # noqa: E402
 
-# torch says that there are no processes to talk to, which is meant, and that sparse is in beta.
+# torch warns that there is no process group, as intended, and that sparse is in beta.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:torch.distributed is"),
     pytest.mark.filterwarnings("ignore:Sparse CS[RC] tensor support"),
@@ -61,7 +61,7 @@ def load(
 
 
 def raised(call: Callable[[], object]) -> BaseException:
-    """Return what a call of DCP raises, out of its own exception."""
+    """Return the error in the exception of a call of DCP."""
     with pytest.raises(dcp.CheckpointException) as caught:
         call()
     found: BaseException = caught.value.failures[0][0]
@@ -76,7 +76,7 @@ def parts(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name != "checkpoint.zt")
 
 
-# --- What is kept ---------------------------------------------------------------------------
+# --- Values ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", cases.VALUES)
@@ -87,7 +87,7 @@ def test_every_value_comes_back(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", cases.REFUSED)
-def test_what_cannot_be_kept_is_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_unsupported_values_are_refused_by_name(name: str, tmp_path: Path) -> None:
     save(sample(), tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     error = raised(lambda: save(cases.REFUSED[name](), tmp_path))
@@ -106,7 +106,7 @@ def test_tied_tensors_are_stored_once(tmp_path: Path) -> None:
     assert torch.equal(found["out"], weight)
 
 
-def test_what_is_made_for_the_save_alone_is_no_tied_tensor(tmp_path: Path) -> None:
+def test_temporary_tensors_of_a_save_are_not_tied(tmp_path: Path) -> None:
     # Each is resolved into new memory, mostly at the address of the one before.
     state = {str(n): torch.full((1000,), n * 1j).conj() for n in range(20)}
     save(state, tmp_path)
@@ -124,7 +124,7 @@ def test_a_checkpoint_is_files_of_ours_and_no_pickle(tmp_path: Path) -> None:
 
 
 def test_nothing_of_a_file_is_unpickled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The planner gets a pickle of what was made of the file, which this process wrote in memory.
+    # The planner gets a pickle of the decoded values, which this process made in memory.
     save({"step": 3, "names": ["a"]}, tmp_path)
     read: list[bytes] = []
     stock = torch.load
@@ -140,7 +140,7 @@ def test_nothing_of_a_file_is_unpickled(tmp_path: Path, monkeypatch: pytest.Monk
     assert not any(pickled in held for pickled in read)
 
 
-def test_classes_come_back_where_they_are_handed_over(tmp_path: Path) -> None:
+def test_classes_come_back_if_they_are_passed(tmp_path: Path) -> None:
     save({"x": cases.Point(1, 2.5)}, tmp_path)
     assert load({"x": None}, tmp_path)["x"] == ztensor.training.Record(
         f"{cases.Point.__module__}.Point", {"x": 1, "y": 2.5}
@@ -279,7 +279,7 @@ def test_compression_digests_and_sizes_of_files_can_be_chosen(tmp_path: Path) ->
         assert cases.is_same(load(found, tmp_path / folder, verify=True, threads=2), state)
 
 
-def test_what_did_not_change_since_a_checkpoint_is_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_tensors_are_not_written_again(tmp_path: Path) -> None:
     frozen = torch.rand(100, 1000)
     save({"frozen": frozen, "w": torch.ones(10)}, tmp_path / "1", checksum="xxh3-128")
     save({"frozen": frozen, "w": torch.zeros(10)}, tmp_path / "2", since=tmp_path / "1")
@@ -337,7 +337,7 @@ def test_torchs_part_is_imported_when_the_classes_are_used() -> None:
 
 
 @pytest.mark.parametrize("kind", ["StorageWriter", "StorageReader"])
-def test_what_is_no_path_is_refused(kind: str) -> None:
+def test_a_value_that_is_not_a_path_is_refused(kind: str) -> None:
     made = getattr(ztensor.torch, kind)
     with pytest.raises(ArgumentTypeError):
         made(3)
@@ -441,7 +441,7 @@ def test_unchecked_means_unchecked(tmp_path: Path) -> None:
     assert load({"w": torch.ones(10_000)}, tmp_path, verify=False)["w"].count_nonzero() == 1
 
 
-def test_processes_that_opened_two_checkpoints_are_told(tmp_path: Path) -> None:
+def test_processes_that_opened_two_checkpoints_raise(tmp_path: Path) -> None:
     from torch.distributed.checkpoint.planner import LoadPlan
 
     plans = []
@@ -475,7 +475,7 @@ def test_entries_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
     reader.reset()
 
 
-def test_what_is_left_out_of_a_checkpoint_is_torchs_own_error(tmp_path: Path) -> None:
+def test_a_missing_tensor_is_an_error_of_torch(tmp_path: Path) -> None:
     save({"a": torch.ones(3)}, tmp_path)
     error = raised(lambda: load({"a": torch.ones(3), "b": torch.ones(3)}, tmp_path))
     assert not isinstance(error, ZTensorError)

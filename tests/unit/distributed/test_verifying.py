@@ -21,8 +21,8 @@ def test_a_whole_checkpoint_is_ok(tmp_path: Path, compression: bool) -> None:
         assert reader.verify("w").outcome == "ok"
 
 
-def _told(folder: Path) -> str:
-    """Return what opening or verifying a folder says is wrong, "" for nothing."""
+def _problems(folder: Path) -> str:
+    """Return the errors of opening or verifying a folder as text."""
     try:
         with ztensor.open(folder) as reader:
             problems = reader.verify().problems
@@ -38,9 +38,9 @@ def test_a_byte_in_any_place_of_any_file_is_found_and_named(tmp_path: Path) -> N
         data = path.read_bytes()
         for at in range(0, len(data), 37):
             path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
-            told = _told(tmp_path)
-            if told or data[at]:  # between blobs are zeros, which nothing reads
-                assert path.name in told, at
+            problems = _problems(tmp_path)
+            if problems or data[at]:  # between blobs are zeros, which nothing reads
+                assert path.name in problems, at
         path.write_bytes(data)
 
 

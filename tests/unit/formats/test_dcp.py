@@ -60,7 +60,7 @@ def change(file: Path, how: Callable[[bytearray], object]) -> None:
     file.write_bytes(data)
 
 
-# --- What is in them ------------------------------------------------------------------------------
+# --- Contents -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_any_part_can_be_sliced(folder: Path) -> None:
             assert np.array_equal(into, whole)
 
 
-def test_what_the_archives_sum_is_checked() -> None:
+def test_checksums_of_the_archives_are_compared() -> None:
     with ztensor.open(STOCK) as reader:
         report = reader.verify()
         assert report.outcome == "ok"
@@ -136,7 +136,7 @@ def test_a_process_may_have_its_own_root(stock: Path) -> None:
         assert np.array_equal(reader["rows"], ROWS)
 
 
-def test_a_model_beside_a_checkpoint_is_what_the_folder_means(stock: Path) -> None:
+def test_a_folder_with_a_model_and_a_checkpoint_is_the_model(stock: Path) -> None:
     ztensor.numpy.save_file({"w": ROWS}, stock / "model.safetensors")
     with ztensor.open(stock) as reader:
         assert list(reader) == ["w"]
@@ -308,7 +308,7 @@ RECORD = record((2, 3))
 
 
 def boxed(size: tuple[int, ...], *boxes: tuple[tuple[int, ...], tuple[int, ...]]) -> bytes:
-    """Return what says a tensor has boxes, each where `a.distcp` has six floats again."""
+    """Return the `.metadata` of a tensor in boxes; `a.distcp` has the same six floats for each."""
     length = len(RECORD)
     places = b"".join(
         a_place("w", offset, "a.distcp", number * length, length)
@@ -318,7 +318,7 @@ def boxed(size: tuple[int, ...], *boxes: tuple[tuple[int, ...], tuple[int, ...]]
 
 
 WHOLE: Any = ((2, 3), ((0, 0), (2, 3)))  # the size and the box of a tensor that is one record
-LIES = {
+IMPOSSIBLE = {
     "gap": (boxed((4, 3), ((0, 0), (2, 3)), ((3, 0), (1, 3))), "do not cover"),
     "overlap": (boxed((3, 3), ((0, 0), (2, 3)), ((1, 0), (2, 3))), "overlap"),
     "outside": (boxed((2, 3), ((0, 0), (1, 3)), ((1, 0), (2, 3))), "is outside its tensor"),
@@ -338,9 +338,9 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_tensor_that_cannot_be_is_listed_and_refused(tmp_path: Path, lie: str) -> None:
-    data, message = LIES[lie]
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_a_tensor_that_cannot_be_is_listed_and_refused(tmp_path: Path, name: str) -> None:
+    data, message = IMPOSSIBLE[name]
     (tmp_path / ".metadata").write_bytes(data)
     (tmp_path / "a.distcp").write_bytes(2 * RECORD)
     with ztensor.open(tmp_path) as reader:
@@ -424,8 +424,8 @@ def test_metadata_without_a_folder_lists_only() -> None:
             reader["rows"]
 
 
-def test_a_value_that_is_no_plain_data_is_told(stock: Path) -> None:
-    """A name is changed in the pickle of a value: what it calls is never looked up."""
+def test_a_value_that_is_not_plain_data_is_reported(stock: Path) -> None:
+    """The pickle of a value names a function, which is never looked up."""
 
     def rename(data: bytearray) -> None:
         at = data.index(b"X\4\0\0\0adamq\0.")
@@ -463,7 +463,7 @@ def test_a_folder_is_converted(tmp_path: Path, folder: Path, kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_folder_is_converted_where_torch_is_not(tmp_path: Path) -> None:
+def test_a_folder_is_converted_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "for name in ('torch', 'safetensors'): sys.modules[name] = None\n"
@@ -477,7 +477,7 @@ def test_a_folder_is_converted_where_torch_is_not(tmp_path: Path) -> None:
         assert np.array_equal(b["rows"], ROWS)
 
 
-def test_a_copy_gives_nobody_more_than_the_folder_did(stock: Path) -> None:
+def test_a_copy_has_the_strictest_permissions_of_the_folder(stock: Path) -> None:
     (stock / "__1_0.distcp").chmod(0o600)
     out = stock.parent / "whole.zt"
     ztensor.convert(stock, out)
@@ -489,7 +489,7 @@ def test_a_copy_gives_nobody_more_than_the_folder_did(stock: Path) -> None:
         }
 
 
-def test_what_megatron_says_beside_is_told(tmp_path: Path) -> None:
+def test_additional_fields_of_megatron_are_reported(tmp_path: Path) -> None:
     root = a_record(
         "MCoreMetadata",
         *(text("state_dict_metadata"), a_dict(text("w") + a_tensor((2, 3), ((0, 0), (2, 3))))),
@@ -508,7 +508,7 @@ def test_what_megatron_says_beside_is_told(tmp_path: Path) -> None:
             ]
 
 
-def test_folders_above_checkpoints_say_what_is_beneath(tmp_path: Path) -> None:
+def test_folders_of_checkpoints_list_their_subfolders(tmp_path: Path) -> None:
     for name in ("model_0", "optimizer_0"):
         shutil.copytree(STOCK, tmp_path / name)
     with pytest.raises(ZTensorError) as caught:
@@ -539,7 +539,7 @@ def test_nothing_is_written_to_a_folder(stock: Path) -> None:
     assert {path.name: path.read_bytes() for path in stock.iterdir()} == before
 
 
-def test_a_long_name_costs_no_more_where_it_is_there_often(tmp_path: Path) -> None:
+def test_a_long_name_of_many_chunks_costs_no_more(tmp_path: Path) -> None:
     """A name of a megabyte in the index of each of very many chunks of one tensor."""
     box = a_record(
         "ChunkStorageMetadata", text("offsets"), numbers((0,)), text("sizes"), numbers((1,))

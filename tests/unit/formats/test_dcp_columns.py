@@ -37,7 +37,7 @@ def record(numbers: Any) -> bytes:
 
 
 def checkpoint(**changed: Any) -> metadata.Metadata:
-    """Return what `.metadata` says; one place in the middle of a run may be changed."""
+    """Return the contents of `.metadata`; one place in the middle of a run may be changed."""
     shared = torch.Size((0, 0))
     held: dict[str, Any] = {}
     places: dict[Any, Any] = {}
@@ -67,15 +67,15 @@ def checkpoint(**changed: Any) -> metadata.Metadata:
 
 
 def pickled(value: object) -> bytes:
-    """Return a pickle without the frame, whose length would have to be right."""
+    """Return a pickle without its frame, which has a length."""
     data = pickle.dumps(value, 4)
     return data[:2] + data[11:]
 
 
 def by_rows(data: bytes) -> bytes:
-    """Return a pickle with one more instruction, for which none of its records is in a column.
+    """Return a pickle with one more instruction, which prevents columns.
 
-    The first value of its memo is put where it is: nothing else may be.
+    It puts the first value of the memo into the place that it has already.
     """
     at = data.index(b"\x94") + 1
     return data[:at] + b"q\0" + data[at:]
@@ -83,7 +83,7 @@ def by_rows(data: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with the files of all chunks: in each are those of the others, too."""
+    """Return a folder of three files, each with the records of all chunks."""
     made = tmp_path_factory.mktemp("step")
     for number in range(3):
         body = b"".join(record(one) for one in NUMBERS.reshape(-1, 2, 3))
@@ -92,7 +92,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def outcome(folder: Path, data: bytes) -> Any:
-    """Return what a folder with this `.metadata` holds, or the error."""
+    """Return the contents of a folder with this `.metadata`, or the error."""
     (folder / ".metadata").write_bytes(data)
     try:
         with ztensor.open(folder) as reader:
@@ -140,14 +140,14 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_one_place_of_many_may_be_another(folder: Path, name: str) -> None:
-    """In the middle of a run, so that the rows before it are no reason to refuse it."""
+    """In the middle of a run, after rows that are read as columns."""
     data = pickled(checkpoint(**CHANGES[name]))
     assert outcome(folder, data) == outcome(folder, by_rows(data))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_a_damaged_pickle_is_what_it_is_without_columns(folder: Path, seed: int) -> None:
+def test_a_damaged_pickle_is_read_as_without_columns(folder: Path, seed: int) -> None:
     draw, good = random.Random(seed), pickled(checkpoint())
     parts = [b"h\0", b"j\0\0\0\0", b"N", b"K\1", b"\x8c\1a\x94", b"ub", b"(", b")", b"u", b"e"]
     parts += [b"\x95" + bytes(8), b"2", b"0", b"h\5", b"\x94", b")\x81\x94}\x94(", b"h\x05)\x81"]

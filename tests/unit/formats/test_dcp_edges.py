@@ -1,4 +1,4 @@
-"""Checkpoints of many processes: sums of boxes, values, stores, and the edges of what is said."""
+"""Checkpoints of many processes: checksums, values, stores, and unusual metadata."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def in_store(folder: Path) -> Any:
 
 
 def test_a_flipped_byte_of_elements_in_another_order_is_found(tmp_path: Path) -> None:
-    """Unless the archive has no sum of them, as torch may be told."""
+    """Unless the archive has no checksums, which torch can omit."""
     folder = Path(shutil.copytree(STOCK, tmp_path / "step"))
     stored = np.ascontiguousarray(ROWS).tobytes()
     (path,) = [path for path in folder.glob("*.distcp") if stored in path.read_bytes()]
@@ -85,7 +85,7 @@ def test_a_flipped_byte_of_elements_in_another_order_is_found(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("folder", [STOCK, SHARDS], ids=["stock", "hf"])
-def test_a_checkpoint_in_a_store_is_what_it_is_on_disk(folder: Path) -> None:
+def test_a_checkpoint_in_a_store_equals_the_folder(folder: Path) -> None:
     store = in_store(folder)
     with ztensor.open("memory:///x/", storage=store) as reader, ztensor.open(folder) as local:
         assert set(reader) == set(local)
@@ -150,7 +150,7 @@ def test_the_only_chunk_of_a_tensor_may_have_no_offset(tmp_path: Path) -> None:
         reader["w"]
 
 
-def test_the_file_that_is_said_to_hold_more_than_it_is_long_is_named(tmp_path: Path) -> None:
+def test_a_file_with_more_claimed_bytes_than_its_length_is_named(tmp_path: Path) -> None:
     length = len(RECORD)
     tensors = b"".join(text(name) + a_tensor(*BOX) for name in "uvw")
     places = a_place("u", (0, 0), "a.distcp", 0, length)
@@ -178,7 +178,7 @@ def test_metadata_is_as_long_as_is_allowed() -> None:
 
 
 def of_properties(folder: Path, state: bytes) -> Path:
-    """Return a checkpoint of one tensor `w`, whose properties have a state."""
+    """Return a checkpoint of one tensor `w` with this state of its properties."""
     properties = named(f"{MODULE}.TensorProperties") + b")\x81" + state + b"b"
     box = a_record(
         "ChunkStorageMetadata", text("offsets"), numbers((0, 0)), text("sizes"), numbers((2, 3))
@@ -204,8 +204,8 @@ def test_properties_may_be_a_dict(tmp_path: Path, is_first: bool) -> None:
         assert reader["w"].shape == (2, 3)
 
 
-def test_a_type_that_nobody_knows_is_listed(tmp_path: Path) -> None:
-    """Its shape is told; to read it is an error that says which type it is."""
+def test_an_unknown_type_is_listed(tmp_path: Path) -> None:
+    """Its shape is known; reading it is an error that names the type."""
     state = a_dict(text("dtype") + named("torch.later128"))
     with ztensor.open(of_properties(tmp_path, state)) as reader:
         assert reader.metadata("w").shape == (2, 3)
@@ -217,7 +217,7 @@ def test_a_type_that_nobody_knows_is_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("length", [1, 64, 65])
-def test_a_name_of_very_many_keys_is_told(tmp_path: Path, length: int) -> None:
+def test_a_name_of_very_many_keys_is_reported(tmp_path: Path, length: int) -> None:
     path = group(*[text("k")] * length)
     root = a_record(
         "Metadata",
@@ -226,8 +226,8 @@ def test_a_name_of_very_many_keys_is_told(tmp_path: Path, length: int) -> None:
         *(text("planner_data"), a_dict(text("w"), path)),
     )
     with ztensor.open(checkpoint(tmp_path, b"\x80\x02" + root + b".")) as reader:
-        told = [(one.kind, one.where) for one in reader.unrepresented]
-        assert told == ([("path of a name", "w")] if length > 64 else [])
+        losses = [(one.kind, one.where) for one in reader.unrepresented]
+        assert losses == ([("path of a name", "w")] if length > 64 else [])
 
 
 # --- Folders of safetensors -----------------------------------------------------------------------
@@ -253,7 +253,7 @@ def test_attributes_of_the_files_are_those_of_the_whole(tmp_path: Path) -> None:
         ]
 
 
-def test_a_part_that_begins_nowhere_is_refused(tmp_path: Path) -> None:
+def test_a_chunk_without_offsets_is_refused(tmp_path: Path) -> None:
     shard(tmp_path, 1, {"w": (1 << 63,)}, {"w": np.ones(1, np.float32)})
     with pytest.raises(FormatError, match="has no offsets of a chunk"):
         ztensor.open(tmp_path)

@@ -171,7 +171,7 @@ def test_elements_in_another_order(tmp_path: Path) -> None:
         assert np.array_equal(reader["conjugated"], conjugated.resolve_conj().numpy())
 
 
-def test_the_same_as_torch_loads_and_as_it_joins(tmp_path: Path) -> None:
+def test_tensors_equal_those_that_torch_loads_and_joins(tmp_path: Path) -> None:
     state = {
         "layers": {str(n): {"w": Boxed.of(some((4, 6), torch.bfloat16), grid((4, 6), ((1,), ())))}
                    for n in range(3)},
@@ -200,7 +200,7 @@ def test_the_same_as_torch_loads_and_as_it_joins(tmp_path: Path) -> None:
         assert torch.equal(tensor.view(torch.int16), ours_loaded[name].view(torch.int16))
 
 
-def test_what_is_quantized_is_read_where_it_is_whole(tmp_path: Path) -> None:
+def test_a_quantized_tensor_is_read_if_it_is_one_chunk(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         quantized = torch.quantize_per_tensor(torch.arange(6.0).reshape(2, 3), 0.5, 1, torch.qint8)
@@ -237,7 +237,7 @@ def test_a_conversion_takes_little_memory(tmp_path: Path) -> None:
         for name, cuts in {"rows": ((1000, 3000), ()), "columns": ((), (1000, 3000))}.items()
     }
     save(state, tmp_path / "step")
-    ztensor.convert(tmp_path / "step", tmp_path / "first.safetensors")  # imports are no part
+    ztensor.convert(tmp_path / "step", tmp_path / "first.safetensors")  # imports do not count
     with traced() as memory:
         ztensor.convert(tmp_path / "step", tmp_path / "whole.safetensors")
         peak = memory()[1]

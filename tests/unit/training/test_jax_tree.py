@@ -58,7 +58,7 @@ def test_arrays_and_keys_come_back(tmp_path: Path, copy: bool) -> None:
     assert type(found["numpy"]) is np.ndarray
 
 
-def test_what_is_shared_is_stored_once(tmp_path: Path) -> None:
+def test_shared_leaves_are_stored_once(tmp_path: Path) -> None:
     save_tree(state(), tmp_path / "a.zt")
     with ztensor.open(tmp_path / "a.zt") as reader:
         assert "opt_state.0.mu.w" not in reader

@@ -87,7 +87,7 @@ def test_a_tree_in_shards(tmp_path: Path) -> None:
     assert_alike(ztensor.load_tree(tmp_path / "large.zt.index.json"), large)
 
 
-def test_other_tools_see_the_file_that_it_is(tmp_path: Path) -> None:
+def test_other_tools_see_an_ordinary_file(tmp_path: Path) -> None:
     path = tmp_path / "state.zt"
     ztensor.save_tree(tree(), path)
     assert sorted(load_file(path)) == ["model.b", "model.w", "optimizer.state.0.m"]
@@ -155,7 +155,7 @@ def test_a_value_that_is_in_a_tree_twice_is_stored_once(
 
 
 @pytest.mark.parametrize("copy", [True, False])
-def test_equal_leaves_are_stored_once_where_that_is_asked_and_come_back_apart(
+def test_equal_leaves_are_stored_once_on_request_and_come_back_apart(
     tmp_path: Path, copy: bool
 ) -> None:
     state = {"a": np.arange(4096.0), "b": np.arange(4096.0)}
@@ -191,7 +191,7 @@ def test_buffers_are_compared_by_their_bytes(tmp_path: Path) -> None:
 # --- Live trees -----------------------------------------------------------------------------
 
 
-def test_a_live_tree_gives_classes_and_what_is_no_data(tmp_path: Path) -> None:
+def test_a_live_tree_has_the_classes_and_fields_that_are_not_data(tmp_path: Path) -> None:
     live = State(0, {"w": np.zeros(2)}, apply=len), (Moments(np.zeros(()), [np.zeros(2)]),)
     saved = State(7, {"w": np.ones(2)}, apply=max), (Moments(np.ones(()), [np.ones(2)]),)
     path = tmp_path / "state.zt"
@@ -246,7 +246,7 @@ def test_the_attribute_is_not_for_the_caller(tmp_path: Path) -> None:
         ztensor.save_tree({}, tmp_path / "a.zt", {"tree": 1})
 
 
-def test_a_file_without_a_tree_says_so(tmp_path: Path) -> None:
+def test_a_file_without_a_tree_is_refused(tmp_path: Path) -> None:
     save_file({"a": np.zeros(1)}, tmp_path / "a.zt")
     for load in (ztensor.load_tree, ztensor.open_tree):
         with pytest.raises(UsageError, match="holds no tree"):
@@ -266,7 +266,7 @@ def test_a_tree_whose_tensor_is_gone_names_it(tmp_path: Path, only: str | None) 
 
 
 @pytest.mark.parametrize(
-    ("told", "error", "says"),
+    ("attribute", "error", "says"),
     [
         (1, ManifestError, "not a map with a version"),
         ({"version": "1"}, ManifestError, "not a map with a version"),
@@ -292,15 +292,15 @@ def test_a_tree_whose_tensor_is_gone_names_it(tmp_path: Path, only: str | None) 
     ],
 )
 def test_a_hostile_attribute_is_one_error(
-    tmp_path: Path, told: Any, error: type[Exception], says: str
+    tmp_path: Path, attribute: Any, error: type[Exception], says: str
 ) -> None:
-    save_file({"a": np.zeros(1)}, tmp_path / "a.zt", {"tree": told})
+    save_file({"a": np.zeros(1)}, tmp_path / "a.zt", {"tree": attribute})
     with pytest.raises(error, match=says):
         ztensor.load_tree(tmp_path / "a.zt")
 
 
 @pytest.mark.slow
-def test_what_a_caller_trusts_may_cost_more(tmp_path: Path) -> None:
+def test_a_trusted_file_may_cost_more(tmp_path: Path) -> None:
     path = tmp_path / "a.zt"
     ztensor.save_tree([None] * 5_000_000, path)
     with ztensor.open(path) as reader:

@@ -140,7 +140,7 @@ LOADERS: dict[str, Callable[[Any, Path], Any]] = {
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("loader", LOADERS)
-def test_what_was_tied_is_tied_after_every_load(
+def test_tied_tensors_are_tied_after_every_load(
     loader: str, order: str, pair: str, tmp_path: Path
 ) -> None:
     make, were_one = PAIRS[pair]
@@ -163,7 +163,7 @@ def test_what_was_tied_is_tied_after_every_load(
 @pytest.mark.parametrize("order", ["", "channels_last"])
 @pytest.mark.parametrize("device", [None, "cpu", "meta"])
 @pytest.mark.parametrize("kind", ["torch.Tensor", "torch.nn.Parameter"])
-def test_what_was_tied_on_another_device_is_tied_where_it_is_loaded(
+def test_tensors_tied_on_another_device_are_tied_after_a_load(
     kind: str, device: str | None, order: str, tmp_path: Path
 ) -> None:
     # As a machine with a GPU writes it.
@@ -210,7 +210,7 @@ def test_without_torch_tensors_are_arrays_and_types_are_records(tmp_path: Path) 
     ],
 )
 @pytest.mark.filterwarnings("ignore:ComplexHalf")
-def test_what_cannot_be_kept_is_refused(tmp_path: Path, make: Callable[[], Any], says: str) -> None:
+def test_unsupported_values_are_refused(tmp_path: Path, make: Callable[[], Any], says: str) -> None:
     with pytest.raises(NotRepresentableError, match=rf"^tree\['x'\]\[0\]: .*{says}"):
         save_tree({"x": [make()]}, tmp_path / "a.zt")
     assert not list(tmp_path.iterdir())
@@ -248,7 +248,7 @@ def test_hostile_values_of_types_of_torch(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", ["torch.Tensor", "torch.nn.Parameter"])
 @pytest.mark.parametrize("words", ["requires_grad", "channels_last", "channels_last_3d"])
-def test_a_tensor_that_cannot_be_what_a_file_says_is_damage(
+def test_a_tensor_that_cannot_be_made_as_described_is_damage(
     words: str, kind: str, tmp_path: Path
 ) -> None:
     leaf = Leaf(torch.ones(2, dtype=torch.int8), None, "torch")  # no gradient, and no four axes
@@ -387,7 +387,7 @@ def test_a_run_goes_on_as_if_nothing_had_happened(
         assert_alike(resumed.state(), unbroken.state())
 
 
-def test_views_that_torch_only_notes_are_no_second_name_of_what_they_are_of(tmp_path: Path) -> None:
+def test_lazy_views_of_torch_are_not_aliases(tmp_path: Path) -> None:
     value = torch.tensor([1 + 2j, 3 - 1j])
     tree = {"a": value, "conj": value.conj(), "imag": value.conj().imag, "again": value}
     save_tree(tree, tmp_path / "a.zt")

@@ -30,9 +30,7 @@ NEEDS: dict[str, tuple[str, Callable[[], Any]]] = {
 
 
 @pytest.mark.parametrize("name", NEEDS)
-def test_without_its_library_each_says_what_to_install(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_names_its_missing_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     library, call = NEEDS[name]
     others = ["pytorch_lightning", "lightning_fabric"] if library == "lightning" else []
     for one in [library, *others]:
@@ -46,7 +44,7 @@ def test_without_its_library_each_says_what_to_install(
         call()
 
 
-def test_a_name_that_is_none_is_told_as_python_does() -> None:
+def test_a_missing_name_is_an_attribute_error() -> None:
     for module in (ztensor.lightning, ztensor.trainer):
         with pytest.raises(AttributeError, match="no attribute 'nothing'"):
             _ = module.nothing

@@ -92,7 +92,7 @@ def drawn(draw: st.DrawFn) -> tuple[list[list[Box]], list[Shape]]:
 
 @settings(max_examples=examples(2000), deadline=None)
 @given(drawn(), st.sampled_from([1, 2, 5, 1 << 15]), st.sampled_from(["u1", "i8", "u8"]))
-def test_a_misfit_is_what_counting_the_elements_says(
+def test_a_misfit_agrees_with_counting_the_elements(
     case: tuple[list[list[Box]], list[Shape]], piece: int, dtype: str
 ) -> None:
     boxes, shapes = case
@@ -111,9 +111,7 @@ def test_a_misfit_is_what_counting_the_elements_says(
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 60_000), (60_000, 1), (240, 250)])
 @pytest.mark.parametrize("at", [0, 2_500, 59_999])
-def test_an_overlap_with_a_gap_as_large_is_found_wherever_it_is(
-    rows: int, columns: int, at: int
-) -> None:
+def test_an_overlap_with_an_equal_gap_is_found_anywhere(rows: int, columns: int, at: int) -> None:
     shape = (2 * rows, 2 * columns)
     whole = tiles([grid(shape, (rows, columns))], [shape])
     assert find_misfit(*whole) is None
@@ -124,7 +122,7 @@ def test_an_overlap_with_a_gap_as_large_is_found_wherever_it_is(
     assert len(found.boxes) in (0, 2)
 
 
-def test_tensors_of_the_largest_shapes_are_told_apart() -> None:
+def test_tensors_of_the_largest_shapes_are_checked() -> None:
     side = 1 << 62
     boxes = grid((side, side, side), (2, 3, 1))
     assert find_misfit(*tiles([boxes], [(side,) * 3])) is None

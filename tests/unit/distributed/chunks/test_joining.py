@@ -143,7 +143,7 @@ def safetensors(folder: Path, rows: list[int]) -> None:
     [committed, repaired, opened_root, by_jax, by_torch, alone, stock, safetensors],
     ids=lambda join: join.__name__,
 )
-def test_boxes_that_do_not_tile_are_refused_wherever_they_are_joined(
+def test_boxes_that_do_not_tile_are_refused_by_every_reader_and_writer(
     join: Callable[[Path, list[int]], None], harm: str, tmp_path: Path
 ) -> None:
     if harm == "none":

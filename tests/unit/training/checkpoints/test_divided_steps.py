@@ -24,7 +24,7 @@ from ztensor.typing import Path as Where
 
 
 def write_of(step: int, processes: int = 2) -> Any:
-    """Return what writes rows of one tensor from several processes, one after the other."""
+    """Return a function that writes rows of one tensor as several processes."""
 
     def write(folder: Where, values: Mapping[str, object]) -> None:
         os.makedirs(folder, exist_ok=True)
@@ -126,7 +126,7 @@ def test_a_step_is_not_there_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_what_torch_saved_is_nested_as_it_was(tmp_path: Path) -> None:
+def test_a_step_of_torch_is_nested_as_it_was(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     dcp = pytest.importorskip("torch.distributed.checkpoint")
     from ztensor.torch import StorageWriter
@@ -168,7 +168,7 @@ def test_what_torch_saved_is_nested_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_jax_saved_comes_by_names_or_as_a_live_tree(tmp_path: Path) -> None:
+def test_a_step_of_jax_is_a_dict_or_a_live_tree(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     import jax.numpy as jnp
 
@@ -215,17 +215,17 @@ def test_a_divided_step_in_one_file_is_that_step(tmp_path: Path) -> None:
     assert list(found.tree) == ["w", "lr"]
 
 
-def test_a_value_that_has_the_name_of_what_makes_a_step_stays_one(tmp_path: Path) -> None:
-    for told in ({"step": 3}, {"version": 1, "step": 3, "more": np.ones(3)}, 5):
+def test_a_value_with_the_name_of_the_step_stays_a_value(tmp_path: Path) -> None:
+    for value in ({"step": 3}, {"version": 1, "step": 3, "more": np.ones(3)}, 5):
         with PartWriter(tmp_path) as part:
-            commit(tmp_path, [part.finish()], {"checkpoint": told})
+            commit(tmp_path, [part.finish()], {"checkpoint": value})
         assert list(ztensor.load_tree(tmp_path)) == ["checkpoint"]
 
 
 # --- Increments -----------------------------------------------------------------------------
 
 
-def test_an_increment_writes_what_changed(tmp_path: Path) -> None:
+def test_an_increment_writes_changed_tensors(tmp_path: Path) -> None:
     frozen = np.arange(1 << 16, dtype=np.float64)
     with CheckpointManager(tmp_path, keep=2, increments=True) as manager:
         for step in range(5):
@@ -263,7 +263,7 @@ def test_an_increment_is_of_the_newest_step_that_is_right(tmp_path: Path, damage
         assert linked & {path.stat().st_ino for path in (tmp_path / "step-00000003").glob("0*")}
 
 
-def test_what_increments_cannot_take_is_refused(tmp_path: Path) -> None:
+def test_wrong_options_and_values_of_increments_are_refused(tmp_path: Path) -> None:
     for wrong in ({"checksum": "sha256"}, {"version": "2.1"}):
         with pytest.raises(ArgumentValueError, match="of their own"):
             CheckpointManager(tmp_path, increments=True, **wrong)  # type: ignore[arg-type]
@@ -273,10 +273,10 @@ def test_what_increments_cannot_take_is_refused(tmp_path: Path) -> None:
     assert manager.steps() == []
 
 
-# --- What is left over ----------------------------------------------------------------------
+# --- Leftovers of dead saves ----------------------------------------------------------------
 
 
-def test_what_killed_saves_left_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_files_of_killed_saves_are_removed_by_the_next_save(tmp_path: Path) -> None:
     dead = tmp_path / "step-00000002"
     dead.mkdir()
     with PartWriter(dead) as part:

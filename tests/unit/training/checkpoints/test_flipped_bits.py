@@ -51,7 +51,7 @@ def outcomes(folder: Path, file: Path, length: int) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_restore_takes_the_step_before_whatever_bit_of_the_last_is_flipped(
+def test_restore_takes_the_step_before_if_any_bit_of_the_last_is_flipped(
     kind: str, tmp_path: Path
 ) -> None:
     logging.disable(logging.WARNING)
@@ -65,7 +65,7 @@ def test_restore_takes_the_step_before_whatever_bit_of_the_last_is_flipped(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["1.2", "divided"])
-def test_restore_takes_the_step_before_whatever_bit_of_its_manifest_is_flipped(
+def test_restore_takes_the_step_before_if_any_bit_of_its_manifest_is_flipped(
     kind: str, tmp_path: Path
 ) -> None:
     logging.disable(logging.WARNING)
@@ -84,7 +84,7 @@ def test_a_manifest_longer_than_its_file_is_damage_not_a_limit(tmp_path: Path) -
     assert not found[1].is_damaged
 
 
-def test_a_run_whose_steps_all_need_a_newer_release_says_so(tmp_path: Path) -> None:
+def test_a_run_whose_steps_all_need_a_newer_release_raises(tmp_path: Path) -> None:
     saved(tmp_path, "2.1")
     for file in tmp_path.glob("*.zt"):
         data = bytearray(file.read_bytes())

@@ -116,7 +116,7 @@ def test_a_clock_that_goes_back_changes_nothing(tmp_path: Path) -> None:
     assert filled(tmp_path, 3, keep=2).steps() == [2, 3]
 
 
-def test_every_says_which_steps_are_saved(tmp_path: Path) -> None:
+def test_every_limits_the_steps_that_are_saved(tmp_path: Path) -> None:
     with CheckpointManager(tmp_path, every=10, durable=False) as manager:
         saved = [manager.save(step, state(step)) for step in range(8, 13)]
         assert saved == [False, False, True, False, False]
@@ -125,7 +125,7 @@ def test_every_says_which_steps_are_saved(tmp_path: Path) -> None:
         assert manager.steps() == [10, 13]
 
 
-def test_what_is_not_a_step_stays(tmp_path: Path) -> None:
+def test_files_that_are_not_steps_stay(tmp_path: Path) -> None:
     others = ["model.zt", "step-1.zt", "step-000000001.zt", "step-00000002.zt.bak", "notes.txt"]
     for name in others:
         (tmp_path / name).write_text("mine")
@@ -144,7 +144,7 @@ def test_what_is_not_a_step_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["data", "cut"])
-def test_damaged_steps_are_skipped_and_said(
+def test_damaged_steps_are_skipped_and_reported(
     tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     filled(tmp_path, 1, 2, 3)
@@ -219,7 +219,7 @@ def test_a_step_that_was_asked_for_is_not_replaced_by_another(tmp_path: Path) ->
     assert manager.restore(1) is not None
 
 
-def test_where_all_is_damaged_a_run_does_not_begin_anew(tmp_path: Path) -> None:
+def test_a_run_with_only_damaged_steps_does_not_begin_anew(tmp_path: Path) -> None:
     manager = filled(tmp_path, 1, 2)
     damage(file_of(tmp_path, 1))
     damage(file_of(tmp_path, 2), "cut")
@@ -286,7 +286,7 @@ def test_a_failed_save_does_not_hide_the_error_under_way(tmp_path: Path) -> None
     assert "the last save failed" in "".join(raised.value.__notes__)
 
 
-def test_an_old_step_that_cannot_be_removed_is_said(tmp_path: Path) -> None:
+def test_an_old_step_that_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
     manager = filled(tmp_path, 1, keep=1)
     with mock.patch("os.unlink", side_effect=PermissionError(errno.EPERM, "no")):
         manager.save(2, state(2))

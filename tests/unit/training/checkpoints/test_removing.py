@@ -1,4 +1,4 @@
-"""What the removal of steps leaves alone: links, and files and folders of others."""
+"""Removing steps leaves links, and files and folders of the user, alone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def prune(run: Run, increments: bool) -> None:
 
 
 VERBS: list[Callable[[Run, bool], None]] = [rotate, delete, prune]
-# Files of others, as they lie in the folder of a step.
+# Files of the user in the folder of a step.
 FOREIGN = {
     "NOTES.txt": b"mine",
     "config.json": b"{}",
@@ -68,7 +68,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_files_of_others_in_the_folder_of_a_step_stay(
+def test_files_of_users_in_the_folder_of_a_step_stay(
     run: Run, verb: Callable[[Run, bool], None]
 ) -> None:
     saved(run, 1, 2, increments=True)
@@ -78,7 +78,7 @@ def test_files_of_others_in_the_folder_of_a_step_stay(
     left = {name: body for name, body in run.tree().items() if name.startswith("step-00000001/")}
     assert left == {f"step-00000001/{name}": body for name, body in FOREIGN.items()}
     manager = run.manager(increments=True)
-    assert 1 not in [one.step for one in manager.checkpoints()]  # the folder is no step any more
+    assert 1 not in [one.step for one in manager.checkpoints()]  # the folder stops being a step
     assert manager.restore().step in (2, 9)  # type: ignore[union-attr]
     assert manager.latest() in (2, 9)
     manager.save(10, state(10))
@@ -86,7 +86,7 @@ def test_files_of_others_in_the_folder_of_a_step_stay(
     assert {name: body for name, body in run.tree().items() if name in left} == left
 
 
-def test_a_step_leaves_nothing_where_nothing_else_is_there(run: Run) -> None:
+def test_a_removed_step_leaves_no_empty_folder(run: Run) -> None:
     manager = saved(run, 1, 2, 3, increments=True)
     manager.delete(1)
     run.manager(keep=1).prune()
@@ -130,7 +130,7 @@ def planted(run: Run) -> dict[str, bytes]:
     return files
 
 
-def test_what_only_has_the_name_of_a_step_is_not_damaged_and_stays(
+def test_a_file_with_only_the_name_of_a_step_stays(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = planted(run)
@@ -169,7 +169,7 @@ def test_a_step_is_not_saved_over_a_file_that_is_none(run: Run) -> None:
     assert {name: tree[name] for name in files} == files
 
 
-def test_where_nothing_is_a_step_a_run_is_new_but_not_where_one_was_renamed(run: Run) -> None:
+def test_a_run_without_steps_is_new_unless_a_step_was_renamed(run: Run) -> None:
     run.put("step-00000001.zt", MODEL)
     assert run.manager().restore() is None
     saved(run, 5)
@@ -233,7 +233,7 @@ def test_a_step_behind_a_link_is_read_and_never_removed(tmp_path: Path, incremen
 
 
 @pytest.mark.skipif(os.name == "nt", reason="makes links")
-def test_what_is_cleared_and_written_is_never_behind_a_link(tmp_path: Path) -> None:
+def test_nothing_is_cleared_or_written_behind_a_link(tmp_path: Path) -> None:
     run, elsewhere = Run(tmp_path / "run"), Run(tmp_path / "elsewhere")
     assert run.folder is not None
     saved(elsewhere, 1, increments=True)

@@ -33,13 +33,13 @@ with CheckpointManager(sys.argv[1], keep=2, durable=False, on_signal=signal) as 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no signals")
-@pytest.mark.parametrize("told", ["SIGTERM", ""])
+@pytest.mark.parametrize("name", ["SIGTERM", ""])
 @pytest.mark.parametrize("delay", [0.0, 0.013, 0.031])
 def test_a_run_that_is_ended_while_it_saves_leaves_whole_steps(
-    tmp_path: Path, told: str, delay: float
+    tmp_path: Path, name: str, delay: float
 ) -> None:
     run = subprocess.Popen(
-        [sys.executable, "-c", LOOP, str(tmp_path / "run"), told], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LOOP, str(tmp_path / "run"), name], stdout=subprocess.PIPE, text=True
     )
     try:
         end = time.monotonic() + 60
@@ -57,7 +57,7 @@ def test_a_run_that_is_ended_while_it_saves_leaves_whole_steps(
     assert all(one.is_checked for one in manager.verify())
     assert restored.tree["step"] == restored.step
     assert (restored.tree["w"] == restored.step).all()
-    if told:
+    if name:
         assert run.returncode == 0
         assert restored.step == int(output)
     else:

@@ -1,4 +1,4 @@
-"""Whether two trees are the same, types included: what `==` does not tell."""
+"""Compare two trees with their types, which `==` ignores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def assert_alike(found: Any, wanted: Any, where: str = "tree") -> None:
     elif hasattr(wanted, "untyped_storage"):
         _assert_tensor(found, wanted, where)
     elif isinstance(wanted, (float, complex)):
-        assert repr(found) == repr(wanted), where  # tells -0.0 from 0.0, and NaN is itself
+        assert repr(found) == repr(wanted), where  # -0.0 differs from 0.0, and NaN equals itself
     elif isinstance(wanted, (dict, Record)):
         assert len(found) == len(wanted), where
         for one, other in zip(found, wanted, strict=True):

@@ -1,4 +1,4 @@
-"""A shape to its tree: all listed types, parts of a tree, and shapes that nobody of ours wrote."""
+"""Decode shapes: all listed types, parts of a tree, and malformed shapes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ SCALARS: list[Any] = [
 
 
 @pytest.mark.parametrize("value", SCALARS, ids=lambda value: f"{type(value).__name__}")
-def test_every_listed_type_comes_back_as_what_it_was(value: Any) -> None:
+def test_every_listed_type_comes_back(value: Any) -> None:
     found = back(encode({"a": [value]}))["a"][0]
     if isinstance(value, np.ndarray):
         np.testing.assert_array_equal(found, value)
@@ -157,7 +157,7 @@ def test_any_tree_comes_back(tree: Any) -> None:
     assert_alike(found, tree)
 
 
-def test_what_was_shared_is_shared_again() -> None:
+def test_shared_leaves_are_shared_again() -> None:
     weight = np.zeros(3)
     encoded = encode({"a": weight, "b": [weight]})
     made: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def test_classes_are_records_unless_they_are_handed_in() -> None:
     assert_alike(back(encoded, types=[Point, Nothing, Colour]), tree)
 
 
-def test_records_are_saved_again_as_what_they_were() -> None:
+def test_records_are_saved_again_unchanged() -> None:
     encoded = encode({"p": Point(1, 2), "c": Colour.RED})
     assert encode(back(encoded)).shape == encoded.shape
 
@@ -195,7 +195,7 @@ def test_no_class_is_imported_by_its_name() -> None:
     assert "antigravity" not in set(sys.modules) - before
 
 
-def test_a_class_with_other_fields_is_said() -> None:
+def test_a_class_with_other_fields_is_refused() -> None:
     record = Record(f"{__name__}.Point", {"x": 1, "z": 2})
     with pytest.raises(UsageError, match="has other fields"):
         back(encode(record), types=[Point])

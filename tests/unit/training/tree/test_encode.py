@@ -1,4 +1,4 @@
-"""What a tree becomes: its leaves and their names, what is shared, what is refused and where."""
+"""Encode trees: names of leaves, shared leaves, and refused values with their place."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_same_tree_gives_the_same_bytes() -> None:
     assert encode(tree()).shape == encode(tree()).shape
 
 
-def test_the_order_of_a_set_says_nothing() -> None:
+def test_the_order_of_a_set_does_not_matter() -> None:
     words = [f"word {number}" for number in range(50)]
     assert encode({*words, 1}).shape == encode({1, *words[::-1]}).shape
 
@@ -129,7 +129,7 @@ def named() -> io.BytesIO:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_cannot_be_kept_is_refused_by_its_place(value: object, place: str, says: str) -> None:
+def test_unsupported_values_are_refused_by_place(value: object, place: str, says: str) -> None:
     with pytest.raises(NotRepresentableError) as caught:
         encode({"a": [0, value]})
     assert str(caught.value).startswith(place)
@@ -145,14 +145,14 @@ def test_a_field_is_named_as_in_code() -> None:
         encode({"s": State([print])})
 
 
-def test_what_contains_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_refused() -> None:
     tree: dict[str, Any] = {"a": [1]}
     tree["a"].append(collections.OrderedDict(back=tree))
     with pytest.raises(NotRepresentableError, match=r"\['back'\]: it contains itself"):
         encode(tree)
 
 
-def test_what_is_in_a_tree_twice_does_not_contain_itself() -> None:
+def test_a_value_may_be_in_a_tree_twice() -> None:
     shared = [1, 2]
     encode({"a": shared, "b": [shared, shared]})
 

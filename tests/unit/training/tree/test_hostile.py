@@ -90,9 +90,9 @@ CALLS: dict[str, Callable[[Path], object]] = {
 def test_a_small_file_costs_little_or_is_refused(tmp_path: Path, shape: str) -> None:
     raw = cbor.encode(SHAPES[shape]())
     stored = b"".join(ENCODINGS["zstd"].encode(memoryview(raw), level=3))
-    told = {"version": 1, "shape": stored, "encoding": "zstd", "length": len(raw)}
+    attribute = {"version": 1, "shape": stored, "encoding": "zstd", "length": len(raw)}
     path = tmp_path / "state.zt"
-    save_file({"a": np.zeros(4)}, path, {"tree": told})
+    save_file({"a": np.zeros(4)}, path, {"tree": attribute})
     ztensor.save_tree({"a": np.zeros(4), "b": 1}, path.with_name("other.zt"))
     assert path.stat().st_size < 200_000
     outcomes = {}

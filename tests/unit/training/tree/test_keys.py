@@ -99,9 +99,7 @@ def test_the_deepest_key_that_is_saved_is_loaded(wrapper: str, innermost: str, h
     "held", [[1], [1, 2, 3, 4, 5], [1.0] * 9, {1}, {}, {"a": 1}, bytearray(b"x"), [[]]], ids=repr
 )
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_a_key_that_no_loaded_one_could_be_is_refused_when_it_is_saved(
-    holder: str, held: Any
-) -> None:
+def test_a_key_that_could_not_be_loaded_is_not_saved(holder: str, held: Any) -> None:
     for value in (ByIdentity(held), (ByIdentity(Pair(1, held)),)):
         assert not loads_if_it_saves(HOLDERS[holder](value))
 

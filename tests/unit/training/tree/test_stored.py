@@ -39,7 +39,7 @@ def test_two_trees_are_not_merged_into_one_of_them(
     assert raised.value.file == str(files[1])
     assert str(files[0]) in str(raised.value)
     assert not target.exists()
-    # What the message says to do.
+    # As the message suggests.
     ztensor.merge(files, target, attributes={})
     with ztensor.open(target) as reader:
         assert set(reader) == {"model.w", "model.b", "optimizer.m"}
@@ -83,8 +83,8 @@ def test_a_set_of_files_with_different_trees_has_none(
         ztensor.load_tree(index)
     with ztensor.open(index) as reader:
         assert "tree" not in reader.attributes
-        told = {one.where for one in reader.unrepresented}
-    assert {"one.zt: tree", "other.zt: tree"} <= told
+        losses = {one.where for one in reader.unrepresented}
+    assert {"one.zt: tree", "other.zt: tree"} <= losses
     report = ztensor.convert(index, tmp_path / "new.zt")
     assert {"one.zt: tree", "other.zt: tree"} <= {one.where for one in report.unrepresented}
     for path in (index, tmp_path / "new.zt"):
@@ -127,18 +127,18 @@ def test_a_large_tree_is_renamed_too(tmp_path: Path) -> None:
     same(ztensor.load_tree(tmp_path / "a.zt"), tree)
 
 
-def test_what_is_called_a_tree_and_is_none_is_left_alone(tmp_path: Path) -> None:
-    for told in ("oak", 3, {"version": 1}, [1]):
-        with ztensor.Writer(tmp_path / "a.zt", attributes={"tree": told}) as writer:
+def test_an_attribute_named_tree_that_is_not_one_is_left_alone(tmp_path: Path) -> None:
+    for attribute in ("oak", 3, {"version": 1}, [1]):
+        with ztensor.Writer(tmp_path / "a.zt", attributes={"tree": attribute}) as writer:
             writer.write("a", np.ones(2))
         ztensor.edit.rename_tensors(tmp_path / "a.zt", {"a": "b"})
         with ztensor.open(tmp_path / "a.zt") as reader:
             assert list(reader) == ["b"]
-            assert reader.attributes["tree"] == told
+            assert reader.attributes["tree"] == attribute
 
 
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("attribute", "error"),
     [
         ({"version": 99, "shape": b""}, UnsupportedError),
         ({"version": 1, "shape": b"\xff"}, FormatError),
@@ -148,10 +148,10 @@ def test_what_is_called_a_tree_and_is_none_is_left_alone(tmp_path: Path) -> None
     ids=str,
 )
 def test_a_tree_that_cannot_be_read_is_not_changed(
-    tmp_path: Path, told: Any, error: type[Exception]
+    tmp_path: Path, attribute: Any, error: type[Exception]
 ) -> None:
     path = tmp_path / "a.zt"
-    with ztensor.Writer(path, attributes={"tree": told}) as writer:
+    with ztensor.Writer(path, attributes={"tree": attribute}) as writer:
         writer.write("a", np.ones(2))
     before = path.read_bytes()
     with pytest.raises((error, FormatError)) as raised:
