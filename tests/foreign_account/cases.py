@@ -1,6 +1,6 @@
 """For each format a file with one of everything that the format can say, and one of only weights.
 
-Beside the former is the loss report it must have; that of the latter is empty.
+The former has a given loss report; the loss report of the latter is empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ A = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What a format can say.
+    """The files of one format.
 
     Attributes:
         name: the case's name, and the suffix of its files.
@@ -52,7 +52,7 @@ def library(name: str) -> Any:
 
 
 def corpus(name: str) -> Callable[[Path], None]:
-    """Return what copies a file of the corpus that holds nothing but weights."""
+    """Return a function that copies a file of only weights from the corpus."""
 
     def copy(path: Path) -> None:
         shutil.copy(CORPUS / name, path)

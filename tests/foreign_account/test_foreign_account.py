@@ -46,7 +46,7 @@ def plain(case: Case, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_all_that_is_not_given_is_named(case: Case, everything: Path) -> None:
+def test_the_loss_report_is_complete(case: Case, everything: Path) -> None:
     with ztensor.open(everything) as reader:
         found = {(one.kind, one.where): one.count for one in reader.unrepresented}
         assert found == dict(case.left)
@@ -54,7 +54,7 @@ def test_all_that_is_not_given_is_named(case: Case, everything: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_of_plain_weights_nothing_is_left(case: Case, plain: Path) -> None:
+def test_the_loss_report_of_weights_is_empty(case: Case, plain: Path) -> None:
     with ztensor.open(plain) as reader:
         assert reader.unrepresented == ()
         assert len(reader)
@@ -76,7 +76,7 @@ def test_an_input_is_deleted_only_where_nothing_of_it_is_left(
 
 
 @pytest.mark.parametrize("verb", ["merge", "split", "append"])
-def test_verbs_that_copy_say_what_they_leave(
+def test_verbs_that_copy_report_losses(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, made = tmp_path / "in.safetensors", tmp_path / "out.zt"

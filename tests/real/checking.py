@@ -20,7 +20,7 @@ from ztensor.quantization.gguf_blocks import GGUF_LAYOUTS
 
 @dataclasses.dataclass
 class Row:
-    """What became of one file.
+    """The results of one file.
 
     Attributes:
         package: the package it is from; the first of several.
@@ -28,15 +28,15 @@ class Row:
         format: what kind of file it is, finer than `Reader.format` says.
         nbytes: how long it is.
         objects: how many objects it has.
-        equal: how many of them are what the format's own library reads.
+        equal: how many of them are equal to the values of the format's own library.
         ours_alone: objects that are read here and not by that library.
         theirs_alone: objects that the library reads as numbers, and that are listed only here.
         unread: objects that are listed, and refused when they are read, by kind.
         value_nbytes: bytes of the values that were compared.
-        left: what the account lists beside those, by kind.
+        left: the other losses in the loss report, by kind.
         reason: why the file is refused, or "".
         message: the same in words.
-        faults: what is wrong.
+        faults: descriptions of faults.
     """
 
     package: str
@@ -56,7 +56,7 @@ class Row:
 
 
 def check(path: Path, package: str, member: str) -> Row:
-    """Return what becomes of a file; whatever is wrong is among the row's faults."""
+    """Return the results of a file; all errors are among the row's faults."""
     row = Row(package, member, nbytes=path.stat().st_size)
     try:
         with ztensor.open(path) as reader:
@@ -73,16 +73,16 @@ def check(path: Path, package: str, member: str) -> Row:
 
 def _check_reader(reader: Reader, path: Path, row: Row) -> None:
     row.format, row.objects = _kind(reader, path), len(reader)
-    told = 0
+    reported = 0
     for one in reader.unrepresented:
         if one.kind.startswith("unread "):
-            told += one.count
+            reported += one.count
         else:
             row.left[one.kind] += one.count
     unread = {name for name in reader if not _is_read(reader, name)}
     row.unread.update(str(reader.metadata(name).dtype) for name in unread)
-    if told < len(unread) and len(reader.unrepresented) <= MOST_ENTRIES:
-        row.faults.append(f"{len(unread)} objects cannot be read, and the account has {told}")
+    if reported < len(unread) and len(reader.unrepresented) <= MOST_ENTRIES:
+        row.faults.append(f"{len(unread)} objects cannot be read, the loss report has {reported}")
     _compare(reader, path, row, unread)
     if unread and len(unread) == len(reader):
         _refuse(path, row)
@@ -116,7 +116,7 @@ def _is_read(reader: Reader, name: str) -> bool:
 def _compare(reader: Reader, path: Path, row: Row, unread: set[str]) -> None:
     """Hold every value that either side has to the other side."""
     left: dict[str, list[str]] = {}
-    for name in reader:  # of ONNX, tensors below of one name are told apart by a number
+    for name in reader:  # in ONNX, a number distinguishes inner tensors of the same name
         left.setdefault(name.partition("#")[0] if row.format == "ONNX" else name, []).append(name)
     said = {one.where for one in reader.unrepresented} | {key.lstrip("/") for key in _texts(reader)}
     is_cut = len(reader.unrepresented) > MOST_ENTRIES
@@ -174,7 +174,7 @@ def _value(reader: Reader, name: str) -> Any:
 def _are_rows_same(reader: Reader, name: str, expected: Any) -> bool:
     """Return whether a lazy slice of an object is the same part of the whole."""
     if not isinstance(expected, np.ndarray) or reader.metadata(name).format != "dense":
-        return True  # whose rows are objects of their own
+        return True  # rows of other layouts are not compared
     if not expected.ndim:
         return is_equal(np.asarray(reader.get_slice(name)[()]), expected)
     key = slice(len(expected) // 3, len(expected) // 3 + 2)
@@ -223,7 +223,7 @@ def _convert(reader: Reader, path: Path, row: Row, unread: set[str]) -> None:
             if not (one.kind.startswith("unread ") and one.where in reader)
         ]
         if list(report.unrepresented) != whole:
-            row.faults.append("the conversion tells another account than the reader")
+            row.faults.append("the conversion's loss report differs from the reader's")
         if unread - {loss.object_name for loss in report.lost}:
             row.faults.append("the conversion leaves out objects, and does not say so")
         if report.is_lossless == bool(reader.unrepresented or unread):
@@ -285,7 +285,7 @@ def is_equal_tensor(copied: Reader, reader: Reader, name: str) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """Return attributes so that equal ones compare so: NaN is no equal of NaN."""
+    """Return attributes in a form that compares equal even for NaN."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     return repr(value)

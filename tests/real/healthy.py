@@ -72,7 +72,7 @@ def row_of(path: Path, package: str, name: str) -> Row:
 
 
 def table(rows: list[Row]) -> str:
-    """Return what the page says of them."""
+    """Return the table of the page."""
     lines = ["| " + " | ".join(_HEAD) + " |", "| --- | --- | ---: | ---: | ---: | --- |"]
     for row in sorted(rows, key=lambda row: (row.package.lower(), row.file)):
         fired = ", ".join(f"`{rule}` {count}" for rule, count in sorted(row.rules.items()))

@@ -1,7 +1,7 @@
-"""What the libraries that formats belong to read from a file, by the names that we give it.
+"""The values that the formats' own libraries read from a file, by our names of objects.
 
-Each reader yields names and values: an array, a sparse array of SciPy's, or None for what is there
-and no array of numbers. Nothing of a pickle is executed: `torch.load` with `weights_only=True`.
+Each reader yields names and values: an array, a sparse array of SciPy, or None for anything other
+than an array of numbers. Nothing of a pickle is executed: `torch.load` with `weights_only=True`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LIBRARIES: Mapping[str, tuple[str, ...]] = {
 
 
 def theirs(kind: str, path: Path) -> Values:
-    """Yield what the library of a format reads from a file.
+    """Yield the values that a format's library reads from a file.
 
     Args:
         kind: the format, as `Reader.format` has it.
@@ -75,7 +75,7 @@ def _npz(path: Path) -> Values:
 
 def _safetensors(path: Path) -> Values:
     with _library("safetensors").safe_open(path, "pt") as file:
-        for name in file.keys():  # noqa: SIM118  # it is no mapping
+        for name in file.keys():  # noqa: SIM118  # not a mapping
             yield name, _from_torch(file.get_tensor(name))
 
 

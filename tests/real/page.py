@@ -135,7 +135,7 @@ def _by_package(
 
 
 def _kinds(rows: list[Row], which: str) -> list[list[str]]:
-    """Return a table of what a counter of the rows has, by format and kind."""
+    """Return a table of a counter of the rows, by format and kind."""
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
     files: collections.Counter[tuple[str, str]] = collections.Counter()
     for row in rows:

@@ -3,12 +3,12 @@
     python tests/real/run.py                what `make suite SUITE=real-files` runs
     python tests/real/run.py --write-docs   writes docs/project/real-files.md, too
     python tests/real/run.py --only onnx    some packages
-    python tests/real/run.py --pin          takes what is there now as what has to be
+    python tests/real/run.py --pin          pins the present files
 
 The files are in packages of the registry that pip asks; `packages.toml` names them, `files.json`
-pins each. Every file is read, compared with what its own library reads from it, converted to a
-`.zt` file and back, compared again and verified; and whatever the library finds that is not read
-here must be in the account of the file. The status is 1 where anything is not so.
+pins each. Every file is read, compared with the values of its own library, converted to a `.zt`
+file and back, compared again and verified. Everything that only the library finds must be in the
+loss report of the file. The status is 1 if any check fails.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, add_help=True)
     parser.add_argument("--cache", type=Path, default=ROOT / ".venv" / "real-files")
     parser.add_argument("--only", default="", help="packages with this in their name")
-    parser.add_argument("--pin", action="store_true", help="take what is there as what has to be")
+    parser.add_argument("--pin", action="store_true", help="pin the present files")
     parser.add_argument("--write-docs", action="store_true", help=f"write {PAGE}")
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""A reader's content as a file of another format, in memory."""
+"""The objects of a reader as a file of another format, in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Losses = list[tuple[str | None, str]]
 
 
 def exported(kind: str, reader: Any, **options: Any) -> tuple[bytes, Losses]:
-    """Return the file of a format that holds what a reader has, and what is lost."""
+    """Return the bytes of a file of a format with the objects of a reader, and the losses."""
     lost: Losses = []
     buffer = io.BytesIO()
     sink = StreamSink(buffer)

@@ -118,7 +118,7 @@ def test_the_bytes_are_those_of_one_thread(
 
 
 @pytest.mark.wing
-@pytest.mark.slow  # what is decoded as a whole is longer than all that may wait
+@pytest.mark.slow  # components of 48 MiB
 def test_a_component_longer_than_what_may_wait(tmp_path: Path) -> None:
     fortran_npz(tmp_path / "in.npz", arrays_of(2, 12 << 20) | SETS["equal"])
     ztensor.convert(tmp_path / "in.npz", tmp_path / "out.zt", threads=THREADS, check=True)

@@ -58,7 +58,7 @@ def test_damage_in_what_is_exported_is_met(kind: str) -> None:
 
 
 def arrays(data: bytes) -> tuple[dict[str, tuple[int, ...]], list[tuple[str | None, str]]]:
-    """Return the shapes of the arrays that a file becomes as npz, and what is lost."""
+    """Return the shapes of a file's arrays as npz, and the losses."""
     with ztensor.open(data) as reader:
         written, lost = exported("npz", reader)
     with ztensor.open(written) as reader:

@@ -47,7 +47,7 @@ def as_zt(reader: Any, path: Path) -> ztensor.Reader:
     return ztensor.open(path)
 
 
-# --- What is in a file ------------------------------------------------------------------------
+# --- The contents of a file -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -80,7 +80,7 @@ def test_the_committed_files_are_what_the_script_makes() -> None:
         assert REASONS[name] == reason
 
 
-def test_every_type_of_metadata_is_told() -> None:
+def test_every_type_of_metadata_has_a_name() -> None:
     types = ztensor.open(accepted()["metadata"]).attributes[TYPES]
     assert types[0] == ["general.architecture", "str"]
     assert [kind for _, kind in types[1:4]] == ["u8", "[u8]", "[u8]"]
@@ -104,7 +104,7 @@ def test_shapes_without_elements_and_without_axes() -> None:
     assert reader.read("none").dequantize().shape == (0, 256)
 
 
-def test_a_string_that_is_no_utf8_comes_as_bytes() -> None:
+def test_a_string_that_is_not_utf8_becomes_bytes() -> None:
     raw = struct.pack("<Q", 2) + b"\xff\xfe"
     strings = struct.pack("<IQ", STR, 2) + raw + struct.pack("<Q", 1) + b"a"
     data = gguf([pair("one", STR, raw), pair("two", ARRAY, strings)])
@@ -232,7 +232,9 @@ def test_attributes_get_the_smallest_common_type(value: Any, kind: Any, tmp_path
     ],
     ids=repr,
 )
-def test_types_told_hold_where_the_value_fits(types: Any, kind: str, tmp_path: Path) -> None:
+def test_types_of_attributes_are_used_if_the_value_fits(
+    types: Any, kind: str, tmp_path: Path
+) -> None:
     with ztensor.Writer(tmp_path / "a.zt", attributes={"key": 200, TYPES: types}):
         pass
     data, losses = exported("gguf", ztensor.open(tmp_path / "a.zt"))
@@ -240,7 +242,7 @@ def test_types_told_hold_where_the_value_fits(types: Any, kind: str, tmp_path: P
     assert ztensor.open(data).attributes == {"key": 200, TYPES: [["key", kind]]}
 
 
-def test_what_gguf_cannot_say_is_told_and_left_out(tmp_path: Path) -> None:
+def test_losses_are_left_out_and_reported(tmp_path: Path) -> None:
     attributes = {
         "good": 1,
         "none": None,
@@ -285,7 +287,7 @@ def test_swapped_blocks_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("value", "kind"), [(b"", None), (b"text", None), (b"\xff", "str"), ([b"\xff", "a"], "[str]")]
 )
-def test_bytes_are_written_where_they_come_back_as_bytes(
+def test_bytes_are_written_if_they_are_read_back_as_bytes(
     value: Any, kind: str | None, tmp_path: Path
 ) -> None:
     with ztensor.Writer(tmp_path / "a.zt", attributes={"key": value}) as writer:
@@ -384,8 +386,8 @@ def test_arrays_nest_as_deep_as_the_limit(levels: int) -> None:
 
 @pytest.mark.parametrize("between", [0, 32, 64])
 @pytest.mark.parametrize("behind", [0, 31, 32])
-def test_bytes_of_no_tensor_are_told_where_they_are_no_padding(between: int, behind: int) -> None:
-    """Padding is shorter than the alignment: what is as long or longer belongs to nothing."""
+def test_gaps_other_than_padding_are_losses(between: int, behind: int) -> None:
+    """Padding is shorter than the alignment; longer gaps are losses."""
     infos = [info("a", [8], 0, 0), info("b", [8], 0, 32 + between)]
     data = gguf([], infos, bytes(64 + between + behind))
     with ztensor.open(data) as reader:

@@ -107,7 +107,7 @@ def unread_objects(h5py: Any, file: Any) -> None:
     file.create_dataset("lists", (2,), h5py.vlen_dtype("i4"))
 
 
-def test_what_cannot_be_read_is_listed(h5py: Any) -> None:
+def test_unread_types_are_listed(h5py: Any) -> None:
     def fill(file: Any) -> None:
         unread_objects(h5py, file)
         space = h5py.h5s.create_simple((2,))
@@ -133,7 +133,7 @@ def test_nothing_outside_the_file_is_opened(h5py: Any, tmp_path: Path) -> None:
         file["through"] = h5py.SoftLink("/external link")
         file["beyond"] = h5py.SoftLink("/external link/x")
     for name in ("other.h5", "other.bin"):
-        os.mkfifo(tmp_path / name)  # whoever opens it hangs
+        os.mkfifo(tmp_path / name)  # opening it would block
     code = (
         "import ztensor\n"
         "f = ztensor.open('model.h5')\n"
@@ -166,7 +166,7 @@ def test_two_dots_in_a_soft_link_are_a_name(h5py: Any) -> None:
 # --- Filters --------------------------------------------------------------------------------
 
 
-# The filter, what is stored of a chunk of 64 bytes, and why it is refused.
+# The filter, the stored bytes of a chunk of 64 bytes, and the reason of the refusal.
 GZIP, LZF, SUM = {"compression": "gzip"}, {"compression": "lzf"}, {"fletcher32": True}
 BAD_CHUNKS: dict[str, tuple[dict[str, Any], bytes, Reason]] = {
     "short": ({}, b"x" * 60, Reason.ENCODING_MALFORMED),
@@ -185,7 +185,7 @@ BAD_CHUNKS: dict[str, tuple[dict[str, Any], bytes, Reason]] = {
 
 @pytest.mark.parametrize(("how", "stored", "reason"), BAD_CHUNKS.values(), ids=list(BAD_CHUNKS))
 def test_a_damaged_chunk_is_refused(how: Any, stored: bytes, reason: Reason) -> None:
-    """libhdf5 gives what lies behind a short one in memory."""
+    """libhdf5 returns the memory after a short one."""
 
     def fill(file: Any) -> None:
         data = file.create_dataset("a", (64,), "u1", chunks=(64,), **how)
@@ -319,7 +319,7 @@ def test_what_is_written_is_read_by_h5py(h5py: Any) -> None:
     assert again.location("large").offset % 64 == 0
 
 
-def test_what_hdf5_cannot_say_is_said(h5py: Any, tmp_path: Path) -> None:
+def test_losses_are_reported(h5py: Any, tmp_path: Path) -> None:
     sparse = ztensor.Tensor(
         {
             "indices": np.array([1], "u8"),
@@ -345,7 +345,7 @@ def test_what_hdf5_cannot_say_is_said(h5py: Any, tmp_path: Path) -> None:
         data, lost = exported("hdf5", reader)
     assert {name for name, _ in lost} == {*tensors, "sparse", None}
     again = ztensor.open(data)
-    for name in ("bf", "f8"):  # the attribute says what the bits are
+    for name in ("bf", "f8"):  # the attribute has the type of the bits
         assert again[name].dtype == tensors[name].dtype
         assert np.array_equal(again[name], tensors[name])
         assert again.metadata(name).attributes == {}
@@ -367,7 +367,7 @@ def test_what_hdf5_cannot_say_is_said(h5py: Any, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("of", ["file", "object"])
-def test_attributes_that_come_back_as_others_are_said(
+def test_attributes_that_change_are_reported(
     h5py: Any, key: str, value: Any, back: Any, of: str
 ) -> None:
     given, buffer = {key: value}, io.BytesIO()
@@ -381,7 +381,7 @@ def test_attributes_that_come_back_as_others_are_said(
 
 
 @pytest.mark.parametrize("role", ["", ".", "a/b", "data/", "../../up", "a\0b"])
-def test_components_that_are_no_names_are_left_out(h5py: Any, role: str) -> None:
+def test_components_whose_roles_are_not_names_are_left_out(h5py: Any, role: str) -> None:
     made = draft("1.2.0")
     made.add("t", [4], {"data": ({"dtype": "f32"}, bytes(16)), role: ({"dtype": "u8"}, b"123")})
     data, lost = exported("hdf5", ztensor.open(made.to_bytes()))

@@ -168,7 +168,7 @@ def test_numbers_that_numpy_cannot_have() -> None:
         assert parse(kind_of(ENUM, size, flags=1) + body + b"a\0" + bytes(size)).elements is None
 
 
-# --- What is refused --------------------------------------------------------------------------
+# --- Refusals ---------------------------------------------------------------------------------
 
 
 def chunks_of(
@@ -184,7 +184,7 @@ def chunks_of(
 
 
 def fixed(bitmap: int) -> dict[int, bytes]:
-    """Return a fixed array of 17 chunks, whose entries are in two pages of sixteen."""
+    """Return a fixed array of 17 chunks, with entries in two pages of sixteen."""
     head = struct.pack("<4sBBBBQQ", b"FAHD", 0, 0, 8, 4, 17, 1024)
     prefix = struct.pack("<4sBBQ", b"FADB", 0, 0, AT) + bytes((bitmap,))
     pages = b"".join(summed(struct.pack(f"<{n}Q", *range(n))) for n in (16, 1))
@@ -208,7 +208,7 @@ def test_a_single_chunk_that_is_filtered_has_its_length_in_the_layout() -> None:
 
 
 def test_pointers_of_a_tree_are_as_wide_as_the_most_records_below() -> None:
-    """Nodes of 4096 bytes have 510 records; those of two levels need three bytes to count."""
+    """Nodes of 4096 bytes have 510 records; a count over two levels needs three bytes."""
     head = struct.pack("<4sBBIHHBB", b"BTHD", 0, 5, 4096, 8, 2, 100, 40)
     parts = {
         0: summed(head + struct.pack("<QHQ", 1000, 0, 1)),
@@ -230,7 +230,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "a tree has other records": lambda: chunks_of(
         {AT: tree_2(11, 20, 1024), 1024: leaf_2(11, bytes(20))}, messages.Index.TREE_2
     ),
-    "a page lies behind the end of an index": lambda: chunks_of(
+    "a page beyond the end of an index": lambda: chunks_of(
         fixed(0xE0), messages.Index.FIXED, (17,)
     ),
     "a datatype is unknown": lambda: parse(kind_of(12, 4)),

@@ -57,7 +57,7 @@ def require_same(data: bytes, threads: int = 1) -> list[str]:
 # --- Data: layouts, indexes of chunks, filters, types ----------------------------------------
 
 NONE = None
-# Shape, chunks, what it may grow to, and what is in a file of version 1.10 or later then.
+# Shape, chunks, maximal shape, and signatures in a file of version 1.10 or later.
 INDEXES: dict[str, tuple[Any, Any, Any, tuple[bytes, ...]]] = {
     "single": ((20, 30), (20, 30), (20, 30), ()),
     "single that is larger": ((5, 3), (8, 4), (NONE, 4), ()),
@@ -78,9 +78,7 @@ FILTERS: dict[str, dict[str, Any]] = {
 
 
 # A filter for each index in each version; all of them in the full form.
-CHUNKED = sample(
-    itertools.product(("earliest", "latest"), INDEXES, FILTERS), 1, lambda case: case[:2]
-)
+CHUNKED = sample(itertools.product(VERSIONS, INDEXES, FILTERS), 1, lambda case: case[:2])
 
 
 @pytest.mark.parametrize(("version", "kind", "filters"), CHUNKED)
@@ -100,24 +98,6 @@ def test_every_index_of_chunks(version: str, kind: str, filters: str) -> None:
     assert require_same(data) == ["empty", "part", "whole"]
     if version == "latest":
         assert all(sign in data for sign in signs)
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("start", STARTS)
-def test_every_version(version: str, start: str) -> None:
-    array = np.arange(600, dtype="<i4").reshape(20, 30)
-
-    def fill(file: Any) -> None:
-        file.create_dataset("plain", data=array)
-        kinds = ("fixed", "fixed that may grow", "extensible", "tree")
-        for kind, (filters, how) in itertools.product(kinds, FILTERS.items()):
-            shape, chunks, most, _ = INDEXES[kind]
-            file.create_dataset(
-                f"{kind}/{filters}", data=array, chunks=chunks, maxshape=most, **how
-            )
-            assert shape == array.shape
-
-    assert len(require_same(made(fill, libver=version, **STARTS[start]))) == 13
 
 
 @pytest.mark.slow

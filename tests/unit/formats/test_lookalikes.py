@@ -1,4 +1,4 @@
-"""A file that holds no model is named for what it is."""
+"""The error for a file without a model names the kind of file."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def test_other_elements_are_written_as_bits(dtype: Any, bits: Any, shape: tuple[
     assert [name for name, _ in lost] == ["a"]
 
 
-def test_what_the_format_cannot_say_is_said() -> None:
+def test_losses_are_reported() -> None:
     buffer = io.BytesIO()
     csr = ztensor.Tensor(
         {
@@ -375,7 +375,7 @@ def test_a_flipped_bit_in_a_stored_member_is_noticed(order: Any, tmp_path: Path)
         assert not (tmp_path / name).exists()
 
 
-def test_the_digest_of_an_archive_is_none_of_ours(tmp_path: Path) -> None:
+def test_the_digest_of_an_archive_is_not_copied(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", w=np.ones(30))
     ztensor.convert(tmp_path / "a.npz", tmp_path / "a.zt", check=True)
     with ztensor.open(tmp_path / "a.npz") as archive, ztensor.open(tmp_path / "a.zt") as ours:
@@ -386,7 +386,7 @@ def test_the_digest_of_an_archive_is_none_of_ours(tmp_path: Path) -> None:
         assert ours.metadata("w").components["data"].digest is None
 
 
-# --- What is looked at when -------------------------------------------------------------------
+# --- Reading on demand ------------------------------------------------------------------------
 
 
 def pt_of(count: int) -> bytes:
@@ -436,7 +436,7 @@ def test_listing_an_archive_visits_no_member_of_an_object(made: Any) -> None:
 
 @pytest.mark.parametrize("made", ARCHIVES.values(), ids=list(ARCHIVES))
 def test_a_damaged_member_hides_no_other(made: Any) -> None:
-    """It is listed; whoever asks for it gets one error that names it, and verify reports it."""
+    """It is listed; reading it raises an error that names it, and verify reports it."""
     data = bytearray(made(4))
     at = -1
     for _ in range(2 if made is not pt_of else 1):  # the second member, or the first storage

@@ -233,7 +233,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("what", PLAIN)
 def test_nodes_that_hold_nothing_take_no_memory(what: str) -> None:
-    """A graph has very many of them, and what a file may cost goes by what is listed."""
+    """A graph has very many of them, and they are not listed."""
     node = make.block(1, make.node("Relu", "y") + PLAIN[what])
     limits = ztensor.Limits(cost_floor=1 << 16, cost_factor=0)
     with ztensor.open(graph(*[node] * 1000, make.block(5, make.GOOD)), limits=limits) as reader:
@@ -242,18 +242,18 @@ def test_nodes_that_hold_nothing_take_no_memory(what: str) -> None:
         assert nodes.count == 1000
 
 
-# What an attribute says before its tensor, in ways that no library writes. The last byte of each
-# would begin a text of 42 bytes, so that the tensor behind it were its content.
+# Fields of an attribute before its tensor, in forms that no library writes. The last byte of each
+# would begin a text of 42 bytes that contains the tensor.
 ODD = {
     "a type of two bytes": b"\xa0\x01\x80\x0a",
     "a field of a number above 15": b"\x80\x01\x0a",
-    "a number whose first byte is 0": b"\x18\x80\x0a",
+    "a number of two bytes": b"\x18\x80\x0a",
     "a text of 128 bytes": b"\x22\x80\x01" + b"a" * 127 + b"\x0a",
 }
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_a_tensor_is_found_behind_whatever_an_attribute_says(what: str) -> None:
+def test_a_tensor_is_found_after_unusual_fields(what: str) -> None:
     tensor = make.tensor("", make.FLOAT, [1], make.block(12, "a" * 27), make.raw(bytes(4)))
     assert len(tensor) == 41
     attribute = ODD[what] + make.block(5, tensor)
@@ -280,7 +280,7 @@ def test_an_attribute_whose_text_leads_out_of_it_is_refused() -> None:
 
 
 def test_tensors_of_the_main_graph_keep_their_names() -> None:
-    """What a node holds gets another name, wherever in the graph the node stands."""
+    """Tensors of nodes get other names, wherever in the graph the node is."""
     held = make.block(1, make.node("Add", "good", make.block(1, "x") + make.block(5, DENSE)))
     other = make.tensor("good.x", make.FLOAT, [6], make.raw(make.F32))
     for fields in ([held, held, make.block(5, other)], [make.block(5, other), held, held]):
@@ -310,7 +310,7 @@ def test_graphs_are_nested_as_deep_as_is_allowed(depth: int) -> None:
         ztensor.open(graph(inner), limits=limits)
 
 
-# --- What is said of an initializer ---------------------------------------------------------
+# --- Fields of an initializer ---------------------------------------------------------------
 
 
 def test_an_empty_field_of_data_is_no_data() -> None:
@@ -325,7 +325,7 @@ def test_an_empty_field_of_data_is_no_data() -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="files there have no such rights")
 @pytest.mark.parametrize(("kind", "shape"), [(make.FLOAT, [2, 3]), (make.INT4, [48])])
-def test_a_copy_gives_nobody_more_than_external_data_did(
+def test_a_copy_has_no_more_rights_than_external_data(
     kind: int, shape: list[int], tmp_path: Path
 ) -> None:
     (tmp_path / "w.bin").write_bytes(make.F32)

@@ -25,7 +25,7 @@ def read(data: bytes, **limits: int) -> Any:
 
 
 def as_attribute(value: Any) -> Any:
-    """Return what a value of a pickle is as an attribute: lists, and dicts whose keys are text."""
+    """Return a value of a pickle as an attribute: tuples as lists, keys of dicts as text."""
     if isinstance(value, dict):
         keys = (",".join(map(str, key)) if isinstance(key, tuple) else str(key) for key in value)
         return dict(zip(keys, map(as_attribute, value.values()), strict=True))
@@ -96,7 +96,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     ],
     ids=lambda value: repr(value)[:16],
 )
-def test_what_only_other_picklers_write(data: bytes, value: object) -> None:
+def test_instructions_of_other_picklers(data: bytes, value: object) -> None:
     assert read(data) == value
 
 
@@ -172,7 +172,7 @@ def test_attributes_of_a_dict_are_its_last_items() -> None:
     ],
     ids=lambda value: repr(value)[:24] if isinstance(value, bytes) else str(value),
 )
-def test_what_is_no_pickle_is_refused(data: bytes, reason: Reason) -> None:
+def test_invalid_pickles_are_refused(data: bytes, reason: Reason) -> None:
     with refused(FormatError, reason):
         read(data)
 
@@ -184,7 +184,7 @@ def test_what_is_no_pickle_is_refused(data: bytes, reason: Reason) -> None:
     ids=["ext1", "ext2", "ext4", "next_buffer", "readonly_buffer", "build_none", "build_name",
          "call_none", "call_with_names"],
 )  # fmt: skip
-def test_what_could_reach_outside_is_refused(data: bytes) -> None:
+def test_instructions_that_reach_outside_are_refused(data: bytes) -> None:
     with refused(UnsupportedError, Reason.PICKLE_CALL):
         read(data)
 

@@ -92,7 +92,7 @@ def test_torchscript_says_what_to_do() -> None:
     assert caught.value.hint is not None
 
 
-# --- Where elements lie ---------------------------------------------------------------------
+# --- Places of elements ---------------------------------------------------------------------
 
 
 def test_contiguous_tensors_are_ranges_and_views(tmp_path: Path) -> None:
@@ -147,7 +147,9 @@ def test_a_column_of_a_wide_matrix_is_read() -> None:
      ((1, 1, 6), (9, 9, 1), 0)],
     ids=str,
 )  # fmt: skip
-def test_what_is_whole_is_raw(size: tuple[int, ...], stride: tuple[int, ...], offset: int) -> None:
+def test_contiguous_tensors_are_raw(
+    size: tuple[int, ...], stride: tuple[int, ...], offset: int
+) -> None:
     reader = opened(mapping(a=tensor(size, stride, offset)))
     assert reader.metadata("a").components["data"].encoding == "raw"
     assert reader["a"].shape == size
@@ -207,7 +209,7 @@ def test_a_lone_tensor_is_called_tensor() -> None:
     ],
     ids=["number", "list", "large_number", "device", "dtype", "set", "keys", "path", "factory"],
 )  # fmt: skip
-def test_what_is_no_tensor_becomes_attributes(body: bytes, attributes: dict[str, Any]) -> None:
+def test_other_values_become_attributes(body: bytes, attributes: dict[str, Any]) -> None:
     reader = opened(body)
     assert len(reader) == 0
     assert reader.attributes == attributes
@@ -246,16 +248,45 @@ def test_a_part_of_a_legacy_storage() -> None:
     np.testing.assert_array_equal(reader["tensor"], [2, 3, 4])
 
 
-F4 = call("numpy.dtype", text("f4"), b"\x89", b"\x88")
-U = "torch._utils."
+def rebuilt(kind: str, *parts: bytes) -> bytes:
+    return call(f"torch._utils._rebuild_{kind}", *parts)
+
+
+def dtype_of(code: str) -> bytes:
+    return call("numpy.dtype", text(code), b"\x89", b"\x88")
+
+
+def array_of(shape: tuple[int, ...], dtype: bytes, data: bytes) -> bytes:
+    """Return an array of NumPy; `data` is the instruction that pushes its bytes."""
+    return ARRAY + group(number(1), numbers(shape), dtype, b"\x89", data) + b"b"
+
+
+def scalar_of(dtype: bytes, data: bytes) -> bytes:
+    """Return a scalar of NumPy of fewer than 256 bytes."""
+    return call("numpy.core.multiarray.scalar", dtype, b"C" + bytes((len(data),)) + data)
+
+
+def quantized_by(scheme: bytes, of: bytes) -> bytes:
+    return rebuilt("qtensor", of, *PLACE, scheme, b"N", b"N")
+
+
+def scheme_of(name: str, *parts: bytes) -> bytes:
+    return group(named(f"torch.{name}"), *parts)
+
+
+F4, F16, U1 = map(dtype_of, ("f4", "f16", "U1"))
+BIG = group(number(3), text(">")) + b"b"  # sets the byte order of a type
 PARTS = group(tensor((2, 1), (1, 1)), tensor((1,), (1,)), numbers((4, 4)))
+FLAT = tensor((6,), (1,))
 QUANTIZED = storage(kind="torch.QInt8Storage", count=24)
+INTEGERS = storage(kind="torch.IntStorage")
 PLACE = number(0), numbers((2, 3)), numbers((3, 1))
 ARRAY = call("numpy.core.multiarray._reconstruct", named("numpy.ndarray"), b"(K\0t", b"C\1b")
-F3, F16, U1, V8 = (
-    call("numpy.dtype", text(code), b"\x89", b"\x88") for code in ("f3", "f16", "U1", "V8")
-)
-HALVES = ARRAY + group(number(1), numbers((1,)), F16, b"\x89", b"C\x10" + bytes(16)) + b"b"
+HALVES = array_of((1,), F16, b"C\x10" + bytes(16))
+FLOATS = array_of((1,), F4, b"C\4abcd")
+INT8, INT32 = named("torch.int8"), named("torch.int32")
+CSR, COO, STRIDED = (named(f"torch.{name}") for name in ("sparse_csr", "sparse_coo", "strided"))
+OF_TYPE = named("torch._utils._rebuild_tensor_v2"), named("torch.Tensor")
 
 
 @pytest.mark.parametrize(
@@ -263,99 +294,52 @@ HALVES = ARRAY + group(number(1), numbers((1,)), F16, b"\x89", b"C\x10" + bytes(
     [
         (F4 + b"Nb", Reason.FIELD_TYPE),
         (F4 + group(number(3), text("!")) + b"b", Reason.UNKNOWN_DTYPE),
-        (call("numpy.core.multiarray.scalar", F3, b"C\3abc"), Reason.UNKNOWN_DTYPE),
-        (call("numpy.core.multiarray.scalar", F16, b"C\x10" + bytes(16)), Reason.UNKNOWN_DTYPE),
-        (call("numpy.core.multiarray.scalar", U1, b"C\4\0\xd8\0\0"), Reason.FIELD_TYPE),
-        (
-            call(f"{U}_rebuild_device_tensor_from_numpy", HALVES, named("torch.int8"), b"N"),
-            Reason.FIELD_TYPE,
-        ),
+        (scalar_of(dtype_of("f3"), b"abc"), Reason.UNKNOWN_DTYPE),
+        (scalar_of(F16, bytes(16)), Reason.UNKNOWN_DTYPE),
+        (scalar_of(U1, b"\0\xd8\0\0"), Reason.FIELD_TYPE),
+        (scalar_of(F4, b"x"), Reason.FIELD_TYPE),
         (ARRAY, Reason.FIELD_TYPE),
         (ARRAY + b"Nb", Reason.FIELD_TYPE),
+        (array_of((2,), F4, b"C\1x"), Reason.SIZE_MISMATCH),
+        (array_of((2,), F4, b"N"), Reason.FIELD_TYPE),
+        (array_of((2,), b"N", b"N"), Reason.FIELD_TYPE),
+        (rebuilt("parameter", b"N", b"\x88", HOOKS), Reason.FIELD_TYPE),
         (
-            ARRAY + group(number(1), numbers((2,)), F4, b"\x89", b"C\1x") + b"b",
-            Reason.SIZE_MISMATCH,
-        ),
-        (ARRAY + group(number(1), numbers((2,)), F4, b"\x89", b"N") + b"b", Reason.FIELD_TYPE),
-        (ARRAY + group(number(1), numbers((2,)), b"N", b"\x89", b"N") + b"b", Reason.FIELD_TYPE),
-        (call("numpy.core.multiarray.scalar", F4, b"C\1x"), Reason.FIELD_TYPE),
-        (call(f"{U}_rebuild_parameter", b"N", b"\x88", HOOKS), Reason.FIELD_TYPE),
-        (
-            call(f"{U}_rebuild_parameter_with_state", tensor(), b"\x88", HOOKS, number(1)),
+            rebuilt("parameter_with_state", tensor(), b"\x88", HOOKS, number(1)),
             Reason.FIELD_TYPE,
         ),
         (tensor()[:-2] + b"NNtR", Reason.FIELD_VALUE),
         (tensor()[:-2] + number(5) + b"tR", Reason.FIELD_TYPE),
         (tensor()[:-2] + mapping(other=b"\x88") + b"tR", Reason.UNKNOWN_TYPE),
+        (tensor(of=INTEGERS)[:-2] + mapping(neg=b"\x88") + b"tR", Reason.UNKNOWN_TYPE),
         (
-            tensor(of=storage(kind="torch.IntStorage"))[:-2] + mapping(neg=b"\x88") + b"tR",
-            Reason.UNKNOWN_TYPE,
-        ),
-        (
-            call(
-                f"{U}_rebuild_meta_tensor_no_storage", named("torch.odd"), numbers(()), numbers(())
-            ),
+            rebuilt("meta_tensor_no_storage", named("torch.odd"), numbers(()), numbers(())),
             Reason.UNKNOWN_DTYPE,
         ),
+        (rebuilt("device_tensor_from_cpu_tensor", tensor(), INT8, b"N"), Reason.FIELD_VALUE),
+        (rebuilt("device_tensor_from_numpy", b"N", INT8, b"N"), Reason.FIELD_TYPE),
+        (rebuilt("device_tensor_from_numpy", HALVES, INT8, b"N"), Reason.FIELD_TYPE),
+        (rebuilt("device_tensor_from_numpy", FLOATS, INT32, b"N"), Reason.FIELD_VALUE),
+        (rebuilt("sparse_tensor", STRIDED, PARTS), Reason.FIELD_TYPE),
+        (rebuilt("sparse_tensor", CSR, PARTS), Reason.FIELD_TYPE),
+        (rebuilt("sparse_tensor", COO, b"(NNNt"), Reason.FIELD_TYPE),
         (
-            call(f"{U}_rebuild_device_tensor_from_cpu_tensor", tensor(), named("torch.int8"), b"N"),
-            Reason.FIELD_VALUE,
-        ),
-        (
-            call(f"{U}_rebuild_device_tensor_from_numpy", b"N", named("torch.int8"), b"N"),
-            Reason.FIELD_TYPE,
-        ),
-        (call(f"{U}_rebuild_sparse_tensor", named("torch.strided"), PARTS), Reason.FIELD_TYPE),
-        (call(f"{U}_rebuild_sparse_tensor", named("torch.sparse_csr"), PARTS), Reason.FIELD_TYPE),
-        (
-            call(f"{U}_rebuild_sparse_tensor", named("torch.sparse_coo"), b"(NNNt"),
-            Reason.FIELD_TYPE,
-        ),
-        (
-            call(
-                f"{U}_rebuild_sparse_tensor",
-                named("torch.sparse_csr"),
-                group(tensor((6,), (1,)), tensor((6,), (1,)), tensor((6,), (1,)), numbers((5, 5))),
-            ),
+            rebuilt("sparse_tensor", CSR, group(FLAT, FLAT, FLAT, numbers((5, 5)))),
             Reason.INDEX_DTYPE,
         ),
-        (call(f"{U}_rebuild_qtensor", storage(), *PLACE, b"N", b"N", b"N"), Reason.FIELD_TYPE),
-        (call(f"{U}_rebuild_qtensor", QUANTIZED, *PLACE, b"N", b"N", b"N"), Reason.FIELD_TYPE),
+        (quantized_by(b"N", storage()), Reason.FIELD_TYPE),
+        (quantized_by(b"N", QUANTIZED), Reason.FIELD_TYPE),
         (
-            call(
-                f"{U}_rebuild_qtensor",
-                QUANTIZED,
-                *PLACE,
-                group(named("torch.per_tensor_affine"), number(1), number(1)),
-                *(b"N", b"N"),
-            ),
+            quantized_by(scheme_of("per_tensor_affine", number(1), number(1)), QUANTIZED),
             Reason.FIELD_TYPE,
         ),
         (
-            call(
-                f"{U}_rebuild_qtensor",
-                QUANTIZED,
-                *PLACE,
-                group(named("torch.per_channel_affine"), tensor(), tensor(), number(2)),
-                *(b"N", b"N"),
-            ),
+            quantized_by(scheme_of("per_channel_affine", tensor(), tensor(), number(2)), QUANTIZED),
             Reason.FIELD_TYPE,
         ),
         (
-            call(
-                "torch._tensor._rebuild_from_type_v2",
-                *(named(f"{U}_rebuild_tensor_v2"), named("torch.Tensor")),
-                *(group(storage(), *PLACE), b"N"),
-            ),
+            call("torch._tensor._rebuild_from_type_v2", *OF_TYPE, group(storage(), *PLACE), b"N"),
             Reason.FIELD_TYPE,
-        ),
-        (
-            call(
-                f"{U}_rebuild_device_tensor_from_numpy",
-                *(ARRAY + group(number(1), numbers((1,)), F4, b"\x89", b"C\4abcd") + b"b",),
-                *(named("torch.int32"), b"N"),
-            ),
-            Reason.FIELD_VALUE,
         ),
         (call("collections.OrderedDict", b"](Ne"), Reason.FIELD_TYPE),
         (call("builtins.set", number(1)), Reason.FIELD_TYPE),
@@ -385,28 +369,14 @@ def test_calls_with_wrong_values_are_refused(body: bytes, reason: Reason) -> Non
         (call("builtins.range", number(1), number(2), number(3)), [1, 2, 3]),
         (call("builtins.complex", b"G" + bytes(8), b"G" + bytes(8)), {"real": 0.0, "imag": 0.0}),
         (F4, "float32"),
-        (call("numpy.dtype", b"C\2f4") + group(number(3), text(">")) + b"b", ">f4"),
-        (V8, "V8"),
+        (call("numpy.dtype", b"C\2f4") + BIG, ">f4"),
+        (dtype_of("V8"), "V8"),
         (call("numpy.dtype", named("ml_dtypes.bfloat16")), "ml_dtypes.bfloat16"),
         (call("numpy.dtype", number(5)), "5"),
-        (call("numpy._core.multiarray.scalar", F4, b"C\4\0\0\x80?"), 1.0),
-        (call("numpy._core.multiarray.scalar", U1, b"C\4\xe4\0\0\0"), "\xe4"),
-        (
-            call(
-                "numpy._core.multiarray.scalar",
-                U1 + group(number(3), text(">")) + b"b",
-                b"C\4\0\0\0\xe4",
-            ),
-            "\xe4",
-        ),
-        (
-            call(
-                "numpy._core.multiarray.scalar",
-                call("numpy.dtype", text("S2"), b"\x89", b"\x88"),
-                b"C\2a\0",
-            ),
-            b"a",
-        ),
+        (scalar_of(F4, b"\0\0\x80?"), 1.0),
+        (scalar_of(U1, b"\xe4\0\0\0"), "\xe4"),
+        (scalar_of(U1 + BIG, b"\0\0\0\xe4"), "\xe4"),
+        (scalar_of(dtype_of("S2"), b"a\0"), b"a"),
         (call("pathlib._local.PosixPath", text("/"), text("x")), "/x"),
         (call("pathlib.PureWindowsPath", text("x"), text("y")), "x/y"),
         (call("collections.deque", b"](K\1K\2e"), [1, 2]),
@@ -421,12 +391,12 @@ def test_calls_that_make_plain_values(body: bytes, value: object) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        call(f"{U}_rebuild_tensor", storage(), *PLACE),
-        call(f"{U}_rebuild_parameter", tensor(), b"\x88", HOOKS),
-        call(f"{U}_rebuild_device_tensor_from_cpu_tensor", tensor(), named("torch.float32"), b"N"),
+        rebuilt("tensor", storage(), *PLACE),
+        rebuilt("parameter", tensor(), b"\x88", HOOKS),
+        rebuilt("device_tensor_from_cpu_tensor", tensor(), named("torch.float32"), b"N"),
         call(
             "torch._tensor._rebuild_from_type_v2",
-            named(f"{U}_rebuild_tensor_v2"),
+            OF_TYPE[0],
             named("torch.nn.parameter.Parameter"),
             group(storage(), *PLACE, b"\x88", HOOKS),
             group(b"}", b"}"),

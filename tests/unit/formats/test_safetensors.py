@@ -275,7 +275,7 @@ CSR = ztensor.Tensor(
     shape=(1, 3),
     format="sparse_csr",
 )
-# What is saved, the names and element types that are written, and a word of what is lost.
+# Saved arrays, names and types of the written tensors, and a word of the loss.
 LOSSES: dict[str, tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...]]], str]] = {
     "complex128": (
         {"a": np.array([1 + 2j])},
@@ -302,9 +302,7 @@ LOSSES: dict[str, tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...]]], 
 
 
 @pytest.mark.parametrize(("arrays", "expected", "word"), LOSSES.values(), ids=list(LOSSES))
-def test_what_the_format_cannot_say_is_said(
-    arrays: dict[str, Any], expected: dict[str, Any], word: str
-) -> None:
+def test_losses_are_reported(arrays: dict[str, Any], expected: dict[str, Any], word: str) -> None:
     with ztensor.open(ztensor.numpy.save(arrays)) as reader:
         written, lost = exported("safetensors", reader)
     header = json.loads(written[8 : 8 + int.from_bytes(written[:8], "little")])
@@ -316,7 +314,7 @@ def test_what_the_format_cannot_say_is_said(
     assert exercise(written).opened
 
 
-def test_attributes_that_are_no_text_become_json() -> None:
+def test_attributes_other_than_text_become_json() -> None:
     buffer = io.BytesIO()
     with ztensor.Writer(buffer, attributes={"n": [1, b"\1", {"k": None}], "t": "x"}) as writer:
         writer.write("a", np.zeros(1, np.uint8), attributes={"unit": "m"})
@@ -330,7 +328,7 @@ def test_attributes_that_are_no_text_become_json() -> None:
 
 @pytest.mark.slow
 def test_many_tiny_tensors_are_read_again(tmp_path: Path) -> None:
-    """Their header is longer than their bytes, which is what the budget is made for."""
+    """Their header is longer than their bytes."""
     names = [f"t{number}" for number in range(200_000)]
     path = tmp_path / "m.safetensors"
     ztensor.numpy.save_file(dict.fromkeys(names, np.zeros(1, np.float32)), path, deduplicate=False)
@@ -351,7 +349,7 @@ BETWEEN = '},"b":{"dtype":"F32"}'
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" \n,\t", " : ")])
 @pytest.mark.parametrize("ahead", [0, 1, 5, 600])
 def test_a_long_header_is_read_in_parts(separators: tuple[str, str], ahead: int) -> None:
-    """Ends of tensors inside texts and unknown objects are no places to cut it."""
+    """It is not cut at ends of tensors inside texts and unknown objects."""
     header: dict[str, Any] = {f"name {i:04}": tensor("U8", [i % 3], 0, 0) for i in range(1500)}
     at = 0
     for i, entry in enumerate(header.values()):

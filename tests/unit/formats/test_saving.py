@@ -1,4 +1,4 @@
-"""A file is what its suffix says: dicts saved as other formats, and names that would lie."""
+"""The suffix decides the format of saved dicts; misleading suffixes are refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_name_of_what_is_only_read_is_refused(tmp_path: Path, suffix: str) -> 
 
 
 @pytest.mark.parametrize(("kind", "suffix"), FOREIGN)
-def test_a_writer_says_what_writes_the_format(tmp_path: Path, kind: str, suffix: str) -> None:
+def test_a_writer_names_the_function_for_the_format(tmp_path: Path, kind: str, suffix: str) -> None:
     with pytest.raises(ArgumentValueError) as caught:
         ztensor.Writer(tmp_path / f"m{suffix}")
     assert kind in str(caught.value.hint)
@@ -133,7 +133,7 @@ def test_a_file_of_an_unknown_suffix_is_ours_and_the_caller_is_warned(
     ],
     ids=["zstd", "level", "sha256", "version", "format", "metadata", "sparse", "no mapping"],
 )
-def test_what_the_format_cannot_say_is_refused_whole(
+def test_losses_are_refused_before_anything_is_written(
     tmp_path: Path, tensors: Any, metadata: Any, options: Any, kind: type[Exception]
 ) -> None:
     path = tmp_path / "m.safetensors"

@@ -30,7 +30,7 @@ def npz(*, compressed: bool) -> bytes:
 
 
 def pt(*, method: int = zipfile.ZIP_STORED) -> bytes:
-    """Return what `torch.save` of NumPy arrays and plain values comes to; a day is no number."""
+    """Return the file of `torch.save` of NumPy arrays and plain values."""
     state = {"epoch": 1234, "name": "abc", "x": ARRAY, "day": np.zeros(2, "M8[s]")}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
@@ -50,7 +50,7 @@ WITH_SUMS: dict[str, Callable[[], bytes]] = {
 
 
 def content(data: bytes) -> tuple[str, dict[str, Any]]:
-    """Return what `verify` says, and all that is in a file."""
+    """Return the outcome of `verify`, and the contents of a file."""
     with ztensor.open(data) as reader:
         found: dict[str, Any] = {"": repr(reader.attributes)}
         for name in reader:
@@ -81,7 +81,7 @@ def test_no_changed_byte_is_ok_and_something_else(kind: str) -> None:
 
 
 def external(folder: Path) -> Path:
-    """Return a model of ONNX all of whose bytes are in another file."""
+    """Return an ONNX model with all tensors in another file."""
     tensor = onnx.TensorProto(name="w", data_type=1, dims=[2, 3], data_location=1)
     tensor.external_data.add(key="location", value="w.bin")
     (folder / "w.bin").write_bytes(ARRAY.tobytes())
@@ -120,14 +120,14 @@ MADE = [external, words_of_onnx, words_of_hdf5, chained]
 def test_bytes_that_are_not_looked_at_are_not_ok(
     made: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    """They lie in another file, are of a type that is not read, or came out of a pickle."""
+    """They are in another file, of an unread type, or in a pickle."""
     with ztensor.open(made(tmp_path)) as reader:
         report = reader.verify()
     assert (report.outcome, set(report.unchecked)) == ("unchecked", {"w"})
 
 
 def test_words_that_are_compressed_are_held_to_their_sum() -> None:
-    """Nobody reads them here; that their bytes are damaged is told all the same."""
+    """They are not read here, but damage of their bytes is reported."""
     buffer = io.BytesIO()
     words = np.array([f"{number:04}" for number in range(500)])
     np.savez_compressed(buffer, w=words)
@@ -143,7 +143,7 @@ def test_words_that_are_compressed_are_held_to_their_sum() -> None:
 
 @pytest.mark.parametrize(("most", "unchecked"), [(24, set()), (23, {"y"})])
 def test_what_may_not_be_decoded_is_not_ok(most: int, unchecked: set[str]) -> None:
-    """An array whose columns lie one after another is decoded as a whole, the other in pieces."""
+    """An array in Fortran order is decoded as a whole, the other one in chunks."""
     with ztensor.open(npz(compressed=True), limits=ztensor.Limits(decoded_bytes=most)) as reader:
         report = reader.verify()
     assert set(report.unchecked) == unchecked

@@ -1,4 +1,4 @@
-"""The table of formats: what it says of them is so, in the code and on the pages."""
+"""The table of formats agrees with the code and the pages."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.refusals import refused
 from ztensor.errors import ContainerError, Reason, UnsupportedError
 
 STORED, DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
-# Where fields lie in the directory's record of a member and in the end record.
+# Offsets and types of fields in the directory's record of a member and in the end record.
 METHOD, LENGTH, SIZE = (10, "<H"), (20, "<I"), (24, "<I")
 DISK, HERE, COUNT = (4, "<H"), (8, "<H"), (10, "<H")
 
@@ -36,13 +36,13 @@ def archive(members: Mapping[str, bytes], method: int = STORED, comment: bytes =
 
 
 def changed(data: bytes, magic: bytes, field: tuple[int, str], value: int) -> bytes:
-    """Return an archive whose last record of that kind has another number in a field."""
+    """Return an archive with another number in a field of its last record of a kind."""
     at, form = data.rindex(magic) + field[0], field[1]
     return data[:at] + struct.pack(form, value) + data[at + struct.calcsize(form) :]
 
 
 def left_of(data: bytes) -> list[tuple[str, int | None]]:
-    """Return what the loss report of an archive has beside its members."""
+    """Return the losses of an archive other than members."""
     with ztensor.open(data) as reader:
         found = [(one.kind, one.nbytes) for one in reader.unrepresented]
     return [one for one in found if one[0] != "member that is no array"]
