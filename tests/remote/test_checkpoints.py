@@ -10,6 +10,7 @@ import pytest
 
 import ztensor
 import ztensor.numpy
+from tests.remote.conftest import Variables
 from tests.remote.range_server import RangeServer
 from tests.remote.s3_server import S3Server
 from ztensor.errors import FormatError
@@ -59,11 +60,11 @@ def test_a_checkpoint_is_read_by_its_prefix_in_a_store(s3: S3Server, bucket: str
 
 
 def test_shards_of_processes_in_a_store_are_read_as_those_on_disk(
-    s3: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, bucket: str, tmp_path: Path, variables: Variables
 ) -> None:
     url, storage = put(s3, bucket, FOLDERS / "shards"), s3.storage()
-    for key in ("access_key_id", "secret_access_key"):  # a pickle has no secrets
-        monkeypatch.setenv(f"AWS_{key.upper()}", storage[key])
+    keys = ("access_key_id", "secret_access_key")  # a pickle has no secrets
+    variables({f"AWS_{key.upper()}": storage[key] for key in keys})
     with ztensor.open(FOLDERS / "shards") as here:
         for place in (url, f"{url}/"):
             with ztensor.open(place, storage=storage) as there:

@@ -17,6 +17,7 @@ import ztensor.numpy as znumpy
 import ztensor.typing
 
 if TYPE_CHECKING:
+    from tests.remote.conftest import Variables
     from tests.remote.s3_server import S3Server
 
 pytestmark = pytest.mark.slow
@@ -152,12 +153,12 @@ def test_every_verb_with_a_folder(
     s3: S3Server,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    variables: Variables,
 ) -> None:
     from ztensor.cli.main import VERBS, main
 
     options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
-    monkeypatch.setenv("ZTENSOR_STORAGE", options)
+    variables({"ZTENSOR_STORAGE": options})
     url = f"{folder}/m/"
     znumpy.save_file({"x": np.ones(2)}, tmp_path / "x.zt")
     np.save(tmp_path / "x.npy", np.ones(2))

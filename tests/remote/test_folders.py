@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,12 @@ import pytest
 
 import ztensor
 from tests.refusals import refused
-from tests.remote.hub_server import HubServer, entry
+from tests.remote.conftest import Variables
+from tests.remote.fault_proxy import Fault, FaultProxy
+from tests.remote.hub_server import TOKEN, HubServer, entry
 from tests.remote.range_server import RangeServer
 from tests.unit.io.shards.test_folders import MEANT, SEVERAL
+from ztensor import Remote
 from ztensor.errors import (
     MissingDependencyError,
     Reason,
@@ -28,7 +31,6 @@ from ztensor.errors import (
 )
 from ztensor.io.shards.finding import remote_folder
 from ztensor.io.source.beneath import folder_of, listed
-from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save_file
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
 
 obstore = pytest.importorskip("obstore", reason="obstore reads URLs")
 pytest.importorskip("huggingface_hub", reason="it lists folders of hubs")
-TOKEN = "hf_not_a_real_one"  # noqa: S105
 SHARDED = {"a": np.arange(1000.0), "b": np.ones(1000)}
 # Of these cases a server without lists cannot know.
 NO_USUAL_NAME = (
@@ -80,14 +81,9 @@ class Kinds:
 
 @pytest.fixture
 def kinds(
-    tmp_path: Path, s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Kinds]:
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "nobody"))
-    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"):
-        monkeypatch.delenv(name, raising=False)
-    with RangeServer(tmp_path) as web, HubServer(tmp_path, web.url, token=TOKEN) as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        yield Kinds(tmp_path, s3, bucket, hub, web)
+    tmp_path: Path, s3: S3Server, bucket: str, hub: HubServer, hub_files: RangeServer
+) -> Kinds:
+    return Kinds(tmp_path, s3, bucket, hub, hub_files)
 
 
 def made(folder: Path, fills: list[Callable[[Path], object]]) -> Path:
@@ -163,15 +159,12 @@ def test_a_folder_deeper_in_a_repository(kinds: Kinds) -> None:
     assert all("/v1" in one.path for one in kinds.hub.record.seen)
 
 
-def test_the_list_of_a_hub_costs_no_token_to_others(
-    kinds: Kinds, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_takes_the_token_to_the_hub_alone(kinds: Kinds, variables: Variables) -> None:
     save_file(SHARDED, made(kinds.top / "org/closed/main", []) / "model.safetensors")
-    kinds.hub.private = ("org/closed",)
     with pytest.raises(SourcePermissionError, match="HF_TOKEN"):
         ztensor.open("hf://org/closed")
     assert sorted(ztensor.open("hf://org/closed", storage={"token": TOKEN})) == ["a", "b"]
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    variables({"HF_TOKEN": TOKEN})
     assert sorted(ztensor.open("hf://org/closed")) == ["a", "b"]
     assert all("authorization" not in one.headers for one in kinds.web.record.seen)
 
@@ -220,15 +213,11 @@ def test_without_huggingface_hub_a_folder_names_what_to_install(
 
 
 @pytest.mark.slow
-def test_a_store_that_forbids_lists(kinds: Kinds, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_forbids_lists(kinds: Kinds, proxy: FaultProxy) -> None:
     local = made(kinds.top / "org/closed/main", [])
     save_file(SHARDED, local / "model.zt", max_shard_size=8000)
-    folder = kinds.folder("s3", local)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise obstore.exceptions.PermissionDeniedError("status: 403")
-
-    monkeypatch.setattr(obstore, "list", refuse)
+    folder = Remote(kinds.folder("s3", local).url, kinds.s3.storage(proxy.url))
+    proxy.faults = [Fault("403", path="list-type", count=None)]
     assert sorted(load_file(folder)) == ["a", "b"]
     with pytest.raises(SourcePermissionError):
         ztensor.open(folder.beside("none/"))

@@ -13,13 +13,12 @@ import ztensor
 from tests.remote.upload_server import UploadServer
 from ztensor.errors import Reason, SourceError, SourceNotFoundError, UsageError
 from ztensor.numpy import load_file, save_file
-from ztensor.remote import upload
 
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("obstore", reason="obstore reads URLs")
 SMALL = {"a": np.arange(100.0), "b": np.ones((30, 50), np.float32)}
-LARGE = {"a": np.arange(1_500_000.0)}
+LARGE = {"a": np.arange(3_000_000.0)}
 
 
 @pytest.fixture
@@ -35,10 +34,7 @@ def storage(server: UploadServer) -> dict[str, Any]:
     return {"service_account_key": json.dumps(key), "client_options": {"allow_http": True}}
 
 
-def test_read_and_written(
-    server: UploadServer, storage: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(upload, "PART_BYTES", 5 << 20)
+def test_read_and_written(server: UploadServer, storage: dict[str, Any]) -> None:
     place = ztensor.Remote("gs://box/one/m.zt", storage)
     for model in (SMALL, LARGE):
         save_file(model, place)
@@ -59,7 +55,7 @@ def test_read_and_written(
         ztensor.open("gs://box/none.zt", storage=storage)
 
 
-def test_sets_patterns_and_runs(storage: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_and_runs(storage: dict[str, Any]) -> None:
     save_file(SMALL, ztensor.Remote("gs://box/set/m.zt", storage), max_shard_size="1kB")
     with ztensor.open("gs://box/set/", storage=storage) as reader:
         assert sorted(reader) == ["a", "b"]

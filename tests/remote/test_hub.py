@@ -1,44 +1,30 @@
-"""Files of a hub: read by ranges from where it sends them, the token for its own ears."""
+"""Files of a hub: read by ranges from the host it sends them to, which never gets the token."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import ztensor
-from tests.remote.hub_server import HubServer
+from tests.remote.conftest import Variables
+from tests.remote.hub_server import TOKEN, HubServer
 from tests.remote.range_server import RangeServer
 from ztensor.errors import SourceNotFoundError, SourcePermissionError, UsageError
 from ztensor.numpy import load_file, save_file
 
 pytest.importorskip("obstore", reason="obstore reads URLs")
-TOKEN = "hf_not_a_real_one"  # noqa: S105
 MODEL = {"w": np.arange(300_000.0), "b": np.ones(3, np.float32)}
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> Iterator[RangeServer]:
-    with RangeServer(tmp_path / "hub") as server:
-        yield server
-
-
-@pytest.fixture
-def hub(tmp_path: Path, files: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+@pytest.fixture(autouse=True)
+def repositories(tmp_path: Path) -> None:
     for repo in ("org/open/main", "org/closed/main", "org/open/refs/pr/1"):
-        (tmp_path / "hub" / repo / "sub").mkdir(parents=True)
-        save_file(MODEL, tmp_path / "hub" / repo / "model.safetensors")
-        save_file(MODEL, tmp_path / "hub" / repo / "sub" / "model.zt")
-    # To a client another port is another host.
-    with HubServer(tmp_path / "hub", files.url, private=("org/closed",), token=TOKEN) as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url + "/")
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "nobody"))
-        for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH"):
-            monkeypatch.delenv(name, raising=False)
-        yield server
+        (tmp_path / repo / "sub").mkdir(parents=True)
+        save_file(MODEL, tmp_path / repo / "model.safetensors")
+        save_file(MODEL, tmp_path / repo / "sub" / "model.zt")
 
 
 def authorizations(server: HubServer | RangeServer) -> set[str | None]:
@@ -55,7 +41,7 @@ def authorizations(server: HubServer | RangeServer) -> set[str | None]:
     ],
 )
 def test_a_file_is_read_where_the_hub_sends_it(
-    hub: HubServer, files: RangeServer, url: str
+    hub: HubServer, hub_files: RangeServer, url: str
 ) -> None:
     with ztensor.open(url) as reader:
         assert sorted(reader) == ["b", "w"]
@@ -63,42 +49,35 @@ def test_a_file_is_read_where_the_hub_sends_it(
         assert (reader["w"] == MODEL["w"]).all()
         assert reader.verify().problems == ()
     assert authorizations(hub) == {None}
-    assert all("range" in one.headers for one in files.record.seen)
+    assert all("range" in one.headers for one in hub_files.record.seen)
 
 
 @pytest.mark.parametrize("way", ["HF_TOKEN", "HF_TOKEN_PATH", "HF_HOME", "storage"])
 def test_the_token_goes_to_the_hub_alone(
     hub: HubServer,
-    files: RangeServer,
+    hub_files: RangeServer,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    variables: Variables,
     way: str,
 ) -> None:
     (tmp_path / "token").write_text(TOKEN + "\n")
-    storage = None
-    if way == "HF_TOKEN":
-        monkeypatch.setenv("HF_TOKEN", TOKEN)
-    elif way == "HF_TOKEN_PATH":
-        monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
-    elif way == "HF_HOME":
-        monkeypatch.setenv("HF_HOME", str(tmp_path))
-    else:
-        storage = {"token": TOKEN}
+    ways: dict[str, object] = {
+        "HF_TOKEN": TOKEN, "HF_TOKEN_PATH": tmp_path / "token", "HF_HOME": tmp_path,
+    }  # fmt: skip
+    variables({way: ways[way]} if way in ways else {})
+    storage = {"token": TOKEN} if way == "storage" else None
     with ztensor.open("hf://org/closed/model.safetensors", storage=storage) as reader:
         assert (reader["w"] == MODEL["w"]).all()
         assert TOKEN not in repr(reader)
         assert TOKEN.encode() not in pickle.dumps(reader)
     assert authorizations(hub) == {f"Bearer {TOKEN}"}
-    assert authorizations(files) == {None}
+    assert authorizations(hub_files) == {None}
 
 
-def test_without_a_token_it_says_what_is_missing(
-    hub: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_token_it_says_what_is_missing(hub: HubServer, variables: Variables) -> None:
     with pytest.raises(SourcePermissionError, match="HF_TOKEN"):
         load_file("hf://org/closed/model.safetensors")
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
+    variables({"HF_TOKEN": TOKEN, "HF_HUB_DISABLE_IMPLICIT_TOKEN": 1})
     with pytest.raises(SourcePermissionError, match="HF_TOKEN"):
         load_file("hf://org/closed/model.safetensors")
     with pytest.raises(SourcePermissionError) as caught:
@@ -107,13 +86,13 @@ def test_without_a_token_it_says_what_is_missing(
 
 
 def test_a_file_of_a_hub_is_kept_on_disk(
-    hub: HubServer, files: RangeServer, tmp_path: Path
+    hub: HubServer, hub_files: RangeServer, tmp_path: Path
 ) -> None:
     url = ztensor.Remote("hf://org/open/model.safetensors", cache=tmp_path / "kept")
     assert (load_file(url)["w"] == MODEL["w"]).all()
-    files.record.clear()
+    hub_files.record.clear()
     assert (load_file(url)["w"] == MODEL["w"]).all()
-    assert {one.method for one in files.record.seen} == {"HEAD"}
+    assert {one.method for one in hub_files.record.seen} == {"HEAD"}
 
 
 def test_what_is_not_there(hub: HubServer) -> None:

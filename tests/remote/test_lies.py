@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from tests.remote.lying_server import LIES, LyingServer
-from ztensor.errors import SourceError, ZTensorError
+from ztensor.errors import ZTensorError
 from ztensor.numpy import load_file, save_file
-from ztensor.remote.failures import failure
 
 pytestmark = pytest.mark.slow
 
@@ -91,13 +90,3 @@ def test_a_right_result_or_one_error(tmp_path: Path, lie: str) -> None:
         assert grown(load) < MOST_BYTES
         assert time.monotonic() - start < MOST_SECONDS
     assert outcome == [LIES[lie][1]]
-
-
-@pytest.mark.parametrize(
-    "name", ["tokenizer", "credential", "status-404", "TimedOut", "status: 403"]
-)
-def test_words_of_a_url_are_no_cause(name: str) -> None:
-    error = OSError(f"Error performing GET http://h/{name}.zt in 5ms - Connection refused")
-    found = failure(error, "cannot read", "http://h/")
-    assert type(found) is SourceError
-    assert "refused" in str(found)

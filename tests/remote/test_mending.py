@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.remote.conftest import Variables
 from tests.remote.s3_server import S3Server
 from tests.unit.cli.conftest import Run, run
 from tests.unit.distributed.saving import save
@@ -147,13 +148,12 @@ def test_a_server_that_is_only_read_says_so(change: Any) -> None:
 def test_the_command_mends_a_checkpoint_in_s3(
     s3: S3Server,
     bucket: str,
-    monkeypatch: pytest.MonkeyPatch,
+    variables: Variables,
     run: Run,
 ) -> None:
     url, storage = f"s3://{bucket}/step", s3.storage()
-    for name, value in storage.items():
-        key = {"endpoint": "AWS_ENDPOINT_URL"}.get(name, f"AWS_{name.upper()}")
-        monkeypatch.setenv(key, value)
+    names = {"endpoint": "AWS_ENDPOINT_URL"}
+    variables({names.get(name, f"AWS_{name.upper()}"): storage[name] for name in storage})
     save(url, TENSORS)
     s3.delete(bucket, "step/checkpoint.zt")
     assert run("repair", url, "--dry-run").code == 0

@@ -27,7 +27,6 @@ from tests.remote import requests
 from tests.remote.patterns import CORPUS, TESTS, patterns
 from tests.remote.range_server import RangeServer
 from ztensor.errors import (
-    ArgumentValueError,
     FormatError,
     Reason,
     SourceError,
@@ -69,16 +68,23 @@ def hold(place: Callable[[], Any], path: Path) -> None:
         assert found[name] == expected, name
 
 
+# Files of the corpora fit one request: without these sizes none would be read by ranges.
+SMALL: list[tuple[Any, str, object]] = [
+    (remote, "_FIRST", {".zt": (16, 64), ".npz": (64, 100)}),
+    (remote, "_FIRST_OF_OTHERS", (64, 64)),
+    (remote, "_BLOCK_BYTES", 256),
+    (remote, "PART_BYTES", 4096),
+    (pieces, "PART_BYTES", 4096),
+    (pieces, "GAP_BYTES", 100),
+    (ahead, "_WINDOW_BYTES", 2048),
+    (ahead, "_FIRST_BYTES", 512),
+]
+
+
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_FIRST", {".zt": (16, 64), ".npz": (64, 100)})
-    monkeypatch.setattr(remote, "_FIRST_OF_OTHERS", (64, 64))
-    monkeypatch.setattr(remote, "_BLOCK_BYTES", 256)
-    monkeypatch.setattr(pieces, "PART_BYTES", 4096)
-    monkeypatch.setattr(remote, "PART_BYTES", 4096)
-    monkeypatch.setattr(pieces, "GAP_BYTES", 100)
-    monkeypatch.setattr(ahead, "_WINDOW_BYTES", 2048)
-    monkeypatch.setattr(ahead, "_FIRST_BYTES", 512)
+    for module, name, value in SMALL:
+        monkeypatch.setattr(module, name, value)
 
 
 FOLDERS = sorted({path.parent for path in CORPUS})
@@ -128,15 +134,14 @@ def test_s3(s3: S3Server, bucket: str, small: None) -> None:
 
 
 @pytest.mark.slow
-def test_through_a_cache(
-    s3: S3Server, bucket: str, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ZTENSOR_CACHE", str(tmp_path))
+def test_through_a_cache(s3: S3Server, bucket: str, small: None, tmp_path: Path) -> None:
     with RangeServer(TESTS) as server:
         for path in FEW:
             s3.put(bucket, called(path), path.read_bytes())
             for url in (f"{server.url}/{called(path)}", f"s3://{bucket}/{called(path)}"):
-                place = ztensor.Remote(url, s3.storage() if url.startswith("s3:") else None)
+                place = ztensor.Remote(
+                    url, s3.storage() if url.startswith("s3:") else None, tmp_path
+                )
                 for _ in range(2):
                     hold(lambda place=place: place, path)  # type: ignore[misc]
 
@@ -342,67 +347,6 @@ def test_data_of_onnx_that_leads_elsewhere(tmp_path: Path, name: str) -> None:
     with RangeServer(tmp_path) as server, pytest.raises(FormatError):
         znumpy.load_file(f"{server.url}/m.onnx")
     assert all(one.path == "/m.onnx" for one in server.record.seen)
-
-
-# --- Everything that reads takes a URL ---------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_every_way_to_open(s3: S3Server, bucket: str, models: Path) -> None:
-    s3.put(bucket, "m.zt", (models / "m.zt").read_bytes())
-    url, storage = f"s3://{bucket}/m.zt", s3.storage()
-    expected = znumpy.load_file(models / "m.zt")["norm.0"]
-    with ztensor.open(url, storage=storage) as reader:
-        assert (reader["norm.0"] == expected).all()
-        shown = str(pickle.dumps(reader)) + repr(reader)
-        assert "secret" not in shown
-        assert "testing" not in shown
-    assert (znumpy.load_file(url, storage=storage)["norm.0"] == expected).all()
-    with ztensor.safe_open(url, "np", storage=storage) as handle:
-        assert (handle.get_tensor("norm.0") == expected).all()
-    place = ztensor.Remote(url, storage)
-    assert ztensor.diff(place, models / "m.zt").ok
-    assert ztensor.content_hash(place) == ztensor.content_hash(models / "m.zt")
-    assert ztensor.stats(place, "norm.0")["norm.0"].count == 100
-
-
-def test_torch_and_jax(server: RangeServer, models: Path) -> None:
-    torch = pytest.importorskip("torch")
-    import ztensor.torch as ztorch
-
-    expected = znumpy.load_file(models / "m.zt")["norm.0"]
-    found = ztorch.load_file(f"{server.url}/m.zt", storage={})
-    assert (found["norm.0"].numpy() == expected).all()
-    model = torch.nn.Linear(1, 100)
-    state = {"weight": torch.ones(100, 1), "bias": torch.from_numpy(expected.copy())}
-    ztorch.save_file(state, models / "linear.zt")
-    ztorch.load_model(model, f"{server.url}/linear.zt", storage={})
-    assert (model.bias.detach().numpy() == expected).all()
-
-
-@pytest.mark.slow
-def test_verbs(
-    s3: S3Server,
-    bucket: str,
-    models: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from ztensor.cli.main import main
-
-    s3.put(bucket, "m.zt", (models / "m.zt").read_bytes())
-    options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
-    monkeypatch.setenv("ZTENSOR_STORAGE", options)
-    url = f"s3://{bucket}/m.zt"
-    for verb in ("ls", "info", "verify", "hash", "stats", "show", "diff", "plot"):
-        words = {"show": [url, "norm.0"], "diff": [url, url], "plot": [url, "norm.0"]}
-        with pytest.raises(SystemExit) as end:
-            main([verb, *words.get(verb, [url])])
-        printed = capsys.readouterr()
-        assert end.value.code == 0, printed
-    monkeypatch.setenv("ZTENSOR_STORAGE", "nonsense")
-    with pytest.raises(ArgumentValueError, match="ZTENSOR_STORAGE"):
-        ztensor.open(url)
 
 
 def test_a_storage_of_an_old_pt_with_another_length(tmp_path: Path) -> None:

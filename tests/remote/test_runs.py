@@ -14,6 +14,7 @@ from ztensor import CheckpointManager
 from ztensor.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
+    from tests.remote.conftest import Variables
     from tests.remote.s3_server import S3Server
 
 pytestmark = pytest.mark.slow
@@ -72,7 +73,7 @@ def test_a_run(s3: S3Server, bucket: str) -> None:
 
 
 def test_the_command(
-    s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str], variables: Variables
 ) -> None:
     from ztensor.cli.main import main
 
@@ -81,7 +82,7 @@ def test_the_command(
             manager.save(step, state(step), {"loss": step})
     damage(s3, bucket, 2)
     options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
-    monkeypatch.setenv("ZTENSOR_STORAGE", options)
+    variables({"ZTENSOR_STORAGE": options})
 
     def run(*words: str) -> Any:
         with pytest.raises(SystemExit) as end:

@@ -20,6 +20,7 @@ from tests.remote.test_everywhere import TENSORS, WAYS, takers
 from ztensor.errors import SourceNotFoundError, UsageError, ZTensorError
 
 if TYPE_CHECKING:
+    from tests.remote.conftest import Variables
     from tests.remote.s3_server import S3Server
 
 pytestmark = pytest.mark.slow
@@ -86,11 +87,12 @@ def test_what_the_command_prints_and_writes(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
+    variables: Variables,
 ) -> None:
     from ztensor.cli.main import VERBS, main
 
     url, options = place(name)
-    monkeypatch.setenv("ZTENSOR_STORAGE", ",".join(f"{k}={v}" for k, v in options.items()))
+    variables({"ZTENSOR_STORAGE": ",".join(f"{k}={v}" for k, v in options.items())})
     caplog.set_level(logging.DEBUG)
     for verb in [verb for verbs in VERBS.values() for verb in verbs]:
         words = arguments(verb, url, folder)

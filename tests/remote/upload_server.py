@@ -120,6 +120,9 @@ class _Store(Handler):
                 owner.objects.pop(f"{path.rstrip('/')}/{key}", None)
             gone = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
             self._say(f"<DeleteResult>{gone}</DeleteResult>")
+        elif self.command == "DELETE" and "uploadId" in asked:
+            owner.uploads.pop(asked["uploadId"][0], None)
+            self.answer(204, {})
         elif self.command == "DELETE":
             owner.objects.pop(path, None)
             self.answer(204, {})

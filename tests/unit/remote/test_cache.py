@@ -8,7 +8,7 @@ import pickle
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.remote.conftest import Variables
 from tests.remote.range_server import RangeServer
+from ztensor import Remote
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, SourceNotFoundError
-from ztensor.io.source.urls import Remote
+from ztensor.ext import source_of
 from ztensor.numpy import load_file, save_file
-from ztensor.remote import cache
-from ztensor.remote.source import RemoteSource
 
 pytest.importorskip("obstore")
 
@@ -34,11 +34,8 @@ MODEL: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test begin as a process does, that has seen no folder yet."""
-    monkeypatch.setattr(cache, "_REFUSED", set())
-    monkeypatch.delenv("ZTENSOR_CACHE", raising=False)
-    monkeypatch.delenv("ZTENSOR_CACHE_BYTES", raising=False)
+def none_set(variables: Variables) -> None:
+    variables(dict.fromkeys(("ZTENSOR_CACHE", "ZTENSOR_CACHE_BYTES")))
 
 
 @pytest.fixture
@@ -55,7 +52,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "kept"
 
 
-def read(source: RemoteSource, offset: int, length: int) -> bytes:
+def source_at(server: RangeServer, folder: Path, name: str = "data") -> Any:
+    return source_of(Remote(f"{server.url}/{name}", None, str(folder)), mapped=False)
+
+
+def read(source: Any, offset: int, length: int) -> bytes:
     buffer = bytearray(length)
     source.read_into(offset, memoryview(buffer))
     return bytes(buffer)
@@ -64,7 +65,7 @@ def read(source: RemoteSource, offset: int, length: int) -> bytes:
 def whole(server: RangeServer, folder: Path, name: str = "data") -> tuple[bytes, int]:
     """Return an object read through the cache, and how many bytes the server sent for it."""
     server.record.clear()
-    source = RemoteSource(Remote(f"{server.url}/{name}", None, str(folder)))
+    source = source_at(server, folder, name)
     data = read(source, 0, source.size)
     source.close()
     return data, sum(one.sent for one in server.record.seen if one.status < 400)
@@ -96,7 +97,7 @@ def test_who_opens_again_gets_no_data_from_the_server(server: RangeServer, folde
 def test_what_is_read_in_any_order(server: RangeServer, folder: Path) -> None:
     random = np.random.default_rng(2)
     for _ in range(3):
-        source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+        source = source_at(server, folder)
         for length in (1, 1000, 300_000, 2 * MIB + 3):
             for offset in random.integers(0, len(DATA) - length, 6).tolist():
                 assert read(source, offset, length) == DATA[offset : offset + length]
@@ -116,7 +117,7 @@ def test_a_changed_object_is_read_anew(server: RangeServer, folder: Path) -> Non
         found, sent = whole(server, folder)
         assert found == other
         assert sent >= len(other)
-    source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+    source = source_at(server, folder)
     (server.folder / "data").unlink()
     assert read(source, 0, len(DATA)) == DATA  # the version that was opened
     with pytest.raises(SourceNotFoundError):
@@ -144,7 +145,7 @@ def test_a_file_of_another_length_is_fetched_again(
 
 
 def test_a_file_that_is_cut_while_it_is_read(server: RangeServer, folder: Path) -> None:
-    source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+    source = source_at(server, folder)
     assert read(source, 2 * MIB, MIB) == DATA[2 * MIB : 3 * MIB]
     (file,) = kept(folder)
     os.truncate(file, 100)
@@ -162,10 +163,10 @@ def test_what_lists_a_file_does_not_bring_it(server: RangeServer, folder: Path) 
 
 @pytest.mark.slow
 def test_the_folder_is_held_to_a_size(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    server: RangeServer, folder: Path, variables: Variables
 ) -> None:
     limit = 11 * MIB
-    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(limit))
+    variables({"ZTENSOR_CACHE_BYTES": limit})
     folder.mkdir()
     (folder / "of the user").write_bytes(DATA)  # what is not ours is not looked at
     for number in range(4):
@@ -176,15 +177,13 @@ def test_the_folder_is_held_to_a_size(
         assert 0 < sum(path.stat().st_size for path in kept(room)) <= limit
     assert (folder / "of the user").read_bytes() == DATA
     assert len(kept(room)) == 2
-    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(MIB))
+    variables({"ZTENSOR_CACHE_BYTES": MIB})
     assert whole(server, folder, "other0")[0] == DATA  # what is too long is not kept
     assert len(kept(room)) == 2
 
 
-def test_what_was_used_last_stays(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(11 * MIB))
+def test_what_was_used_last_stays(server: RangeServer, folder: Path, variables: Variables) -> None:
+    variables({"ZTENSOR_CACHE_BYTES": 11 * MIB})
     for name in ("first", "second", "third"):
         (server.folder / name).write_bytes(DATA)
     for name in ("first", "second"):
@@ -199,27 +198,26 @@ def test_what_was_used_last_stays(
 
 @pytest.mark.parametrize("text", ["many", "-1", "1e9", "1" * 30])
 def test_a_size_that_is_none(
-    server: RangeServer, folder: Path, text: str, monkeypatch: Any
+    server: RangeServer, folder: Path, text: str, variables: Variables
 ) -> None:
-    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", text)
+    variables({"ZTENSOR_CACHE_BYTES": text})
     with pytest.raises(ArgumentValueError, match="ZTENSOR_CACHE_BYTES"):
         whole(server, folder)
 
 
 def test_the_variable_names_the_folder(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    server: RangeServer, folder: Path, variables: Variables
 ) -> None:
-    monkeypatch.setenv("ZTENSOR_CACHE", str(folder))
+    variables({"ZTENSOR_CACHE": folder})
     assert (ztensor.open(f"{server.url}/m.zt")["w"] == MODEL["w"]).all()
     assert kept(folder)
-    monkeypatch.setenv("ZTENSOR_CACHE", str(folder / "none"))
+    variables({"ZTENSOR_CACHE": folder / "none"})
     assert ztensor.open(f"{server.url}/m.zt", cache="")["b"][3] == 3
     assert not (folder / "none").exists()
 
 
 def test_a_cache_goes_with_a_url_and_through_a_pickle(server: RangeServer, folder: Path) -> None:
-    given = ztensor.Remote(f"{server.url}/m.zt", cache=folder)
-    assert isinstance(given, Remote)
+    given = Remote(f"{server.url}/m.zt", cache=folder)
     assert pickle.loads(pickle.dumps(given)).cache == str(folder)
     assert given.beside("other").cache == str(folder)
     with pytest.raises(ArgumentValueError, match="cache="):
@@ -246,27 +244,46 @@ def test_only_the_owner_reads_it_and_no_name_tells_a_secret(
 # --- Folders that fail ----------------------------------------------------------------------
 
 
-def test_a_full_disk(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    def full(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
+Failing = Callable[[int, str, "list[str]"], None]
 
-    monkeypatch.setattr(cache, "_owners", full)
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Failing:
+    """Return a function that makes calls of the system fail for paths in the cache's folder."""
+
+    def fail(number: int, text: str, calls: list[str]) -> None:
+        for call in calls:
+            real = getattr(os, call)
+
+            def refuse(path: Any, *rest: Any, real: Any = real, **more: Any) -> Any:
+                if str(path).startswith(str(folder)):
+                    raise OSError(number, text)
+                return real(path, *rest, **more)
+
+            monkeypatch.setattr(os, call, refuse)
+
+    return fail
+
+
+@pytest.mark.parametrize("call", ["open", "replace"])
+def test_a_file_that_cannot_be_written_is_read_from_the_server(
+    server: RangeServer, folder: Path, failing: Failing, caplog: Any, call: str
+) -> None:
+    failing(errno.ENOSPC, "No space left on device", [call])
     assert whole(server, folder)[0] == DATA
     assert "No space left" in caplog.text
     assert kept(folder) == []
 
 
-def test_a_write_that_fails_in_its_middle_leaves_nothing(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_system_that_is_mounted_read_only(
+    server: RangeServer, folder: Path, failing: Failing
 ) -> None:
-    def failing(*_: Any) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(os, "replace", failing)
-    assert whole(server, folder)[0] == DATA
-    assert kept(folder) == []
+    whole(server, folder)
+    before = kept(folder)
+    failing(errno.EROFS, "Read-only file system", ["utime", "makedirs", "replace"])
+    assert whole(server, folder) == (DATA, 0)
+    assert whole(server, folder, "m.zt")[1] > 0
+    assert kept(folder) == before
 
 
 def test_a_folder_that_is_none(server: RangeServer, tmp_path: Path, caplog: Any) -> None:
@@ -300,25 +317,8 @@ def test_a_read_only_folder_is_read(server: RangeServer, folder: Path) -> None:
             path.chmod(0o700)
 
 
-def test_a_file_system_that_is_mounted_read_only(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole(server, folder)
-    before = kept(folder)
-
-    def refused(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(os, "utime", refused)
-    monkeypatch.setattr(os, "makedirs", refused)
-    monkeypatch.setattr(cache, "_owners", refused)
-    assert whole(server, folder) == (DATA, 0)
-    assert whole(server, folder, "m.zt")[1] > 0
-    assert kept(folder) == before
-
-
 def test_a_folder_that_vanishes(server: RangeServer, folder: Path) -> None:
-    source = RemoteSource(Remote(f"{server.url}/data", None, str(folder)))
+    source = source_at(server, folder)
     read(source, 0, 2 * MIB)
     folder.rename(folder.with_name("elsewhere"))
     assert read(source, 0, 5 * MIB) == DATA[: 5 * MIB]
@@ -330,10 +330,10 @@ def test_a_folder_that_vanishes(server: RangeServer, folder: Path) -> None:
 
 _READER = """
 import sys, hashlib
-from ztensor.remote.source import RemoteSource
-from ztensor.io.source.urls import Remote
+import ztensor
+from ztensor.ext import source_of
 for _ in range(3):
-    source = RemoteSource(Remote(sys.argv[1], None, sys.argv[2]))
+    source = source_of(ztensor.Remote(sys.argv[1], None, sys.argv[2]), mapped=False)
     memory = bytearray(source.size)
     source.read_into(0, memoryview(memory))
     print(hashlib.sha256(memory).hexdigest())
@@ -362,7 +362,7 @@ def test_several_processes_at_once(server: RangeServer, folder: Path, limit: int
 
 @pytest.mark.skipif(os.name == "nt", reason="makes links")
 def test_only_files_of_ours_make_room(
-    server: RangeServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+    server: RangeServer, folder: Path, variables: Variables
 ) -> None:
     whole(server, folder)
     (mine,) = kept(folder)
@@ -374,7 +374,7 @@ def test_only_files_of_ours_make_room(
     dead.write_bytes(DATA)
     for path in folder.rglob("*"):
         os.utime(path, ns=(0, 0), follow_symlinks=False)
-    monkeypatch.setenv("ZTENSOR_CACHE_BYTES", str(len(DATA) + 1))
+    variables({"ZTENSOR_CACHE_BYTES": len(DATA) + 1})
     (server.folder / "new").write_bytes(DATA)
     whole(server, folder, "new")
     assert other.read_bytes() == b"mine"

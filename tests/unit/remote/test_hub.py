@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.remote.conftest import Variables
 from ztensor.errors import ArgumentValueError
 from ztensor.remote.hub import ENDPOINT, headers, parse_hub_url
 
@@ -16,11 +17,8 @@ NAMES = (
 
 
 @pytest.fixture(autouse=True)
-def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in NAMES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+def none_set(variables: Variables, tmp_path: Path) -> None:
+    variables({**dict.fromkeys(NAMES), "HOME": tmp_path, "USERPROFILE": tmp_path})
 
 
 @pytest.mark.parametrize(
@@ -44,36 +42,32 @@ def test_what_names_no_repository(url: str) -> None:
         parse_hub_url(url)
 
 
-def test_the_endpoint_is_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://mirror:8080/")
+def test_the_endpoint_is_the_environments(variables: Variables) -> None:
+    variables({"HF_ENDPOINT": "http://mirror:8080/"})
     assert parse_hub_url("hf://o/r/f").base == "http://mirror:8080/o/r/resolve/main"
 
 
-def test_a_token_is_found_as_the_hubs_tools_find_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def whose() -> str | None:
+def test_a_token_is_found_as_the_hubs_tools_find_it(variables: Variables, tmp_path: Path) -> None:
+    def token() -> str | None:
         return headers().get("authorization")
 
-    assert whose() is None
-    cache = tmp_path / ".cache" / "huggingface"
-    cache.mkdir(parents=True)
-    (cache / "token").write_text("default\n")
-    assert whose() == "Bearer default"
-    (tmp_path / "huggingface").mkdir()
-    (tmp_path / "huggingface" / "token").write_text("xdg")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert whose() == "Bearer xdg"
-    (tmp_path / "token").write_text(" home \r\n")
-    monkeypatch.setenv("HF_HOME", str(tmp_path))
-    assert whose() == "Bearer home"
+    assert token() is None
+    for name, folder, variable in (  # each goes before the one above
+        ("default", ".cache/huggingface", {}),
+        ("xdg", "huggingface", {"XDG_CACHE_HOME": tmp_path}),
+        ("home", ".", {"HF_HOME": tmp_path}),
+    ):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "token").write_text(f" {name} \r\n")
+        variables(variable)
+        assert token() == f"Bearer {name}"
     (tmp_path / "own").write_text("path")
-    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "own"))
-    assert whose() == "Bearer path"
-    monkeypatch.setenv("HF_TOKEN", " variable\n")
-    assert whose() == "Bearer variable"
-    assert headers("mine") == {"authorization": "Bearer mine"}
-    assert headers(False) == {}
-    monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
-    assert headers() == {}
-    assert headers("mine") == {"authorization": "Bearer mine"}
+    variables({"HF_TOKEN_PATH": tmp_path / "own"})
+    assert token() == "Bearer path"
+    variables({"HF_TOKEN": " variable\n"})
+    assert token() == "Bearer variable"
+    for is_implicit_off in (False, True):
+        assert headers("mine") == {"authorization": "Bearer mine"}
+        assert headers(False) == {}
+        variables({"HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"})
+        assert is_implicit_off or headers() == {}

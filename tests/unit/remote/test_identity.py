@@ -14,8 +14,8 @@ import ztensor
 import ztensor.fleet
 from tests.refusals import refused
 from tests.remote.lying_server import LyingServer
+from ztensor import Remote
 from ztensor.errors import ArgumentValueError, SourceError, UsageError
-from ztensor.io.source.urls import Remote
 from ztensor.numpy import load_file, save
 from ztensor.remote.identity import object_id, unsigned
 from ztensor.remote.urls import place_of

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,11 +16,9 @@ import ztensor.numpy as znumpy
 from tests.refusals import refused
 from tests.remote.lying_server import DATE, LyingServer
 from tests.remote.range_server import RangeServer
+from ztensor import Remote
 from ztensor.errors import ClosedError, Reason, SourceError, SourceNotFoundError
-from ztensor.io.source.base import PART_BYTES
-from ztensor.io.source.urls import Remote
-from ztensor.remote import source as remote
-from ztensor.remote.source import RemoteSource
+from ztensor.ext import source_of
 
 obstore = pytest.importorskip("obstore")
 
@@ -40,12 +35,16 @@ def store_of(data: bytes, key: str = "m.zt") -> Any:
     return store
 
 
-def opened(data: bytes = DATA, key: str = "m.zt") -> tuple[RemoteSource, Any]:
+def source_at(url: str, store: Any = None, **options: Any) -> Any:
+    return source_of(Remote(url, store, **options), mapped=False)
+
+
+def opened(data: bytes = DATA, key: str = "m.zt") -> tuple[Any, Any]:
     store = store_of(data, key)
-    return RemoteSource(Remote(f"memory:///{key}", store)), store
+    return source_at(f"memory:///{key}", store), store
 
 
-def read(source: RemoteSource, offset: int, length: int) -> bytes:
+def read(source: Any, offset: int, length: int) -> bytes:
     buffer = bytearray(length)
     source.read_into(offset, memoryview(buffer))
     return bytes(buffer)
@@ -67,17 +66,32 @@ def test_any_part_of_any_size(size: int, key: str) -> None:
 
 def test_opening_is_two_requests_and_the_ends_are_kept() -> None:
     source, _ = opened()
-    assert source.requests == 2
-    read(source, 0, 4 * KIB)
-    read(source, len(DATA) - 256 * KIB, 256 * KIB)
+    for offset, length in ((0, 4 * KIB), (len(DATA) - 256 * KIB, 256 * KIB)):
+        read(source, offset, length)
     assert source.requests == 2
 
 
-def test_a_long_read_is_made_of_parts() -> None:
-    source, _ = opened()
+# Reads of (offset, length), and the most requests for all of them.
+READS: dict[str, tuple[str, list[tuple[int, int]], int]] = {
+    "a long read is made of parts": ("m.zt", [(5, 30 * MIB)], 4),
+    "a read is kept for the next": ("m.zt", [(MIB, 256 * KIB)] * 2, 1),
+    "reads that follow each other": (
+        "m.zt", [(offset, 64 * KIB) for offset in range(MIB, 33 * MIB, 64 * KIB)], 7,
+    ),
+    "reads that follow the head": (
+        "m.safetensors", [(offset, 64 * KIB) for offset in range(0, 2 * MIB, 64 * KIB)], 1,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reads", READS)
+def test_how_many_requests_reads_take(reads: str) -> None:
+    key, places, most = READS[reads]
+    source, _ = opened(key=key)
     before = source.requests
-    assert read(source, 5, 30 * MIB) == DATA[5 : 5 + 30 * MIB]
-    assert source.requests - before == -(-30 * MIB // PART_BYTES)
+    for offset, length in places:
+        assert read(source, offset, length) == DATA[offset : offset + length]
+    assert source.requests - before <= most
 
 
 def test_neighbours_are_one_request() -> None:
@@ -87,14 +101,6 @@ def test_neighbours_are_one_request() -> None:
     source.read_many(parts)
     assert source.requests - before == 1
     assert all(memory == DATA[offset : offset + 64] for offset, memory in parts)
-
-
-def test_who_reads_on_gets_more_each_time() -> None:
-    source, _ = opened()
-    before = source.requests
-    for offset in range(MIB, 33 * MIB, 64 * KIB):
-        assert read(source, offset, 64 * KIB) == DATA[offset : offset + 64 * KIB]
-    assert source.requests - before <= 7
 
 
 def test_several_threads_read_right() -> None:
@@ -138,38 +144,6 @@ def test_a_closed_one() -> None:
             read(source, 0, length)
 
 
-FORKS = """
-import os, sys, obstore, ztensor
-from obstore.store import MemoryStore
-store = MemoryStore()
-obstore.put(store, "m.zt", bytes(5 << 20))
-from ztensor.remote.source import RemoteSource
-from ztensor.io.source.urls import Remote
-source = RemoteSource(Remote("memory:///m.zt", store))
-if not os.fork():
-    try:
-        source.read_into(3 << 20, memoryview(bytearray(10)))
-    except ztensor.UsageError as error:
-        print(error)
-    try:
-        ztensor.open("s3://bucket/m.zt")
-    except ztensor.UsageError as error:
-        print(error)
-    sys.stdout.flush()
-    os._exit(0)
-os.wait()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_process_is_told_and_does_not_hang() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout.count('multiprocessing_context="spawn"') == 2
-
-
 @pytest.mark.parametrize("is_cached", [False, True])
 def test_parts_that_share_requests_are_all_filled(tmp_path: Path, *, is_cached: bool) -> None:
     store = store_of(DATA)
@@ -183,7 +157,7 @@ def test_parts_that_share_requests_are_all_filled(tmp_path: Path, *, is_cached: 
         (len(DATA) - 10, 10),  # all of it did
     ]
     for _ in range(1 + is_cached):
-        source = RemoteSource(Remote("memory:///m.zt", store, **cache))
+        source = source_at("memory:///m.zt", store, **cache)
         memory = [bytearray(length) for _, length in places]
         source.read_many([(at, memoryview(m)) for (at, _), m in zip(places, memory, strict=True)])
         assert memory == [DATA[at : at + length] for at, length in places]
@@ -206,27 +180,8 @@ def test_a_digest_that_fails_ends_the_load_while_the_rest_arrives() -> None:
     assert not [name for name in begun if name.startswith("ThreadPool")]
 
 
-def test_what_was_read_is_kept_for_the_next() -> None:
-    source, _ = opened()
-    before = source.requests
-    for _ in range(2):
-        assert read(source, MIB, 256 * KIB) == DATA[MIB : MIB + 256 * KIB]
-    memory = bytearray(256 * KIB)
-    source.read_many([(MIB, memoryview(memory))])
-    assert memory == DATA[MIB : MIB + 256 * KIB]
-    assert source.requests - before == 1
-
-
-def test_who_reads_on_behind_the_head_gets_more_at_once() -> None:
-    source, _ = opened(key="m.safetensors")
-    before = source.requests
-    for offset in range(0, 2 * MIB, 64 * KIB):
-        assert read(source, offset, 64 * KIB) == DATA[offset : offset + 64 * KIB]
-    assert source.requests - before == 1
-
-
 class PanicException(BaseException):
-    """What the library raises where it is broken: no `Exception`."""
+    """Raised by obstore for its own bugs; not an `Exception`."""
 
 
 @pytest.mark.parametrize("raised", [PanicException, KeyboardInterrupt])
@@ -260,7 +215,7 @@ def test_a_mark_of_the_version_that_only_one_answer_has_tells_two_versions(
         liar.right(ETag=now[0], Last_Modified=now[1])
 
     with LyingServer(DATA[: 4 * MIB], b"", answer) as server:
-        source = RemoteSource(Remote(f"{server.url}/data"))
+        source = source_at(f"{server.url}/data")
         assert read(source, MIB, KIB) == DATA[MIB : MIB + KIB]
         now = later
         is_same = first == later or (first[0] == later[0] and first[0] in ('"1"', '"2"'))
@@ -274,18 +229,18 @@ def test_a_mark_of_the_version_that_only_one_answer_has_tells_two_versions(
 
 
 @pytest.mark.parametrize("is_too_long", [False, True])
-def test_a_server_without_ranges_gives_the_whole_up_to_a_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_too_long: bool
+def test_a_server_without_ranges_gives_the_whole_up_to_64_mib(
+    tmp_path: Path, *, is_too_long: bool
 ) -> None:
-    (tmp_path / "m").write_bytes(DATA[: 2 * MIB])
-    monkeypatch.setattr(remote, "_MOST_WHOLE", 2 * MIB - is_too_long)
+    with (tmp_path / "m").open("wb") as file:
+        file.write(DATA[: 2 * MIB])
+        file.truncate(64 * MIB + 1 if is_too_long else 2 * MIB)
     with RangeServer(tmp_path, ranges=False) as server:
         if is_too_long:
             with pytest.raises(SourceError, match="gives no ranges"):
-                RemoteSource(Remote(f"{server.url}/m"))
+                source_at(f"{server.url}/m")
         else:
-            source = RemoteSource(Remote(f"{server.url}/m"))
-            assert read(source, 0, 2 * MIB) == DATA[: 2 * MIB]
+            assert read(source_at(f"{server.url}/m"), 0, 2 * MIB) == DATA[: 2 * MIB]
 
 
 @pytest.mark.parametrize("size", [512 * KIB, 324 * KIB, 324 * KIB + 1])
@@ -294,7 +249,7 @@ def test_without_suffix_ranges_the_ends_are_asked_for_by_the_size(
 ) -> None:
     (tmp_path / "m").write_bytes(DATA[:size])
     with RangeServer(tmp_path, suffix=False) as server:
-        source = RemoteSource(Remote(f"{server.url}/m"))
+        source = source_at(f"{server.url}/m")
         assert read(source, 0, size) == DATA[:size]
 
 
@@ -304,7 +259,7 @@ def test_without_suffix_ranges_the_ends_are_asked_for_by_the_size(
 def test_each_request_names_the_version(tmp_path: Path, validator: Any, header: str) -> None:
     (tmp_path / "m").write_bytes(DATA[: 2 * MIB])
     with RangeServer(tmp_path, validator=validator) as server:
-        source = RemoteSource(Remote(f"{server.url}/m"))
+        source = source_at(f"{server.url}/m")
         server.record.clear()
         assert read(source, MIB, 10) == DATA[MIB : MIB + 10]
         (request,) = server.record.seen
