@@ -18,7 +18,7 @@ from ztensor.numpy import save_file
 
 pytestmark = pytest.mark.slow
 
-COUNT = 3000
+COUNT = 700
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ RESULTS: dict[str, Callable[[Path], Any]] = {
     ),
     "diff": lambda folder: ztensor.diff(folder / "a.zt", folder / "b.zt"),
     "examine": lambda folder: ztensor.examine(folder / "a.zt", folder / "b.zt"),
-    "plot": lambda folder: ztensor.plot(folder / "a.zt", [f"layers.{n}.weight" for n in range(99)]),
+    "plot": lambda folder: ztensor.plot(folder / "a.zt", [f"layers.{n}.weight" for n in range(12)]),
     "verify": verified,
     "metadata": described,
     "convert": lambda folder: ztensor.convert(folder / "a.zt", folder / "a.npz"),
@@ -106,7 +106,7 @@ def test_a_result_is_short_at_a_prompt(result: Any) -> None:
 
 
 def test_a_result_survives_pickling_and_copying(result: Any) -> None:
-    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+    for protocol in (2, pickle.HIGHEST_PROTOCOL):
         again = pickle.loads(pickle.dumps(result, protocol))
         assert again == result or repr(again) == repr(result)  # NaN is not equal to itself
     assert repr(copy.deepcopy(result)) == repr(result)
@@ -147,6 +147,6 @@ def test_they_say_what_matters(folder: Path) -> None:
     found = repr(RESULTS["stats"](folder))
     assert "NaN in 1 object" in found
     assert "'layers.1.weight'" in found
-    assert "430 objects" in repr(RESULTS["diff"](folder))
+    assert "101 objects" in repr(RESULTS["diff"](folder))
     assert "nothing lost" not in repr(RESULTS["convert"](folder))
     assert isinstance(RESULTS["stats"](folder), dict)
