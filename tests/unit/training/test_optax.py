@@ -1,4 +1,4 @@
-"""States of the transforms of Optax, and of Flax where it is there: saved, loaded, gone on from."""
+"""Save and load states of Optax and Flax, and resume runs from them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,23 @@ optax = pytest.importorskip("optax")
 
 from ztensor.jax import load_tree, save_tree  # noqa: E402
 
+# Transforms that need only a learning rate.
+PLAIN = [
+    *("adabelief", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "amsgrad"),
+    *("lamb", "lars", "lion", "nadam", "novograd", "optimistic_gradient_descent", "radam"),
+    *("rprop", "sm3", "yogi"),
+]
+
+
+def plain(name: str) -> Callable[[], Any]:
+    return lambda: getattr(optax, name)(1e-2)
+
+
 TRANSFORMS: dict[str, Callable[[], Any]] = {
-    "adabelief": lambda: optax.adabelief(1e-2),
-    "adadelta": lambda: optax.adadelta(1e-2),
-    "adafactor": lambda: optax.adafactor(1e-2),
-    "adagrad": lambda: optax.adagrad(1e-2),
-    "adam": lambda: optax.adam(1e-2),
-    "adamax": lambda: optax.adamax(1e-2),
-    "adamw": lambda: optax.adamw(1e-2),
-    "amsgrad": lambda: optax.amsgrad(1e-2),
-    "lamb": lambda: optax.lamb(1e-2),
-    "lars": lambda: optax.lars(1e-2),
-    "lion": lambda: optax.lion(1e-2),
-    "nadam": lambda: optax.nadam(1e-2),
+    **{name: plain(name) for name in PLAIN},
     "noisy_sgd": lambda: optax.noisy_sgd(1e-2, key=jax.random.key(5)),
-    "novograd": lambda: optax.novograd(1e-2),
-    "optimistic_gradient_descent": lambda: optax.optimistic_gradient_descent(1e-2),
-    "radam": lambda: optax.radam(1e-2),
     "rmsprop": lambda: optax.rmsprop(1e-2, centered=True, momentum=0.9),
-    "rprop": lambda: optax.rprop(1e-2),
     "sgd": lambda: optax.sgd(1e-2, momentum=0.9, nesterov=True),
-    "sm3": lambda: optax.sm3(1e-2),
-    "yogi": lambda: optax.yogi(1e-2),
     "a schedule": lambda: optax.adam(optax.cosine_decay_schedule(1e-2, 10)),
     "clipped": lambda: optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2)),
     "masked": lambda: optax.masked(optax.adam(1e-2), {"w": True, "b": False}),

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ztensor.distributed.chunks.table import Kind
 from ztensor.errors import FormatError, Reason, describe
 from ztensor.ext import (
-    LOGICAL_TYPES,
-    STORAGE_TYPES,
     Component,
     Pool,
     Projection,
@@ -164,12 +163,7 @@ class _Shards:
 
 def _element(component: Component) -> ElementType:
     """Return the element type of a component; its width is 0 if it is unknown."""
-    storage = STORAGE_TYPES.get(component.dtype)
-    logical = None if component.type is None else LOGICAL_TYPES.get(component.type)
-    if storage is None:
-        return ElementType(component.dtype, component.type, 0)
-    width = storage.width * (1 if logical is None else logical.storage_per_element)
-    per_element = 1 if logical is None else logical.elements_per_storage
+    width, per_element = Kind(component.dtype, component.type).unit or (0, 1)
     return ElementType(component.dtype, component.type, width, per_element)
 
 
