@@ -12,6 +12,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
+import json
 import logging
 import os
 import random
@@ -27,10 +28,12 @@ import ztensor
 from tests.faults.calls import Calls, Fault
 from tests.faults.images import after_kill, after_power_cut
 from tests.faults.judge import Outcome
+from tests.faults.operations import TARGET, start
 from tests.faults.trials import COMPOUND, FAULTS, Tally
 from tests.unit.distributed.saving import save as save_parts
-from ztensor import CheckpointManager
+from ztensor import CheckpointManager, edit
 from ztensor.distributed import PartWriter, compact, open_divided
+from ztensor.ext import ALGORITHMS
 from ztensor.training.checkpoints.step import name_of, step_of
 
 _RULES: dict[str, Any] = {"keep": 2, "keep_best": ("loss", 1, "min"), "background": False}
@@ -354,6 +357,56 @@ DIVIDED: dict[str, FolderChange] = {
     "increment": DividedChange(lambda folder: _save_checkpoint(folder, 2, since=folder), 1, 2),
     "compact": DividedChange(compact, 1, 1, has_dead=True),
 }
+
+
+# --- Shards -----------------------------------------------------------------------------------
+
+INDEX = f"{TARGET}.index.json"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Split(FolderChange):
+    """A split of a file beside the folder.
+
+    A folder without an index is old; with one it must be a complete set, which is new.
+
+    Attributes:
+        before: whether the shards of another split are there, under the same names.
+    """
+
+    before: bool = False
+
+    def run(self, folder: Path) -> None:
+        edit.split(folder.parent / TARGET, folder, max_shard_size=2000, durable=True)
+
+    def prepare(self, folder: Path) -> None:
+        start(folder.parent)
+        if self.before:
+            self.run(folder)
+            edit.set_attributes(folder.parent / TARGET, {"step": "5"})
+
+    def look(self, folder: Path) -> tuple[Outcome, bool]:
+        outcome = self._verdict(folder)
+        self.run(folder)
+        names = {path.name for path in folder.iterdir()}
+        return outcome, len(names) != 3 or self._verdict(folder) is not Outcome.NEW
+
+    def _verdict(self, folder: Path) -> Outcome:
+        if not (folder / INDEX).exists():
+            return Outcome.LOST if self.before else Outcome.OLD
+        index = json.loads((folder / INDEX).read_text())
+        digests = index["metadata"]["digests"]
+        if set(index["weight_map"].values()) != set(digests):
+            return Outcome.WRONG
+        for shard, digest in digests.items():
+            data = (folder / shard).read_bytes() if (folder / shard).exists() else b""
+            if ALGORITHMS["sha256"].of((data,)) != digest:
+                return Outcome.WRONG
+        with ztensor.open(folder / INDEX) as reader:
+            return Outcome.NEW if set(reader) == set(index["weight_map"]) else Outcome.WRONG
+
+
+SPLITS: dict[str, FolderChange] = {"first": Split(), "over another": Split(before=True)}
 
 
 # --- The tries --------------------------------------------------------------------------------

@@ -22,7 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from tests.faults.folders import DIVIDED, STEPS, FolderChange, cut_power_of_run, fail_run, kill_run
+from tests.faults.folders import (
+    DIVIDED,
+    SPLITS,
+    STEPS,
+    FolderChange,
+    cut_power_of_run,
+    fail_run,
+    kill_run,
+)
 from tests.faults.judge import Outcome
 from tests.faults.kills import RUNS, kill_in_a_process
 from tests.faults.operations import OPERATIONS, TARGET
@@ -34,7 +42,6 @@ from tests.faults.trials import (
     cut_power,
     fail_each,
     kill_everywhere,
-    kill_split,
 )
 from tests.faults.two_managers import MEETINGS, meet
 from tests.faults.worker import tensors
@@ -62,7 +69,7 @@ def main() -> int:
     print(f"seed {seed}\n")
     bad = 0
     tries: dict[str, dict[str, list[Try]]] = {
-        "Killed at every call, and inside every write": _of_operations(_kill) | _of_splits(),
+        "Killed at every call, and inside every write": _of_operations(_kill),
         "Power cut: unflushed writes are there, missing, or there in part": _of_operations(
             lambda operation, folder, nameless: cut_power(
                 operation, folder, nameless=nameless, count=cuts, seed=seed
@@ -74,6 +81,7 @@ def main() -> int:
         "Divided checkpoints: killed, power cuts, calls that fail": _of_folders(
             "divided", DIVIDED, 97, cuts, seed
         ),
+        "Splits: killed, power cuts, calls that fail": _of_folders("split", SPLITS, 7, cuts, seed),
         "Two managers: behind each call of the one the other makes a whole change": {
             f"managers: {name}": [
                 functools.partial(meet, meeting, nameless=nameless) for nameless in (True, False)
@@ -140,11 +148,6 @@ def _kill(operation: Operation, folder: Path, nameless: bool) -> Tally:
     return kill_everywhere(
         operation, folder, nameless=nameless, stride=7, dense_bytes=2048, repair_every=500
     )
-
-
-def _of_splits() -> dict[str, list[Try]]:
-    kill = functools.partial(kill_split, stride=7, dense_bytes=2048)
-    return {"split": [functools.partial(kill, over_another=other) for other in (False, True)]}
 
 
 def _of_folders(

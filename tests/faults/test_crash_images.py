@@ -14,7 +14,7 @@ from tests.faults.images import World, after_kill
 from tests.faults.judge import Outcome, read_state
 from tests.faults.operations import OPERATIONS, TARGET, start
 from tests.faults.test_failing_calls import CASES
-from tests.faults.trials import kill_everywhere, kill_split
+from tests.faults.trials import kill_everywhere
 from ztensor import edit
 
 if TYPE_CHECKING:
@@ -60,16 +60,6 @@ def test_a_page_of_a_write_is_where_it_was(tmp_path: Path) -> None:
         except ztensor.FormatError:
             torn.append(number)
     assert torn == []
-
-
-@pytest.mark.parametrize("over_another", [False, True])
-def test_a_killed_split_leaves_a_whole_set_or_no_index(over_another: bool, tmp_path: Path) -> None:
-    """Over another one there always is a whole set: shards of both have the same names."""
-    tally = kill_split(tmp_path, over_another=over_another, stride=31, dense_bytes=0)
-    assert tally.bad == 0
-    assert tally.outcomes[Outcome.NEW] >= 2  # behind the rename of the index, and of its flush
-    assert (tally.outcomes[Outcome.OLD] > 100) is not over_another
-    assert sum(tally.outcomes.values()) > 100
 
 
 def test_a_killed_repair_in_place_can_be_repaired(tmp_path: Path) -> None:

@@ -146,35 +146,6 @@ def test_threads_beside_the_writing_end_with_it(
             start(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["write", "flush", "rename", "link", "open"])
-def test_a_split_that_fails_leaves_no_index(kind: str, tmp_path: Path) -> None:
-    start(tmp_path)
-    old = (tmp_path / TARGET).read_bytes()
-    number = 0
-    struck = 0
-    while True:
-        number += 1
-        folder = tmp_path / f"{number}"
-        folder.mkdir()
-        calls = Calls(folder, faults=[Fault(kind, number, code=errno.ENOSPC)])
-        error = None
-        try:
-            with calls:
-                edit.split(tmp_path / TARGET, folder, max_shard_size=2000, durable=True)
-        except ztensor.SourceError as caught:
-            error = caught
-        if error is not None:
-            assert error.errno == errno.ENOSPC
-            # Of the index alone it may be the folder's flush that failed.
-            assert "is in place" in str(error) or not (folder / "model.zt.index.json").exists()
-        struck += calls.has_struck
-        assert not [entry.name for entry in folder.iterdir() if entry.name.endswith(".tmp")]
-        assert (tmp_path / TARGET).read_bytes() == old
-        if not calls.has_struck:
-            break
-    assert struck >= 2 or (kind == "open" and struck)
-
-
 @pytest.mark.parametrize("how", ["write", "in_place"])
 @pytest.mark.parametrize("kind", ["write", "flush", "rename", "link", "cut", "open"])
 def test_a_repair_that_fails_changes_nothing(how: str, kind: str, tmp_path: Path) -> None:

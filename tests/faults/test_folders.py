@@ -14,6 +14,7 @@ import pytest
 
 from tests.faults.folders import (
     DIVIDED,
+    SPLITS,
     STEPS,
     FolderChange,
     cut_power_of_run,
@@ -26,7 +27,11 @@ from tests.faults.test_full_disk import small_disk  # noqa: F401  # a fixture
 from tests.faults.two_managers import MEETINGS, meet
 from ztensor import CheckpointManager, SourceError
 
-CHANGES: dict[str, FolderChange] = STEPS | {f"checkpoint: {n}": one for n, one in DIVIDED.items()}
+CHANGES: dict[str, FolderChange] = {
+    **STEPS,
+    **{f"checkpoint: {name}": change for name, change in DIVIDED.items()},
+    **{f"split: {name}": change for name, change in SPLITS.items()},
+}
 # `run.py` tries all; these take long, and are alike.
 _LONG = {"increment, clock back", "increment, damaged", "increment, prune"}
 
@@ -34,12 +39,17 @@ _LONG = {"increment, clock back", "increment, damaged", "increment, prune"}
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "nameless"),
-    [*((name, True) for name in CHANGES if name not in _LONG), ("checkpoint: increment", False)],
+    [
+        *((name, True) for name in CHANGES if name not in _LONG),
+        ("checkpoint: increment", False),
+        ("split: first", False),
+    ],
 )
 def test_a_kill_leaves_the_old_state_or_the_new_one(
     name: str, nameless: bool, tmp_path: Path
 ) -> None:
-    tally = kill_run(CHANGES[name], tmp_path, stride=997, nameless=nameless)
+    stride = 31 if "split" in name else 997
+    tally = kill_run(CHANGES[name], tmp_path, stride=stride, nameless=nameless)
     assert tally.bad == 0, tally
     assert tally.outcomes[Outcome.NEW] >= 1
     assert tally.states > 1
@@ -52,6 +62,8 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(
         *(pytest.param(name, 16, marks=pytest.mark.slow) for name in ("increment", "divided")),
         ("checkpoint: save", 60),
         ("checkpoint: increment", 60),
+        ("split: first", 300),
+        ("split: over another", 300),
     ],
 )
 def test_a_power_cut_leaves_the_old_state_or_the_new_one(
@@ -63,7 +75,9 @@ def test_a_power_cut_leaves_the_old_state_or_the_new_one(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "count"), [("save", 60), ("checkpoint: save", 30)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("save", 60), ("checkpoint: save", 30), ("split: first", 60)]
+)
 def test_without_flushes_the_same_power_cuts_lose_states(
     name: str, count: int, tmp_path: Path
 ) -> None:
@@ -91,6 +105,16 @@ def test_without_flushes_the_same_power_cuts_lose_states(
         ("checkpoint: save", "rename: I/O error"),
         ("checkpoint: save", "unlink: I/O error"),
         ("checkpoint: save", "rename: interrupted"),
+        *(
+            ("split: first", fault)
+            for fault in (
+                "write: no space",
+                "flush: I/O error",
+                "rename: I/O error",
+                "link: no space",
+                "open: too many",
+            )
+        ),
     ],
 )
 def test_a_call_that_fails_costs_no_state(name: str, fault: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ from tests.faults.images import after_power_cut
 from tests.faults.judge import Judge, Outcome, read_state
 from tests.faults.operations import NEW, OPERATIONS, TARGET, dense, start
 from tests.faults.test_failing_calls import CASES
-from tests.faults.trials import cut_power, shards_outcome
+from tests.faults.trials import cut_power
 from ztensor import edit
 from ztensor.accepted import Durable
 
@@ -139,40 +138,3 @@ def test_an_edit_is_flushed_before_its_commit_and_behind_it(
     with Calls(tmp_path) as calls:
         edit.set_attributes(tmp_path / TARGET, {"step": "2"}, durable=False)
     assert [call.kind for call in calls.log] == not_durable
-
-
-@pytest.mark.slow
-def test_a_split_over_another_is_one_or_the_other_after_a_power_cut(tmp_path: Path) -> None:
-    start(tmp_path)
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    edit.split(tmp_path / TARGET, folder, max_shard_size=2000, durable=True)
-    edit.set_attributes(tmp_path / TARGET, {"step": "5"})
-    with Calls(folder) as calls:
-        edit.split(tmp_path / TARGET, folder, max_shard_size=2000)
-    dice = random.Random(SEED)
-    for _ in range(600):
-        files = after_power_cut(calls, dice, dice.randrange(len(calls.log) + 1)).files()
-        assert shards_outcome(files) is Outcome.NEW  # one whole set
-
-
-def test_a_split_is_flushed_before_its_index(tmp_path: Path) -> None:
-    start(tmp_path)
-    folder = tmp_path / "shards"
-    folder.mkdir()
-    with Calls(folder) as calls:
-        edit.split(tmp_path / TARGET, folder, max_shard_size=2000, durable=True)
-    dice = random.Random(SEED)
-    indexed = 0
-    for _ in range(300):
-        files = after_power_cut(calls, dice, dice.randrange(len(calls.log) + 1)).files()
-        if "model.zt.index.json" in files:
-            indexed += 1
-            for name, data in files.items():
-                if name.startswith("model-"):
-                    read_state(data)
-            index = json.loads(files["model.zt.index.json"])
-            shards = set(index["weight_map"].values())
-            assert len(shards) == 2  # tied objects count once
-            assert shards == {name for name in files if name.startswith("model-")}
-    assert indexed

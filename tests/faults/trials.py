@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import json
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,10 +15,8 @@ import ztensor
 from tests.faults.calls import Calls, Fault
 from tests.faults.images import World, after_kill, after_power_cut
 from tests.faults.judge import Judge, Outcome, check_repair, read_state, state_of
-from tests.faults.operations import TARGET, other_tensors, start
-from ztensor import edit
+from tests.faults.operations import TARGET, other_tensors
 from ztensor.numpy import save_file
-from ztensor.spec.digest import ALGORITHMS
 
 if TYPE_CHECKING:
     from tests.faults.operations import Operation
@@ -221,56 +218,6 @@ def _leaves_litter(operation: Operation, world: World, expected: set[str], works
     left = {entry.name for entry in workshop.iterdir()}
     shutil.rmtree(workshop)
     return not left <= expected
-
-
-# --- Shards ---------------------------------------------------------------------------------
-
-INDEX = f"{TARGET}.index.json"
-
-
-def kill_split(folder: Path, *, over_another: bool, stride: int, dense_bytes: int) -> Tally:
-    """Judge a split's folder behind every call and inside every write.
-
-    No index counts as old, a whole set of shards behind an index, be it the earlier one, as new.
-
-    Args:
-        folder: an empty folder.
-        over_another: the shards of an earlier split are there, under the same names.
-        stride: see `images.after_kill`.
-        dense_bytes: likewise.
-    """
-    start(folder)
-    shards = folder / "shards"
-    shards.mkdir()
-    if over_another:
-        edit.split(folder / TARGET, shards, max_shard_size=2000)
-        edit.set_attributes(folder / TARGET, {"step": "5"})
-    with Calls(shards) as calls:
-        edit.split(folder / TARGET, shards, max_shard_size=2000, durable=True)
-    tally = Tally()
-    images = set()
-    for _, world in after_kill(calls, stride=stride, dense_bytes=dense_bytes):
-        files = world.files()
-        outcome = shards_outcome(files)
-        images.add(hash(tuple(sorted(files.items()))))
-        tally.add(outcome)
-    tally.distinct = len(images)
-    return tally
-
-
-def shards_outcome(files: dict[str, bytes]) -> Outcome:
-    """Return the verdict about a folder of shards: old without an index, new if it is right."""
-    if INDEX not in files:
-        return Outcome.OLD
-    index = json.loads(files[INDEX])
-    for shard, digest in index["metadata"]["digests"].items():
-        if ALGORITHMS["sha256"].of((files.get(shard, b""),)) != digest:
-            return Outcome.WRONG
-    for name, shard in index["weight_map"].items():
-        with ztensor.open(files[shard]) as reader:
-            if name not in reader:
-                return Outcome.WRONG
-    return Outcome.NEW
 
 
 # --- Calls that fail ------------------------------------------------------------------------
