@@ -394,7 +394,10 @@ class Split(FolderChange):
     def _verdict(self, folder: Path) -> Outcome:
         if not (folder / INDEX).exists():
             return Outcome.LOST if self.before else Outcome.OLD
-        index = json.loads((folder / INDEX).read_text())
+        try:
+            index = json.loads((folder / INDEX).read_text())
+        except ValueError:
+            return Outcome.LOST
         digests = index["metadata"]["digests"]
         if set(index["weight_map"].values()) != set(digests):
             return Outcome.WRONG

@@ -48,7 +48,7 @@ _LONG = {"increment, clock back", "increment, damaged", "increment, prune"}
 def test_a_kill_leaves_the_old_state_or_the_new_one(
     name: str, nameless: bool, tmp_path: Path
 ) -> None:
-    stride = 31 if "split" in name else 997
+    stride = 97 if "split" in name else 997
     tally = kill_run(CHANGES[name], tmp_path, stride=stride, nameless=nameless)
     assert tally.bad == 0, tally
     assert tally.outcomes[Outcome.NEW] >= 1

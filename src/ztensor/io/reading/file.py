@@ -218,7 +218,9 @@ class FileObjects(Values):
         """Return a subset of the objects over the same open file."""
         return self.changed(objects={name: self.object(name) for name in names})
 
-    def changed_by(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> FileObjects:
+    def changed_by(
+        self, change: Callable[[FileObjects, Sequence[str]], FileObjects]
+    ) -> FileObjects:
         """Return changed objects over the same open file.
 
         Args:

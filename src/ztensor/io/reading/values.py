@@ -374,7 +374,9 @@ class Values(Fetching):
         for piece in whole_elements(component, self.decoded_chunks(name, role)):
             yield typed_array(component, piece)
 
-    def with_valid_bools(self, name: str, role: str, chunks: Iterable[memoryview]) -> Iterator[memoryview]:
+    def with_valid_bools(
+        self, name: str, role: str, chunks: Iterable[memoryview]
+    ) -> Iterator[memoryview]:
         """Yield the chunks unchanged, and require that bools are 0 or 1.
 
         Raises:

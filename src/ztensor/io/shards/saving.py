@@ -6,6 +6,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from ztensor.io.shards.finding import finder_of
 from ztensor.io.shards.index import parse_index
 from ztensor.io.source.beneath import names_in
 from ztensor.io.source.paths import is_path
-from ztensor.io.source.removal import remove
+from ztensor.io.source.removal import OpenFolder, remove
 from ztensor.io.source.rights import Rights, narrowest_of
 from ztensor.io.source.sink import FileSink, Place
 from ztensor.io.source.stores import source_of
@@ -76,8 +77,11 @@ class Earlier:
         shards: dict[str, list[str]] = {}
         if self.place.remote is None:
             names = names_in(os.path.dirname(self.place.path) or os.curdir)
-            waiting = filter(None, map(naming.WAITING.fullmatch, names))
-            shards.update((match[0], []) for match in waiting if match["stem"] == stem)
+            for name in names:
+                # With `.tmp`: a link of a shard that a killed process was about to rename.
+                match = naming.WAITING.fullmatch(name.removesuffix(".tmp"))
+                if match is not None and match["stem"] == stem:
+                    shards[name] = []
         with contextlib.suppress(ZTensorError):
             for name, file in parse_index(self.index_data or b"")["weight_map"].items():
                 match = naming.SHARD.fullmatch(file) or naming.WAITING.fullmatch(file)
@@ -117,6 +121,15 @@ class Earlier:
         """Remove some of the shards, or other files that no index names; as `remove`."""
         for file in files:
             _remove(self.beside(file), functools.partial(_has_objects, self.shards.get(file, ())))
+
+    def sweep(self) -> None:
+        """Remove temporaries of killed saves of such shards, under their last or other names."""
+        if self.place.remote is None:
+            stem = re.escape(os.path.splitext(self.name)[0])
+            shards = rf"{stem}-\d{{5}}-of-\d{{5}}(\.[0-9a-f]{{8}})?\.[^.]+"
+            folder = os.path.dirname(self.place.path) or os.curdir
+            with contextlib.suppress(OSError), OpenFolder(folder) as inside:
+                inside.sweep(shards)
 
 
 def _data_of(index: Any) -> bytes | bytearray | None:
@@ -275,6 +288,7 @@ class ShardSet:
         except SourceError as error:
             error.hint = "the new set is in place; this one of the old stays, and can be removed"
             raise
+        earlier.sweep()
         return [earlier.beside(file).path for file in live]
 
     def abort(self) -> None:
