@@ -13,9 +13,9 @@ import pytest
 
 import ztensor
 from tests.unit.distributed.saving import save
-from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
-from ztensor.distributed.columns import columns_of
-from ztensor.distributed.root import encode_values, read_root, write_root
+from ztensor.distributed import columns as column_table
+from ztensor.distributed import root as roots
+from ztensor.distributed.chunks import table as tables
 from ztensor.ext import FileSink
 
 W = np.arange(40, dtype="f4").reshape(8, 5)
@@ -26,8 +26,8 @@ Columns = dict[str, Any]
 
 def _changed(folder: Path, change: Callable[[Root, Columns], None]) -> None:
     """Write the root of a folder anew, with its attributes and columns changed."""
-    table = read_root(folder).table
-    columns = columns_of(table)
+    table = roots.read_root(folder).table
+    columns = column_table.columns_of(table)
     root: Root = {
         "version": 1,
         "writer": "",
@@ -75,7 +75,7 @@ def _nested(root: Root, columns: Columns) -> None:
     deep: Any = []
     for _ in range(20_000):
         deep = [deep]
-    columns["values"] = np.frombuffer(encode_values({"x": deep}).shape, np.uint8)
+    columns["values"] = np.frombuffer(roots.encode_values({"x": deep}).shape, np.uint8)
 
 
 ROOTS: dict[str, Callable[..., None]] = {
@@ -143,7 +143,7 @@ def test_values_nested_deeply_are_read_and_cost_little(tmp_path: Path) -> None:
     save(tmp_path, {"w": W, "v": W[:4]}, processes=2)
     _changed(tmp_path, _nested)
     tracemalloc.start()
-    deep = read_root(tmp_path).values["x"]
+    deep = roots.read_root(tmp_path).values["x"]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     depth = 0
@@ -175,7 +175,6 @@ def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, 
     """The manifest says so; the stored bytes are a few."""
     save(tmp_path, {"w": W}, processes=2)
     path = tmp_path / "checkpoint.zt"
-    from ztensor.distributed.root import parse_root
     from ztensor.io.contents import open_file
 
     file = open_file(path, mmap=False)
@@ -187,7 +186,7 @@ def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, 
             objects[name] = objects[name]._replace(shape=shape, components={"data": more})
     tracemalloc.start()
     with pytest.raises(ztensor.ZTensorError):
-        parse_root(file.changed(objects=objects))
+        roots.parse_root(file.changed(objects=objects))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     file.close()
@@ -199,12 +198,12 @@ def test_boxes_of_many_axes_and_none_that_are_regular_take_linear_time(tmp_path:
     count = 50_000
     random = np.random.default_rng(0)
     offsets = random.integers(0, 1000, (count, 6))
-    table = ChunkTable(
+    table = tables.ChunkTable(
         names=["w"],
-        kinds=[Kind("u8")],
+        kinds=[tables.Kind("u8")],
         kind=np.zeros(1, np.int64),
         shapes=[(1001,) * 6],
-        files=[TableFile("00000-00000000.zt", 1 << 40)],
+        files=[tables.TableFile("00000-00000000.zt", 1 << 40)],
         encodings=["raw"],
         tensor=np.zeros(count, np.int64),
         file=np.zeros(count, np.int64),
@@ -215,10 +214,10 @@ def test_boxes_of_many_axes_and_none_that_are_regular_take_linear_time(tmp_path:
         at=np.arange(count),
         length=np.ones(count, np.int64),
     )
-    write_root(FileSink(str(tmp_path / "checkpoint.zt")), table, encode_values({}), "")
+    roots.write_root(FileSink(str(tmp_path / "checkpoint.zt")), table, roots.encode_values({}), "")
     begin = time.process_time()
     with pytest.raises(ztensor.FormatError, match="cover"):
-        read_root(tmp_path)
+        roots.read_root(tmp_path)
     assert time.process_time() - begin < 20
 
 

@@ -19,7 +19,6 @@ from ztensor.errors import ArgumentValueError
 from ztensor.ext import Beneath
 from ztensor.io.edit import repairing
 from ztensor.io.source import beneath
-from ztensor.io.source.local import Descriptor
 from ztensor.numpy import load_file, save, save_file
 
 TENSORS = {"a": np.arange(1000.0), "b": np.ones(1000)}
@@ -81,7 +80,7 @@ def test_a_link_put_in_the_way_of_the_open_is_not_followed(
         if name == "sub":
             (model / name / "x").write_bytes(b"abc")
 
-        def late(root: str, parts: list[str], flags: int, name: str = name) -> Descriptor:
+        def late(root: str, parts: list[str], flags: int, name: str = name) -> Any:
             (model / name).rename(model / f"{name}.was")
             link(model / name, model.parent / "outside" / name)
             return real(root, parts, flags)

@@ -16,11 +16,21 @@ from tests.corpus.foreign import make_pt
 from tests.refusals import refused
 from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.formats import deflate
-from ztensor.formats.deflate import Stream, inflated
 from ztensor.limits import MIB, Limits
-from ztensor.spec.encoding.base import Held
 
 PIECE = deflate.PIECE_BYTES
+Stream = deflate.Stream
+
+
+class Held:
+    """Stored bytes in memory."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self.length = len(data)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        return self._data[offset : offset + length]
 
 
 def deflated(data: bytes) -> bytes:
@@ -36,7 +46,7 @@ def test_streams_of_every_length_around_a_piece() -> None:
     """A right stream refused: zlib holds bytes back where a piece was full (1 MiB + 0..59)."""
     for length in (0, 1, *range(PIECE, PIECE + 60)):
         data = bytes(length)
-        assert inflated(zlib.compress(data, 9), length) == data
+        assert deflate.inflated(zlib.compress(data, 9), length) == data
         assert b"".join(Stream(length).pieces(Held(memoryview(deflated(data))))) == data
 
 

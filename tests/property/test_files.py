@@ -18,8 +18,7 @@ import ztensor
 from ztensor.ext import EMITTERS, cbor
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.numpy import load, load_file, save, save_file
-from ztensor.spec.container import SCHEMAS
-from ztensor.spec.container.framing import Container, Frame
+from ztensor.spec.container import SCHEMAS, framing
 from ztensor.spec.encoding.zstd.codec import Zstd
 from ztensor.testing import strategies
 
@@ -331,10 +330,12 @@ def test_parse_undoes_emit(version: str, data: st.DataObject) -> None:
     manifest, blobs_end = data.draw(strategies.manifests(version))
     emitter = EMITTERS[version]()
     emitted = emitter.emit(manifest, blobs_end)
-    container, tail = (Container.V0_1, 8) if version == "0.1.0" else (Container.V1, 16)
+    container, tail = (
+        (framing.Container.V0_1, 8) if version == "0.1.0" else (framing.Container.V1, 16)
+    )
     length = int.from_bytes(emitted[-tail:][:8], "little")
     assert length == len(emitted) - tail
-    frame = Frame(container, blobs_end, length, blobs_end + len(emitted))
+    frame = framing.Frame(container, blobs_end, length, blobs_end + len(emitted))
     parsed = SCHEMAS[container](emitted[:-tail], frame, Budget(DEFAULT_LIMITS, frame.file_size))
     assert parsed.version == manifest.version
     assert parsed.extra is None

@@ -13,15 +13,12 @@ from hypothesis import strategies as st
 from tests.extent import examples
 from ztensor.errors import FormatError, LimitError, UnsupportedError
 from ztensor.limits import Limits
-from ztensor.spec.encoding.zstd import codec
+from ztensor.spec.encoding.zstd import codec, libraries
 from ztensor.spec.encoding.zstd import frames as headers
-from ztensor.spec.encoding.zstd.codec import Zstd
-from ztensor.spec.encoding.zstd.frames import walk_frames
-from ztensor.spec.encoding.zstd.libraries import bind_zstandard
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is the oracle")
 
-ENCODING = Zstd(bind_zstandard(zstandard))
+ENCODING = codec.Zstd(libraries.bind_zstandard(zstandard))
 LIMITS = Limits(decoded_bytes=1 << 20)
 REFUSALS = (FormatError, UnsupportedError, LimitError)
 
@@ -220,7 +217,7 @@ def test_damage_gives_the_right_bytes_or_a_refusal(
 def test_any_bytes_walk_to_whole_frames_or_a_refusal(data: bytes) -> None:
     stops = [0]
     try:
-        for frame in walk_frames(Memory(data, is_copying=False), LIMITS):
+        for frame in headers.walk_frames(Memory(data, is_copying=False), LIMITS):
             assert frame.start == stops[-1] < frame.stop
             stops.append(frame.stop)
     except REFUSALS:

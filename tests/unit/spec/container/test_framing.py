@@ -10,7 +10,10 @@ from tests.refusals import refused
 from ztensor.errors import ContainerError, LimitError, NotZTensorError, Reason, ZTensorError
 from ztensor.limits import GIB, Limits
 from ztensor.spec.container import framing
-from ztensor.spec.container.framing import MAGIC_0_1, MAGIC_1, MAGIC_2, Frame
+
+Frame = framing.Frame
+MAGIC_0_1, MAGIC_1 = b"ZTEN0001", b"ZTEN1000"
+MAGIC_2 = b"\x89ZT2\r\n\x1a\n"
 
 V0, V1_0, V1, V2 = map(framing.Container, ("0.1", "1.0", "1", "2"))
 
