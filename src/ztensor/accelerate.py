@@ -140,8 +140,8 @@ def set_state(accelerator: Any, tree: dict[str, Any], **objects: Any) -> None:
             expected=f"{accelerator.num_processes} of them",
             found=describe(states if not isinstance(states, list) else len(states), 40),
         )
-    for name, one in objects.items():
-        _set(accelerator, name, one, tree[name])
+    for name, value in objects.items():
+        _set(accelerator, name, value, tree[name])
     accelerator.step = tree["step"]
     if accelerator.scaler is not None and "scaler" in tree:
         accelerator.scaler.load_state_dict(tree["scaler"])
@@ -152,30 +152,30 @@ def _path(folder: Any, number: int) -> str:
     return os.path.join(folder, f"model_{number}.zt" if number else "model.zt")
 
 
-def _state(accelerator: Any, name: str, one: Any) -> Any:
+def _state(accelerator: Any, name: str, value: Any) -> Any:
     import torch
 
-    if isinstance(one, (list, tuple)):
-        return [_state(accelerator, name, each) for each in one]
-    if isinstance(one, torch.nn.Module):
-        return accelerator.unwrap_model(one).state_dict()
-    return method_of(one, "state_dict", name)()
+    if isinstance(value, (list, tuple)):
+        return [_state(accelerator, name, each) for each in value]
+    if isinstance(value, torch.nn.Module):
+        return accelerator.unwrap_model(value).state_dict()
+    return method_of(value, "state_dict", name)()
 
 
-def _set(accelerator: Any, name: str, one: Any, state: Any) -> None:
+def _set(accelerator: Any, name: str, value: Any, state: Any) -> None:
     import torch
 
-    if isinstance(one, (list, tuple)):
-        if not isinstance(state, list) or len(state) != len(one):
+    if isinstance(value, (list, tuple)):
+        if not isinstance(state, list) or len(state) != len(value):
             raise ArgumentValueError(
-                "the state has another number of these", object_name=name, expected=str(len(one))
+                "the state has another number of these", object_name=name, expected=str(len(value))
             )
-        for each, its in zip(one, state, strict=True):
+        for each, its in zip(value, state, strict=True):
             _set(accelerator, name, each, its)
         return
-    if isinstance(one, torch.nn.Module):
-        one = accelerator.unwrap_model(one)
-    method_of(one, "load_state_dict", name)(state)
+    if isinstance(value, torch.nn.Module):
+        value = accelerator.unwrap_model(value)
+    method_of(value, "load_state_dict", name)(state)
 
 
 def _require_free(objects: dict[str, Any]) -> None:

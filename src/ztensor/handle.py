@@ -170,7 +170,7 @@ class safe_open(Shown, Generic[Value]):  # the name in safetensors
 
         def place(name: str) -> tuple[str, int]:
             components = reader.metadata(name).components
-            offset = min((one.offset for one in components.values()), default=0)
+            offset = min((component.offset for component in components.values()), default=0)
             return reader.reader_of(name).name, offset
 
         return sorted(reader, key=place)

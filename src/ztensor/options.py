@@ -410,8 +410,8 @@ def only_named(names: Iterable[str], only: str | Iterable[str], file: str) -> li
     patterns = [only] if isinstance(only, str) else list(only)
     matching = list(filter(keeps(patterns), names))
     if not matching:
-        asked = ", ".join(describe(pattern) for pattern in patterns) or "of no pattern"
-        raise ObjectNotFoundError(f"no object has a name like {asked}", file=file)
+        wanted = ", ".join(describe(pattern) for pattern in patterns) or "of no pattern"
+        raise ObjectNotFoundError(f"no object has a name like {wanted}", file=file)
     return matching
 
 

@@ -35,20 +35,21 @@ def stored(matrix: Any) -> Tensor:
         ArgumentTypeError: it is not a matrix of SciPy.
         NotRepresentableError: its element type cannot be stored.
     """
-    given: Any = matrix  # SciPy's stubs say less than its matrices have
-    kind = getattr(given, "format", None)
-    if not isinstance(kind, str) or not hasattr(given, "tocsr"):
+    kind = getattr(matrix, "format", None)
+    if not isinstance(kind, str) or not hasattr(matrix, "tocsr"):
         raise ArgumentTypeError(
-            "not a SciPy sparse matrix", expected="a scipy.sparse array", found=describe(matrix, 40)
+            "not a SciPy sparse matrix",
+            expected="a scipy.sparse array",
+            found=describe(matrix, 40),
         )
-    spell(given.dtype)
+    spell(matrix.dtype)
     if kind == "coo":
-        coordinates = getattr(given, "coords", None)
-        axes = coordinates if coordinates is not None else (given.row, given.col)
-        return Tensor.coo(given.data, axes, given.shape)
+        coordinates = getattr(matrix, "coords", None)
+        axes = coordinates if coordinates is not None else (matrix.row, matrix.col)
+        return Tensor.coo(matrix.data, axes, matrix.shape)
     if kind != "csr":
-        given = given.tocsr()
-    return Tensor.csr(given.data, given.indices, given.indptr, given.shape)
+        matrix = matrix.tocsr()
+    return Tensor.csr(matrix.data, matrix.indices, matrix.indptr, matrix.shape)
 
 
 def value_of(tensor: Tensor, *, device: Any = "cpu") -> Any:

@@ -281,7 +281,7 @@ def deleted() -> Any:
     ("make", "kind", "message"),
     [
         (lambda: {"a": jnp.ones(2)}, ArgumentTypeError, "flatten_dict"),
-        (lambda: [jnp.ones(2)], ArgumentTypeError, "flat dict, and this is a tree"),
+        (lambda: [jnp.ones(2)], ArgumentTypeError, "flat dict"),
         (lambda: None, ArgumentTypeError, "tree"),
         (lambda: jax.random.key(0), NotRepresentableError, r"key_data\(key\)"),
         (lambda: jnp.ones(2, jnp.int4), NotRepresentableError, "astype"),
@@ -299,7 +299,7 @@ def deleted() -> Any:
         "no elements",
     ],
 )  # fmt: skip
-def test_what_cannot_be_saved(make: Any, kind: type[Exception], message: str) -> None:
+def test_values_that_cannot_be_saved(make: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=rf"object 'w'.*{message}"):
         save({"w": make()})
 

@@ -21,8 +21,8 @@ def require_sums(reader: Reader) -> None:
     Raises:
         FormatError: a checksum does not match.
     """
-    for one in reader.objects.parts():
-        for checksum in one.sums:
+    for file in reader.objects.parts():
+        for checksum in file.sums:
             checksum.check()
 
 

@@ -44,7 +44,7 @@ def write_one(
     target = place.path
     reader, values = without_tree(reader, settings.version if kind == "zt" else None)
     lost += values
-    stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
+    stored = sum(metadata.stored_nbytes for metadata in reader.metadata(list(reader)))
     total = work_of(reader, settings)
     attributes: dict[str, Any] | None = None  # of the new file; None if another format writes them
 
@@ -209,5 +209,5 @@ def _decoded(
 
 def work_of(reader: Reader, settings: Settings) -> int:
     """Return the bytes to process: written once; with `check`, both files are hashed."""
-    stored = sum(found.stored_nbytes for found in reader.metadata(list(reader)))
+    stored = sum(metadata.stored_nbytes for metadata in reader.metadata(list(reader)))
     return stored * (3 if settings.is_checked else 1)

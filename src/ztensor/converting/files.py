@@ -48,7 +48,7 @@ def write_file(
 
 def write_set(
     reader: Reader,
-    given: Any,
+    named_after: Any,
     kind: str,
     groups: Sequence[tuple[Sequence[str], int]],
     inputs: tuple[str, ...],
@@ -60,21 +60,21 @@ def write_set(
 
     Args:
         reader: an open reader of the objects.
-        given: the file that the shards are named after, also a URL of a store.
+        named_after: the file that the shards are named after, also a URL of a store.
         kind: the format.
         groups: the names in each shard, and their bytes.
         inputs: the paths of files that are read.
         settings: options of the conversion.
-        replaces_file: an old file at `given` is removed at the end.
+        replaces_file: an old file of this name is removed at the end.
     """
     source_nbytes = reader.nbytes
     lost = lost_of_file(reader, kind, settings)
-    target = path_text(given)
+    target = path_text(named_after)
     index = f"{target}.index.json"
     require_sums(reader)
-    remote = Place.of(given).remote
+    remote = Place.of(named_after).remote
     shards = ShardSet(
-        given,
+        named_after,
         len(groups),
         durable=settings.durable,
         sources=reader.objects.rights(),
@@ -162,6 +162,6 @@ def _unchecked(reader: Reader) -> tuple[str, ...]:
 def _is_unchecked(file: FileObjects, name: str) -> bool:
     tensor_object = file.object(name)
     return any(
-        file.is_unheld(tensor_object, one) and file.sum_over(one) is None
-        for one in tensor_object.components.values()
+        file.is_unheld(tensor_object, component) and file.sum_over(component) is None
+        for component in tensor_object.components.values()
     )

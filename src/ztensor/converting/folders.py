@@ -209,9 +209,9 @@ def _files(folder: str, roots: Collection[str]) -> Iterator[str]:
         within = waiting.pop()
         try:
             with os.scandir(os.path.join(folder, within)) as entries:
-                here = sorted(entries, key=lambda entry: entry.name)
+                children = sorted(entries, key=lambda entry: entry.name)
                 deeper = []
-                for entry in here:
+                for entry in children:
                     path = os.path.join(within, entry.name)
                     count += 1
                     if entry.is_dir(follow_symlinks=False):
@@ -270,7 +270,7 @@ def _planned(folder: str, files: list[str], to: str, *, pickled: bool) -> list[F
                 found=describe(step.target, 200),
             )
         steps[step.action].append(step)
-    return [step for some in steps.values() for step in some]
+    return [step for group in steps.values() for step in group]
 
 
 def _model_of(path: str) -> tuple[str, str] | None:

@@ -19,13 +19,13 @@ _FRAME_FIELD = "frames"  # of a component: the table of its frames; a copy has i
 
 def unrepresented(reader: Reader) -> list[Unrepresented]:
     """Return the dropped content of a file, without listed objects: each is a loss itself."""
-    return [one for one in reader.unrepresented if not (one.is_unread and one.where in reader)]
+    return [loss for loss in reader.unrepresented if not (loss.is_unread and loss.where in reader)]
 
 
 def lost_of_file(reader: Reader, kind: str, settings: Settings) -> list[Loss]:
     """Return the losses of a file beside its objects."""
     return [
-        *(Loss(None, f"left out: {one}", one.kind) for one in unrepresented(reader)),
+        *(Loss(None, f"left out: {loss}", loss.kind) for loss in unrepresented(reader)),
         *_unknown_fields(reader, kind, settings.version),
     ]
 

@@ -62,8 +62,8 @@ def merge(
     place = Place.of(output)
     place.require_free(overwrite=overwrite)
     with contextlib.ExitStack() as stack:
-        several: Any = [inputs] if isinstance(inputs, (str, bytes, os.PathLike)) else inputs
-        readers = [stack.enter_context(open_files(path)) for path in several]
+        paths: Any = [inputs] if isinstance(inputs, (str, bytes, os.PathLike)) else inputs
+        readers = [stack.enter_context(open_files(path)) for path in paths]
         chosen: dict[str, tuple[Reader, str]] = {}
         for reader in readers:
             for name, own in names_in(reader).items():
@@ -80,8 +80,8 @@ def merge(
                 if name not in chosen or on_conflict == "last":
                     chosen[name] = reader, own
         if attributes is None:
-            every = [reader.attributes for reader in readers]
-            attributes = AttributeKind.merged(every, [reader.name for reader in readers]) or None
+            sets = [reader.attributes for reader in readers]
+            attributes = AttributeKind.merged(sets, [reader.name for reader in readers]) or None
         target: Any = place.dry() if dry_run else output
         with Writer(target, attributes=attributes, durable=durable, **options) as writer:
             ordered = sorted(chosen.items()) if options.get("canonical") else chosen.items()

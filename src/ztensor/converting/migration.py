@@ -80,7 +80,7 @@ def migrate(
         inputs = reader.objects.paths
         if reader.format != "zt" and in_place:
             raise FORMATS.unchangeable(source, reader.format)
-        if reader.objects.is_set and (in_place or any(is_same(one, target) for one in inputs)):
+        if reader.objects.is_set and (in_place or any(is_same(path, target) for path in inputs)):
             raise UsageError(
                 "a set of files is rewritten as a new file: name it by `--output` (output= in "
                 "Python)",

@@ -23,21 +23,23 @@ def plan_objects(
             shard, and stored bytes count; in others each name has bytes of its own.
     """
     if kind != "zt":
-        return ShardSet.planned(((one, reader.metadata(one).nbytes, None) for one in names), limit)
-    blobs: dict[object, list[tuple[int, int]]] = {}
-    for one in reader:
-        blobs.setdefault(reader.objects.part(one), []).extend(
-            (part.offset, part.length) for part in reader.metadata(one).components.values()
+        return ShardSet.planned(
+            ((name, reader.metadata(name).nbytes, None) for name in names), limit
         )
-    overlaps = {home: Overlaps.runs(found) for home, found in blobs.items()}
+    blobs: dict[object, list[tuple[int, int]]] = {}
+    for name in reader:
+        blobs.setdefault(reader.objects.part(name), []).extend(
+            (part.offset, part.length) for part in reader.metadata(name).components.values()
+        )
+    overlaps = {home: Overlaps.runs(ranges) for home, ranges in blobs.items()}
 
     def objects() -> Iterator[tuple[str, int, object]]:
-        for one in names:
-            parts = reader.metadata(one).components.values()
+        for name in names:
+            parts = reader.metadata(name).components.values()
             places = tuple((part.offset, part.length) for part in parts)
             stored = sum(part.length for part in parts)
-            home = reader.objects.part(one)
+            home = reader.objects.part(name)
             runs = tuple(overlaps[home].around(*place) or place for place in places)
-            yield one, stored, (home, runs) if stored else None
+            yield name, stored, (home, runs) if stored else None
 
     return ShardSet.planned(objects(), limit)

@@ -63,7 +63,7 @@ def over(reader: Reader, objects: Objects) -> Reader:
 
 def require_other(inputs: Iterable[str], target: str) -> None:
     """Raise if an input would be overwritten."""
-    if any(is_same(one, target) for one in inputs):
+    if any(is_same(path, target) for path in inputs):
         error = UsageError("source and target are one file; choose another name", file=target)
         error.hint = "`ztensor convert --in-place` (in Python ztensor.migrate) rewrites a .zt"
         raise error

@@ -200,13 +200,13 @@ def _plan(
     kind: str,
 ) -> tuple[str, list[tuple[list[str], int]]]:
     """Return the path that shards are named after, and the names and bytes of each shard."""
-    given = reader.name if reader.name.endswith(_INDEX) else without_secrets(path_text(path))
-    if folder is None and is_remote(given):
+    source = reader.name if reader.name.endswith(_INDEX) else without_secrets(path_text(path))
+    if folder is None and is_remote(source):
         raise UsageError(
             "name the folder of the shards (`--into`, in Python folder=): a URL has none",
-            file=given,
+            file=source,
         )
-    name = path_text(given, absolute=True).removesuffix(_INDEX)
+    name = path_text(source, absolute=True).removesuffix(_INDEX)
     suffix = ".zt" if kind == "zt" else FORMATS[kind].suffixes[0]
     if os.path.isdir(name):
         name += suffix

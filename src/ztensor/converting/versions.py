@@ -25,7 +25,7 @@ def representable_objects(
     for name in reader:
         try:
             home = reader.objects.part(name)
-            found = portable.object(home, name)
+            written = portable.object(home, name)
         except UnsupportedError as error:
             if reader.format == "zt":
                 raise
@@ -39,16 +39,16 @@ def representable_objects(
             lost.append(Loss(name, f"left out: {error.message}"))
             continue
         try:
-            emitter.require_object(found)
+            emitter.require_object(written)
         except NotRepresentableError:
-            bare = found._replace(attributes=None)
+            bare = written._replace(attributes=None)
             try:
                 emitter.require_object(bare)
             except NotRepresentableError as error:
                 lost.append(Loss(name, f"left out: {error.message}"))
                 continue
             check = functools.partial(_require_with, emitter.require_object, bare)
-            kept, dropped = representable(check, found.attributes or {}, name)
+            kept, dropped = representable(check, written.attributes or {}, name)
             lost.extend(dropped)
             tensor_object = home.object(name)._replace(attributes=kept or None)
             chosen[name] = home.changed(objects={name: tensor_object})

@@ -284,8 +284,8 @@ class _Work:
         count, is_byte = scheme.packing.count, scheme.packing.width * scheme.packing.words == 8
         if not is_byte or scheme.pack_axis != 1 or not 1 < count < 8:
             return None
-        every = np.arange(256, dtype=np.uint8).reshape(1, 256)
-        codes = _integers(NUMPY, scheme, every, 1, slice(0, 1), slice(0, 256 * count))
+        all_bytes = np.arange(256, dtype=np.uint8).reshape(1, 256)
+        codes = _integers(NUMPY, scheme, all_bytes, 1, slice(0, 1), slice(0, 256 * count))
         return self.xp.asarray(table[codes].reshape(256, count))
 
     def _floats(self, array: Array) -> Callable[[Any, slice], Any]:

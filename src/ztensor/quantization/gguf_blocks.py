@@ -92,10 +92,10 @@ class GgufBlocks(Quantized):
         shape = describe(tensor_object.shape, 60)
         if expected is None:
             return [self._problem(Reason.SIZE_MISMATCH, f"{self._whole_blocks()}, found {shape}")]
-        found = component.known_decoded_length
-        if found in (None, expected):
+        length = component.known_decoded_length
+        if length in (None, expected):
             return []
-        message = f"expected {expected} bytes for shape {shape}, found {found}"
+        message = f"expected {expected} bytes for shape {shape}, found {length}"
         return [self._problem(Reason.SIZE_MISMATCH, message)]
 
     def expected_length(

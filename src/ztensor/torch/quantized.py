@@ -104,8 +104,8 @@ class TorchNamespace:
 
     def lookup(self, table: Any, codes: Any, out: Any) -> None:
         """Write `table[codes]` to `out`."""
-        found = torch.index_select(table, 0, codes.reshape(-1).to(torch.int64))
-        out[...] = found.reshape(out.shape)
+        values = torch.index_select(table, 0, codes.reshape(-1).to(torch.int64))
+        out[...] = values.reshape(out.shape)
 
     def each(
         self,
