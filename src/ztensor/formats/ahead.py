@@ -176,22 +176,24 @@ class Ahead:
             nbytes = _MOST_BYTES + 1
         is_whole = encoding is None or not encoding.is_streamed(stored)
         most = nbytes if is_whole else min(nbytes, _PIECE_BYTES)
-        room = most
+        reserved = most
         if encoding is not None:
             with contextlib.suppress(ZTensorError):  # decoding says so, after the digest
-                room += encoding.window_bytes(stored, file.limits)
+                reserved += encoding.window_bytes(stored, file.limits)
         with self._changed:
             self._changed.wait_for(
                 lambda: (
-                    stream.is_dropped or stream is self._first or self._held + room <= _MOST_BYTES
+                    stream.is_dropped
+                    or stream is self._first
+                    or self._held + reserved <= _MOST_BYTES
                 )
             )
             if stream.is_dropped:
                 return 0
-            if self._held + room > _MOST_BYTES:
+            if self._held + reserved > _MOST_BYTES:
                 return most if is_whole else min(most, _MOST_OF_FIRST_BYTES)
-            stream.room = room
-            self._held += room
+            stream.room = reserved
+            self._held += reserved
             return max(most, 1)
 
 

@@ -168,14 +168,14 @@ def head(stored: Stored, length: int) -> bytes:
         EncodingError: it is damaged before that length.
     """
     inflater = Inflater(stored)
-    found = b""
+    data = b""
     try:
-        while len(found) < length and (piece := inflater.read(length - len(found))):
-            found += piece
+        while len(data) < length and (piece := inflater.read(length - len(data))):
+            data += piece
     except EncodingError as error:
         if error.reason is not Reason.ENCODING_TRUNCATED:
             raise
-    return found
+    return data
 
 
 def _damaged(message: str, **details: Any) -> EncodingError:

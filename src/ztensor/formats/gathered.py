@@ -82,13 +82,13 @@ class Gathered(InBlocks):
                 found=describe(expected_length),
             )
         if self._run is None and self.geometry.stream is not None:
-            room = max(_SPAN_BYTES, _SPAN_PART * expected_length)
-            if span > room:
+            allowed = max(_SPAN_BYTES, _SPAN_PART * expected_length)
+            if span > allowed:
                 raise LimitError(
                     "the elements of a tensor are too far apart in a deflated storage; store the "
                     "archive's members without compression",
                     reason=Reason.LIMIT_DECODED,
-                    expected=f"within {room} bytes",
+                    expected=f"within {allowed} bytes",
                     found=describe(span),
                 )
         message = "the tensor has another number of elements than its shape"

@@ -47,22 +47,22 @@ def project(source: Source, budget: Budget) -> Projection:
             error.hint = "unpack the archive and open the member itself"
         raise error
     weights = place(source, entry)
-    found = hdf5.project(Within(source, weights.offset, weights.length), budget)
-    attributes = dict(found.manifest.attributes or {})
+    inner = hdf5.project(Within(source, weights.offset, weights.length), budget)
+    attributes = dict(inner.manifest.attributes or {})
     given = {WEIGHTS}
     for name in _TEXTS:
         text = entries.get(name)
         if text is not None and text.method == STORED and text.length <= _TEXT_BYTES:
             attributes[name] = _text(source, text, budget)
             given.add(name)
-    objects = {name: moved(value, weights.offset) for name, value in found.manifest.objects.items()}
-    manifest = found.manifest._replace(objects=objects, attributes=attributes or None)
+    objects = {name: moved(value, weights.offset) for name, value in inner.manifest.objects.items()}
+    manifest = inner.manifest._replace(objects=objects, attributes=attributes or None)
 
     return dataclasses.replace(
-        found,
+        inner,
         manifest=manifest,
         account=lambda: account(
-            source, entries, given, lambda _: "member of the archive", found.account()
+            source, entries, given, lambda _: "member of the archive", inner.account()
         ),
     )
 

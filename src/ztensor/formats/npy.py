@@ -274,11 +274,11 @@ def _spelling(descr: str | None) -> tuple[str, str | None, Literal["little", "bi
     if re.fullmatch("f1[26]|c24|c32", kind):
         complex_ = "complex " if kind[0] == "c" else ""
         return f"{complex_}long double of {kind[1:]} bytes", None, "little"
-    found = _KINDS.get(kind)
+    types = _KINDS.get(kind)
     is_byte = kind in ("b1", "i1", "u1")
-    if found is None or order not in ("<>|" if is_byte else "<>"):
+    if types is None or order not in ("<>|" if is_byte else "<>"):
         return descr, None, "little"
-    return *found, "big" if order == ">" and not is_byte else "little"
+    return *types, "big" if order == ">" and not is_byte else "little"
 
 
 def broken(message: str, **details: Any) -> ManifestError:
@@ -338,8 +338,8 @@ def spelled(part: Part, lose: Lose) -> tuple[Part, str]:
         descr = _DESCRS[part.dtype, None]
     rank, largest = len(part.shape), max(part.shape, default=0)
     if rank > _MOST_RANK or largest >= _BEYOND:
-        what = f"{rank} dimensions" if rank > _MOST_RANK else f"dimension of {largest}"
-        lose(part.object_name, f"NumPy has no {what}: it is written flat")
+        limit = f"{rank} dimensions" if rank > _MOST_RANK else f"dimension of {largest}"
+        lose(part.object_name, f"NumPy has no {limit}: it is written flat")
         part = dataclasses.replace(part, shape=(part.nbytes // int(descr[2:]),))
     return part, descr
 

@@ -168,7 +168,7 @@ def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
 
 def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[object, _Entries]:
     """Return the metadata and the tensors of a header. Only JSON types are checked."""
-    found: list[object] = []
+    metadata: list[object] = []
     entries = _Entries([], {}, [], [], [])
     at, least = 1, _PART_LENGTH
     while True:
@@ -189,7 +189,7 @@ def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[objec
             continue
         _require_characters(members, part, budget)
         if _METADATA in members:
-            found.append(members.pop(_METADATA))
+            metadata.append(members.pop(_METADATA))
         else:
             budget.release_to(before)
         is_narrow = part.isascii() and b"\\u" not in part
@@ -198,9 +198,9 @@ def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[objec
         if between is None:
             break
         at, least = between.end(), _PART_LENGTH
-    if len(found) > 1:
+    if len(metadata) > 1:
         raise _twice([_METADATA, _METADATA])
-    return found[0] if found else None, entries
+    return metadata[0] if metadata else None, entries
 
 
 def _require_characters(members: object, part: bytes, budget: Budget) -> None:
@@ -265,10 +265,10 @@ def _are_sizes(value: object) -> bool:
 def _depth(value: object) -> int:
     """Return the nesting depth of lists and objects."""
     depth, layer = 0, [value]
-    while layer := [one for one in layer if isinstance(one, (dict, list))]:
+    while layer := [item for item in layer if isinstance(item, (dict, list))]:
         depth += 1
         layer = [
-            inner for one in layer for inner in (one.values() if isinstance(one, dict) else one)
+            inner for item in layer for inner in (item.values() if isinstance(item, dict) else item)
         ]
     return depth
 

@@ -50,7 +50,7 @@ def write_dict(
         SourceError: the bytes could not be stored.
     """
     for name, value in options.items():
-        if (type(value), value) not in [(type(one), one) for one in _NOTHING[name]]:
+        if (type(value), value) not in [(type(default), default) for default in _NOTHING[name]]:
             raise ArgumentValueError(
                 f"{name} is an option of zTensor files, not of {kind} files",
                 expected=f'a path that ends with .zt, or format="zt", or no {name}',

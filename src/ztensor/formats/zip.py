@@ -91,18 +91,18 @@ def sum_of(source: Source, entry: Entry) -> tuple[int, int, Callable[[], None]]:
     return entry.begin, entry.end - entry.begin, check
 
 
-def require_sum(entry: Entry, found: int) -> None:
+def require_sum(entry: Entry, crc: int) -> None:
     """Raise if the CRC-32 of a member's unpacked bytes differs from the archive's.
 
     Raises:
         DigestMismatchError: it differs.
     """
-    if found != entry.crc:
+    if crc != entry.crc:
         raise DigestMismatchError(
             "the CRC-32 of a member differs from the archive's",
             algorithm="crc32",
             expected=f"{entry.crc:08x}",
-            found=f"{found:08x} of {describe(entry.name)}",
+            found=f"{crc:08x} of {describe(entry.name)}",
             section=_SECTION,
         )
 
@@ -165,8 +165,8 @@ def place(source: Source, entry: Entry, ahead: int = 0) -> Range:
     name = entry.name
     raw_name = name.encode("utf-8" if entry.flags & IS_UTF8 or name.isascii() else "cp437")
     head_length = LOCAL.size + len(raw_name)
-    room = entry.end - entry.begin
-    count = min(room, head_length + ahead + _USUAL_EXTRA if ahead else head_length)
+    available = entry.end - entry.begin
+    count = min(available, head_length + ahead + _USUAL_EXTRA if ahead else head_length)
     head = Range(source, entry.begin, count).read(0, count)
     magic, _, flags, method, _, _, *_, name_length, extra_length = LOCAL.unpack_from(head)
     if (
@@ -182,11 +182,11 @@ def place(source: Source, entry: Entry, ahead: int = 0) -> Range:
             found=describe(bytes(head[LOCAL.size : head_length])),
         )
     start = head_length + extra_length
-    if start + entry.length > room:
+    if start + entry.length > available:
         raise broken(
             "a member reaches beyond the next one",
             reason=Reason.OUT_OF_BOUNDS,
-            expected=f"at most {room} bytes",
+            expected=f"at most {available} bytes",
             found=f"{start + entry.length} of {describe(name)}",
         )
     kept = head[start : start + entry.length]
@@ -197,9 +197,9 @@ def extents(entries: Iterable[Entry]) -> tuple[list[int], list[int], list[bool]]
     """Return offsets and lengths of members with their headers, and whether each is deflated."""
     every = list(entries)
     return (
-        [one.begin for one in every],
-        [one.end - one.begin for one in every],
-        [one.method == DEFLATED for one in every],
+        [entry.begin for entry in every],
+        [entry.end - entry.begin for entry in every],
+        [entry.method == DEFLATED for entry in every],
     )
 
 
@@ -297,7 +297,10 @@ def _directory(source: Source) -> tuple[int, int, int]:
         if magic != b"PK\6\6" or record_length != END64.size - 12:
             raise broken("the 64-bit end record is malformed")
         wide = here, count, length, offset
-        if any(one not in (most, other) for (one, most), other in zip(narrow, wide, strict=True)):
+        if any(
+            number not in (most, wide_number)
+            for (number, most), wide_number in zip(narrow, wide, strict=True)
+        ):
             raise broken("the two end records differ")
         disks = [*disks64, disk, max(disk_count, 1) - 1]
         end = start

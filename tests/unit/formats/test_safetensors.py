@@ -329,12 +329,12 @@ def test_attributes_other_than_text_become_json() -> None:
 @pytest.mark.slow
 def test_many_tiny_tensors_are_read_again(tmp_path: Path) -> None:
     """Their header is longer than their bytes."""
-    names = [f"t{number}" for number in range(200_000)]
+    names = [f"t{number}" for number in range(50_000)]
     path = tmp_path / "m.safetensors"
     ztensor.numpy.save_file(dict.fromkeys(names, np.zeros(1, np.float32)), path, deduplicate=False)
     with ztensor.open(path) as reader:
         assert sorted(reader) == sorted(names)
-        assert reader["t199999"].shape == (1,)
+        assert reader["t49999"].shape == (1,)
 
 
 @pytest.mark.parametrize("text", ["{", "{ ", '{"', "{,", '{"a"', "{}}", "{},", "{}{}", '{"a":{}'])

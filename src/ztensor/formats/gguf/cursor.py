@@ -66,7 +66,7 @@ class Cursor:
         self.data += source.read(have, stop - have)
         self.budget.release_bytes(stop + have)
 
-    def require_left(self, count: int, least: int, what: str) -> None:
+    def require_left(self, count: int, least: int, items: str) -> None:
         """Raise if the rest of the file is too short for `count` items of `least` bytes each.
 
         Raises:
@@ -75,7 +75,7 @@ class Cursor:
         left = self.source.size - self.at
         if count * least > left:
             raise ContainerError(
-                f"the file is too short for the {what} that its header counts",
+                f"the file is too short for the {items} that its header counts",
                 reason=Reason.TRUNCATED,
                 expected=f"at least {count * least} bytes for {count}",
                 found=f"{left}",
@@ -93,7 +93,7 @@ class Cursor:
         self.at += length
         return self.data[self.at - length : self.at]
 
-    def name(self, what: str) -> str:
+    def name(self, owner: str) -> str:
         """Return the next string, which must be UTF-8."""
         (length,) = self.take("Q")
         self.need(length)
@@ -102,4 +102,4 @@ class Cursor:
             try:
                 return self.budget.text(text)
             except UnicodeDecodeError as error:
-                raise broken(f"the name of a {what} is not UTF-8", found=describe(text)) from error
+                raise broken(f"the name of a {owner} is not UTF-8", found=describe(text)) from error

@@ -147,8 +147,8 @@ def _pairs(
 def _inferred(value: object) -> Any:
     """Return the smallest common type of a value, or None if no type fits."""
     if isinstance(value, list):
-        if value and all(isinstance(one, list) for one in value):
-            kinds = [_inferred(one) for one in value]
+        if value and all(isinstance(item, list) for item in value):
+            kinds = [_inferred(item) for item in value]
             return None if None in kinds else kinds
         candidates = ["[str]", "[bool]", "[i32]", "[u32]", "[i64]", "[u64]", "[f32]", "[f64]"]
     else:
@@ -175,7 +175,8 @@ def _fits(value: object, kind: object) -> bool:
     types = set(map(type, value))
     if word == "str":  # bytes that are UTF-8 would come back as text
         return types <= {str, bytes} and not (
-            bytes in types and any(isinstance(one, bytes) and one != as_text(one) for one in value)
+            bytes in types
+            and any(isinstance(item, bytes) and item != as_text(item) for item in value)
         )
     if word == "bool":
         return types <= {bool}
@@ -186,7 +187,7 @@ def _fits(value: object, kind: object) -> bool:
         with np.errstate(over="ignore"):
             return np.array_equal(floats.astype(DTYPES[word]), floats, equal_nan=True)
     limits = np.iinfo(DTYPES[word])
-    return types <= {int} and all(limits.min <= one <= limits.max for one in value)
+    return types <= {int} and all(limits.min <= item <= limits.max for item in value)
 
 
 def _is_array(kind: object) -> bool:

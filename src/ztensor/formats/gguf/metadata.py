@@ -121,8 +121,8 @@ def _strings(cursor: Cursor, count: int) -> list[str | bytes]:
     texts: list[str | bytes] = []
     data, at, have = cursor.data, cursor.at, len(cursor.data)
     while count:
-        found: list[bytes] = []
-        append, begin = found.append, at
+        strings: list[bytes] = []
+        append, begin = strings.append, at
         for _ in range(min(_BATCH, count)):
             start = at + 8
             if start > have:
@@ -138,21 +138,21 @@ def _strings(cursor: Cursor, count: int) -> list[str | bytes]:
             at = stop
             if at - begin > _BATCH_BYTES:
                 break
-        count -= len(found)
-        texts += _decoded(found, budget)
+        count -= len(strings)
+        texts += _decoded(strings, budget)
     cursor.at = at
     return texts
 
 
-def _decoded(found: list[bytes], budget: Budget) -> Sequence[str | bytes]:
+def _decoded(strings: list[bytes], budget: Budget) -> Sequence[str | bytes]:
     """Return strings as text if they are UTF-8, else as bytes."""
-    worst = _WORST * sum(map(len, found)) + TEXT_COST * len(found)
+    worst = _WORST * sum(map(len, strings)) + TEXT_COST * len(strings)
     budget.charge_bytes(worst)
     texts: list[str | bytes]
     try:
-        texts = list(map(bytes.decode, found))
+        texts = list(map(bytes.decode, strings))
     except UnicodeDecodeError:
-        texts = [as_text(one) for one in found]
+        texts = [as_text(data) for data in strings]
     budget.release_bytes(worst - sum(map(sys.getsizeof, texts)) - _ROUNDED * len(texts))
     return texts
 

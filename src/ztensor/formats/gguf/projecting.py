@@ -139,7 +139,7 @@ def _objects(
                 found=str(offset),
             )
         if length is None:  # up to the next tensor
-            places = places or sorted({start + one for *_, one in infos})
+            places = places or sorted({start + other for *_, other in infos})
             behind = bisect.bisect_right(places, place)
             length = (places[behind] if behind < len(places) else size) - place
         if length < 0 or (length and place + length > size):

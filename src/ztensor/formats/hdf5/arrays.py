@@ -56,8 +56,8 @@ def walk_fixed(window: Window, address: int, client: int, widths: Collection[int
         LimitError: the budget is used up.
         SourceError: it cannot be read.
     """
-    found, width, page_bits, count, place = window.fields(address, b"FAHD", "BB B LO")
-    _require_entry(found, width, client, widths)
+    stored_client, width, page_bits, count, place = window.fields(address, b"FAHD", "BB B LO")
+    _require_entry(stored_client, width, client, widths)
     if not window.is_defined(place):
         return
     form = _Form(width, 1 << page_bits, 6 + window.offset_size)
@@ -81,10 +81,10 @@ def walk_extensible(
         LimitError: the budget is used up.
         SourceError: it cannot be read.
     """
-    found, width, bits, inner, least, pointers, page_bits, place = window.fields(
+    stored_client, width, bits, inner, least, pointers, page_bits, place = window.fields(
         address, b"EAHD", f"BB 5B {6 * window.length_size}x O"
     )
-    _require_entry(found, width, client, widths)
+    _require_entry(stored_client, width, client, widths)
     if not (_is_power(least) and _is_power(pointers) and least.bit_length() <= bits <= 64):
         raise malformed("an extensible array cannot be", None, (bits, least, pointers))
     if not window.is_defined(place):
@@ -162,9 +162,11 @@ def _bits(window: Window, bitmap: bytes | bytearray) -> Array:
     return np.unpackbits(np.frombuffer(bitmap, np.uint8))
 
 
-def _require_entry(found: int, width: int, client: int, widths: Collection[int]) -> None:
-    if found != client or width not in widths:
-        raise malformed("an index has other entries", (client, list(widths)), (found, width))
+def _require_entry(stored_client: int, width: int, client: int, widths: Collection[int]) -> None:
+    if stored_client != client or width not in widths:
+        raise malformed(
+            "an index has other entries", (client, list(widths)), (stored_client, width)
+        )
 
 
 def _is_power(number: int) -> bool:

@@ -62,7 +62,7 @@ class Attributes:
             SourceError: they cannot be read.
         """
         budget = self._window.budget
-        found: list[tuple[int, bytes, str, object]] = []
+        rows: list[tuple[int, bytes, str, object]] = []
         for order, body in self._bodies(header):
             name, value = self._read(body)
             text = text_of(name, budget)
@@ -70,9 +70,9 @@ class Attributes:
                 self.leave("attribute", name.decode(errors="replace"), 1)
             else:
                 budget.charge_bytes(_COST + len(name))
-                found.append((order, name, text, value))
-        found.sort(key=(lambda one: one[0]) if header.keeps_order else (lambda one: one[1]))
-        return {text: value for _, _, text, value in found}
+                rows.append((order, name, text, value))
+        rows.sort(key=(lambda row: row[0]) if header.keeps_order else (lambda row: row[1]))
+        return {text: value for _, _, text, value in rows}
 
     def _bodies(self, header: Header) -> Iterator[tuple[int, bytes]]:
         """Yield each attribute's place in order and its message."""

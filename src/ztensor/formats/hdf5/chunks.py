@@ -91,10 +91,10 @@ def read_chunks(
     columns: list[list[Array]] = [[np.empty(0, np.uint64)] for _ in range(4)]
     if window.is_defined(layout.address):
         index = _Index(window, layout, space, grid, nbytes, is_filtered=is_filtered)
-        for found in index.walk():
-            window.budget.charge_bytes(_COST * len(found.addresses))
+        for some in index.walk():
+            window.budget.charge_bytes(_COST * len(some.addresses))
             for column, values in zip(
-                columns, (index.numbers(found.places), *found[1:]), strict=True
+                columns, (index.numbers(some.places), *some[1:]), strict=True
             ):
                 column.append(values.astype(np.uint64))
     numbers, offsets, sizes, skipped = (np.concatenate(column) for column in columns)

@@ -145,7 +145,7 @@ class InChunks(Unwritten):
             last = last * count + (start + length - 1) // step
         at, end = np.searchsorted(table.numbers, np.array([first, last + 1], np.uint64)).tolist()
         columns = (table.numbers, table.offsets, table.lengths, table.skipped)
-        for number, *place in zip(*(one[at:end].tolist() for one in columns), strict=True):
+        for number, *place in zip(*(column[at:end].tolist() for column in columns), strict=True):
             corner = self._corner(number)
             chunk = self._chunk(*place, is_edge=self._is_edge(corner))
             corner = list(map(operator.sub, corner, starts))

@@ -94,9 +94,9 @@ class Datasets:
             text = self._text(layout, kind)
             if text is not None:
                 return text
-        for one in filters:
-            if one.code not in FILTERS:
-                dtype, elements = f"data behind the filter {filter_name(one.code)}", None
+        for filter_ in filters:
+            if filter_.code not in FILTERS:
+                dtype, elements = f"data behind the filter {filter_name(filter_.code)}", None
         shape = space.shape or ()
         if elements is None:
             return refused(dtype, shape, attributes)
@@ -204,10 +204,10 @@ def known_as(kind: Type, attributes: dict[str, object]) -> Known:
 
 
 def refused(
-    what: str, shape: tuple[int, ...] = (), attributes: dict[str, object] | None = None
+    words: str, shape: tuple[int, ...] = (), attributes: dict[str, object] | None = None
 ) -> TensorObject:
     """Return an object that is listed, and raises UnsupportedError when it is read."""
-    component = Component(f"HDF5 {what}", 0, 0, encoding=_UNREAD, decoded_length=0)
+    component = Component(f"HDF5 {words}", 0, 0, encoding=_UNREAD, decoded_length=0)
     return TensorObject(shape, "dense", {"data": component}, attributes or None)
 
 

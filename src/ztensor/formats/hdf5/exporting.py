@@ -139,32 +139,33 @@ class _Drawing:
 
     def _add(self, name: str) -> None:
         home = self._reader.objects.part(name)
-        found = home.object(name)
+        tensor_object = home.object(name)
         try:
             parts = {
-                role: part_of(home, name, found, role, component, f"{name}/{role}")
-                for role, component in found.components.items()
+                role: part_of(home, name, tensor_object, role, component, f"{name}/{role}")
+                for role, component in tensor_object.components.items()
             }
         except UnsupportedError as error:
             self._lose(name, f"left out: {error.message}")
             return
         self.count += 1
-        if _is_plain(found):
+        if _is_plain(tensor_object):
             item = self._dataset(name, parts["data"], is_flat=False)
         else:
             self._lose(
-                name, f"HDF5 has no layout {describe(found.format)}; a group holds its components"
+                name,
+                f"HDF5 has no layout {describe(tensor_object.format)}; it becomes a group",
             )
             item = self._file.create_group(name)
-            item.attrs["ztensor.format"] = found.format
-            if len(found.shape) <= _MOST_RANK:
-                item.attrs["ztensor.shape"] = np.array(found.shape, np.uint64)
+            item.attrs["ztensor.format"] = tensor_object.format
+            if len(tensor_object.shape) <= _MOST_RANK:
+                item.attrs["ztensor.shape"] = np.array(tensor_object.shape, np.uint64)
             for role, part in parts.items():
                 if role in ("", ".") or "/" in role or "\0" in role:
                     self._lose(name, f"component {describe(role)} is left out: not a name in HDF5")
                 else:
                     self._dataset(part.name, part, is_flat=True)
-        for key, value in (found.attributes or {}).items():
+        for key, value in (tensor_object.attributes or {}).items():
             self._set(name, item, key, value)
 
     def _dataset(self, path: str, part: Part, *, is_flat: bool) -> Any:
@@ -179,21 +180,21 @@ class _Drawing:
             dtype = np.dtype("<u2")
         if is_bits:
             word = part.type or part.dtype
-            what = f"HDF5 has no {describe(word)}; its bits are written as {dtype.name}"
-            self._lose(part.object_name, what)
+            loss = f"HDF5 has no {describe(word)}; its bits are written as {dtype.name}"
+            self._lose(part.object_name, loss)
         shape = (part.nbytes // dtype.itemsize,) if is_flat else part.shape
         h5d, h5p, h5s, h5t = h5py.h5d, h5py.h5p, h5py.h5s, h5py.h5t
-        how = h5p.create(h5p.DATASET_CREATE)
-        how.set_layout(h5d.CONTIGUOUS)
-        how.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-        how.set_fill_time(h5d.FILL_TIME_NEVER)
-        how.set_obj_track_times(False)
+        creation = h5p.create(h5p.DATASET_CREATE)
+        creation.set_layout(h5d.CONTIGUOUS)
+        creation.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+        creation.set_fill_time(h5d.FILL_TIME_NEVER)
+        creation.set_obj_track_times(False)
         link = h5p.create(h5p.LINK_CREATE)
         link.set_create_intermediate_group(True)
         link.set_char_encoding(h5t.CSET_UTF8)
         space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
         kind = h5t.py_create(dtype.newbyteorder("<"), logical=True)
-        made = h5d.create(self._file.id, path.encode(), kind, space, how, link)
+        made = h5d.create(self._file.id, path.encode(), kind, space, creation, link)
         if part.nbytes:
             self.blobs.append((made.get_offset(), part))
         dataset = h5py.Dataset(made)
@@ -203,7 +204,7 @@ class _Drawing:
 
     def _set(self, name: str | None, item: Any, key: str, value: object) -> None:
         """Set an attribute; report a loss if it is left out or reads back as another value."""
-        given = value
+        original = value
         if value is None:
             value = self._h5py.Empty("f4")
         elif isinstance(value, bytes):
@@ -222,19 +223,21 @@ class _Drawing:
             )
             return
         plain = None if isinstance(back, self._h5py.Empty) else _plain_value(back)
-        if cbor.encode(plain) != cbor.encode(given):
+        if cbor.encode(plain) != cbor.encode(original):
             self._lose(name, f"the attribute {describe(key)} becomes {describe(plain, 40)}")
 
 
-def _is_plain(found: TensorObject) -> bool:
+def _is_plain(tensor_object: TensorObject) -> bool:
     """Return whether an object becomes one dataset."""
-    data = found.components.get("data")
-    if found.format != "dense" or data is None or len(found.components) > 1:
+    data = tensor_object.components.get("data")
+    if tensor_object.format != "dense" or data is None or len(tensor_object.components) > 1:
         return False
     is_element = data.type is None or (
         data.logical is not None and data.logical.elements_per_storage == 1
     )
-    is_small = len(found.shape) <= _MOST_RANK and max(found.shape, default=0) < _BEYOND
+    is_small = (
+        len(tensor_object.shape) <= _MOST_RANK and max(tensor_object.shape, default=0) < _BEYOND
+    )
     return is_element and is_small
 
 

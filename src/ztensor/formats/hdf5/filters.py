@@ -18,10 +18,10 @@ Chunk = bytes | bytearray | memoryview
 _SLACK_BYTES = 64  # checksums
 
 
-def bad_chunk(what: str, expected: object, found: object) -> EncodingError:
+def bad_chunk(problem: str, expected: object, found: object) -> EncodingError:
     """Return the error for a chunk that cannot be decoded."""
     return EncodingError(
-        f"a chunk cannot be decoded: {what}",
+        f"a chunk cannot be decoded: {problem}",
         reason=Reason.ENCODING_MALFORMED,
         expected=str(expected),
         found=str(found),
@@ -66,9 +66,9 @@ def _unsummed(data: Chunk, _: tuple[int, ...], __: int) -> bytes:
     words = np.frombuffer(body + b"\0" * (len(body) % 2), ">u2").astype(np.uint64)
     weights = np.arange(words.size, 0, -1, dtype=np.uint64) % 65535
     sums = (int(words.sum()) % 65535, int((words * weights).sum()) % 65535)
-    found = (int.from_bytes(stored[:2], "little"), int.from_bytes(stored[2:], "little"))
-    if len(stored) < 4 or tuple(value % 65535 for value in found) != sums:
-        raise bad_chunk("fletcher32", sums, found)
+    stored_sums = (int.from_bytes(stored[:2], "little"), int.from_bytes(stored[2:], "little"))
+    if len(stored) < 4 or tuple(value % 65535 for value in stored_sums) != sums:
+        raise bad_chunk("fletcher32", sums, stored_sums)
     return body
 
 

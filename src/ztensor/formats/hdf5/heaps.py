@@ -161,9 +161,9 @@ class FractalHeap:
     def _entered(self, data: bytes | bytearray, start: int) -> Fields:
         """Return the fields of a block; raise if it belongs to another heap or place."""
         fields = Fields(self._window, data, 5)
-        found = fields.one("O"), fields.number(self._offset_width)
-        if found != (self._address, start):
-            raise malformed("a block of another heap or place", (self._address, start), found)
+        place = fields.one("O"), fields.number(self._offset_width)
+        if place != (self._address, start):
+            raise malformed("a block of another heap or place", (self._address, start), place)
         return fields
 
     def read(self, identifier: bytes) -> bytes:
@@ -219,14 +219,14 @@ class FractalHeap:
 
     def _find_huge(self) -> dict[int, tuple[int, int]]:
         window = self._window
-        found: dict[int, tuple[int, int]] = {}
+        huge: dict[int, tuple[int, int]] = {}
         if window.is_defined(self._huge_address):
             record = window.record("OLL")
             for records in walk_tree_2(window, self._huge_address, {1: (record.size,)}):
                 for place, length, key in record.iter_unpack(records.body):
                     window.budget.charge_bytes(200)
-                    found[key] = (place, length)
-        return found
+                    huge[key] = (place, length)
+        return huge
 
 
 def dense(

@@ -105,9 +105,9 @@ class _Walk:
         while waiting:
             path, links = waiting.pop()
             below = [
-                (name, found)
+                (name, inner)
                 for name, link in self._named(path, links)
-                if (found := self._follow(path, name, link)) is not None
+                if (inner := self._follow(path, name, link)) is not None
             ]
             waiting += reversed(below)
         for name, target in self._soft.items():
@@ -199,5 +199,5 @@ class _Walk:
         if Kind.SPACE not in kinds:
             return _Item()
         self._budget.charge_bytes(_OBJECT_COST)
-        found = self._datasets.read(header)
-        return _Item(value=found) if isinstance(found, str) else _Item(object=found)
+        value = self._datasets.read(header)
+        return _Item(value=value) if isinstance(value, str) else _Item(object=value)

@@ -32,10 +32,10 @@ def walk_tree_1(window: Window, address: int, kind: int, key_length: int) -> Ite
     waiting: list[tuple[int, int | None]] = [(address, None)]
     while waiting:
         place, expected = waiting.pop()
-        found, level, count, *_ = head.unpack(window.read(place, head.size))
+        stored_kind, level, count, *_ = head.unpack(window.read(place, head.size))
         data = window.block(place, b"TREE", head.size + count * pair.size, has_sum=False)
-        if found != kind or level > _DEEPEST or (expected is not None and level != expected):
-            raise malformed("a node of another tree", (kind, expected), (found, level))
+        if stored_kind != kind or level > _DEEPEST or (expected is not None and level != expected):
+            raise malformed("a node of another tree", (kind, expected), (stored_kind, level))
         body = bytes(data[head.size :])
         window.budget.charge_steps(count)
         if level:

@@ -95,13 +95,13 @@ class Types:
             LimitError: the budget is used up.
             SourceError: it cannot be read.
         """
-        found = self._found.get((body, is_shared))
-        if found is None:
+        parsed = self._found.get((body, is_shared))
+        if parsed is None:
             stored = self._stored(body) if is_shared else body
             self._window.budget.charge_bytes(_COST)
-            found = parse_type(Fields(self._window, stored))
-            self._found[body, is_shared] = found
-        return found
+            parsed = parse_type(Fields(self._window, stored))
+            self._found[body, is_shared] = parsed
+        return parsed
 
     def _stored(self, body: bytes) -> bytes:
         """Return the body of the message that a shared one refers to."""
@@ -146,8 +146,8 @@ def parse_type(fields: Fields, depth: int = 0) -> Type:
         raise malformed("a datatype is unknown", "class 0 to 11, version 1 to 5", (kind, version))
     if not size:
         raise malformed("a datatype of size 0")
-    found: Type = _CLASSES[kind](fields, _Head(version, low | high << 8, size, depth))
-    return found
+    parsed: Type = _CLASSES[kind](fields, _Head(version, low | high << 8, size, depth))
+    return parsed
 
 
 # --- Numbers --------------------------------------------------------------------------------

@@ -23,22 +23,22 @@ _MOST_PAGES = 256
 _LETTERS = {2: "H", 4: "I", 8: "Q"}
 
 
-def malformed(what: str, expected: object = None, found: object = None) -> FormatError:
+def malformed(problem: str, expected: object = None, found: object = None) -> FormatError:
     """Return the error for a structure that breaks a rule of the format."""
     return FormatError(
-        f"the HDF5 structure is damaged: {what}",
+        f"the HDF5 structure is damaged: {problem}",
         reason=Reason.FIELD_VALUE,
         expected=None if expected is None else describe(expected),
         found=None if found is None else describe(found),
     )
 
 
-def unknown(what: str) -> UnsupportedError:
+def unknown(feature: str) -> UnsupportedError:
     """Return the error for a feature of the format that h5py never writes."""
     return UnsupportedError(
         "this kind of HDF5 file is not read here; h5py rewrites it",
         reason=Reason.UNKNOWN_LAYOUT,
-        found=what,
+        found=feature,
     )
 
 
@@ -178,11 +178,11 @@ class Window:
             FormatError: they are not.
         """
         expected = int.from_bytes(data[-4:], "little")
-        found = lookup3(data[:-4])
-        if expected != found:
-            raise malformed("checksum differs", hex(expected), hex(found))
+        computed = lookup3(data[:-4])
+        if expected != computed:
+            raise malformed("checksum differs", hex(expected), hex(computed))
 
-    def require_depth(self, depth: int, what: str) -> None:
+    def require_depth(self, depth: int, structures: str) -> None:
         """Raise if `what` are nested deeper than `Limits.depth`.
 
         Raises:
@@ -191,7 +191,7 @@ class Window:
         most = self.budget.limits.depth
         if depth > most:
             raise LimitError(
-                f"{what} are nested deeper than Limits.depth",
+                f"{structures} are nested deeper than Limits.depth",
                 reason=Reason.LIMIT_DEPTH,
                 expected=f"at most {most}",
             )

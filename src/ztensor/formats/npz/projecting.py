@@ -62,7 +62,7 @@ def project(source: Source, budget: Budget) -> Projection:
     """
     encodings: dict[str, Encoding] = dict(RAW)
     others: list[str] = []
-    found: dict[str, Entry] = {}
+    arrays: dict[str, Entry] = {}
     entries = read_entries(source, budget)
     for entry in entries.values():
         budget.charge_bytes(_MEMBER_COST)
@@ -70,15 +70,15 @@ def project(source: Source, budget: Budget) -> Projection:
         if name == entry.name and (f"{name}{SUFFIX}" in entries or not _is_array(source, entry)):
             others.append(name)
         else:
-            found[name] = entry
+            arrays[name] = entry
     objects = LaterObjects(
-        found,
-        lambda name: _object(source, found[name], encodings, budget),
-        where=lambda name: found[name].begin,
-        extents=lambda: extents(found.values()),
+        arrays,
+        lambda name: _object(source, arrays[name], encodings, budget),
+        where=lambda name: arrays[name].begin,
+        extents=lambda: extents(arrays.values()),
     )
 
-    given = {entry.name for entry in found.values()}
+    given = {entry.name for entry in arrays.values()}
     attributes = {"other_members": others} if others else None
     return Projection(
         Manifest("", objects, attributes),

@@ -64,22 +64,22 @@ class Elements(Encoding):
         kind = STORAGE_TYPES[self._kind.dtype].kind
         is_signed, is_bool = kind == "i" and not self._kind.bits, self._kind.dtype == "bool"
         width = 1 if self._kind.bits else self._width
-        found = whole.view(np.dtype(f"<{'i' if is_signed else 'u'}{width}"))
+        elements = whole.view(np.dtype(f"<{'i' if is_signed else 'u'}{width}"))
         start = done = 0
         while start < data.size:
             part = data[start : start + VARINT_BYTES]
             last = np.flatnonzero(part < 0x80)
             stop = done + last.size
-            if not last.size or stop > found.size:
+            if not last.size or stop > elements.size:
                 break
             values = _varints(part, last)
-            found[done:stop] = values != 0 if is_bool else _narrowed(values, found.dtype)
+            elements[done:stop] = values != 0 if is_bool else _narrowed(values, elements.dtype)
             start, done = start + int(last[-1]) + 1, stop
-        if start != data.size or done != found.size:
+        if start != data.size or done != elements.size:
             raise EncodingError(
                 "the number of elements differs from the shape",
                 reason=Reason.SIZE_MISMATCH,
-                expected=str(found.size),
+                expected=str(elements.size),
                 found=str(done),
                 section=SECTION,
             )

@@ -195,8 +195,8 @@ class _Model:
         nbytes = training.nbytes
         for field in self._message.within(training, _TRAINING):
             if field.number in (1, 2):
-                what = "initialization." if field.number == 1 else "algorithm."
-                self._wait(self._add_graph, field, _Scope(prefix + what, 1))
+                role = "initialization." if field.number == 1 else "algorithm."
+                self._wait(self._add_graph, field, _Scope(prefix + role, 1))
                 nbytes -= field.nbytes
         self._left.add("training info", nbytes=nbytes)
 

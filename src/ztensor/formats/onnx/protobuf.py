@@ -139,11 +139,11 @@ class Message:
 
     def texts(self, field: Field, numbers: Collection[int]) -> list[str]:
         """Return string fields of a message in the order of `numbers`; empty if missing."""
-        found = dict.fromkeys(numbers, "")
+        texts = dict.fromkeys(numbers, "")
         for inner in self.within(field, dict.fromkeys(numbers, BYTES)):
-            if inner.number in found:
-                found[inner.number] = self.text(inner)
-        return list(found.values())
+            if inner.number in texts:
+                texts[inner.number] = self.text(inner)
+        return list(texts.values())
 
     def numbers(self, field: Field) -> Iterator[int]:
         """Yield the numbers of a repeated field: one, or several packed ones."""
@@ -158,9 +158,9 @@ class Message:
                 yield value
 
 
-def damaged(what: str, place: int, reason: Reason) -> FormatError:
+def damaged(problem: str, place: int, reason: Reason) -> FormatError:
     """Return the error for damage at an offset of the file."""
-    return FormatError(what, reason=reason, found=f"offset {place}", section=SECTION)
+    return FormatError(problem, reason=reason, found=f"offset {place}", section=SECTION)
 
 
 def signed(value: int) -> int:

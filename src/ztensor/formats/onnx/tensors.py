@@ -84,9 +84,9 @@ def unfit(tensor: Tensor, expected: str, found: object) -> FormatError:
     )
 
 
-def twice(what: str, field: Field) -> FormatError:
+def twice(owner: str, field: Field) -> FormatError:
     """Return the error for a duplicate of a singular field."""
-    return damaged(f"duplicate of {what}", field.start, Reason.FIELD_VALUE)
+    return damaged(f"duplicate of {owner}", field.start, Reason.FIELD_VALUE)
 
 
 def add_dims(message: Message, field: Field, dims: list[int]) -> None:
@@ -163,8 +163,8 @@ class Tensor:
                 self.is_external = field.value == _EXTERNAL
             elif number in _DATA and (field.nbytes or field.wire != BYTES):
                 if field.wire != BYTES:
-                    what = "the data of an initializer has another wire type"
-                    raise damaged(what, field.start, Reason.FIELD_TYPE)
+                    problem = "the data of an initializer has another wire type"
+                    raise damaged(problem, field.start, Reason.FIELD_TYPE)
                 if self.data is not None:
                     raise twice("the data of an initializer", field)
                 self.data = field
@@ -177,5 +177,5 @@ class Tensor:
         self.type_name = "STRING" if code == _STRING else f"ONNX type {code}"
         fields = (RAW_DATA,) if self.kind is None else (RAW_DATA, self.kind.field)
         if self.kind is not None and self.data is not None and self.data.number not in fields:
-            what = f"{self.kind.name} elements are in field {self.data.number}"
-            raise damaged(what, self.data.start, Reason.TYPE_MISMATCH)
+            problem = f"{self.kind.name} elements are in field {self.data.number}"
+            raise damaged(problem, self.data.start, Reason.TYPE_MISMATCH)

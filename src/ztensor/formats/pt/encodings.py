@@ -34,6 +34,6 @@ class Held(Encoding):
         )
         if self.nbytes:
             array = self._array
-            one = array.elements() if isinstance(array, NumpyArray) else array
+            elements = array.elements() if isinstance(array, NumpyArray) else array
             rows: Array = np.frombuffer(destination, np.uint8).reshape(self._times, -1)
-            rows[...] = one.reshape(-1).view(np.uint8)
+            rows[...] = elements.reshape(-1).view(np.uint8)

@@ -167,11 +167,11 @@ class Objects:
             self._left.add("tuple", _where(path))
         self._budget.charge_bytes(_NEST_COST)
         self._budget.charge_steps(_NEST_STEPS + _MEMBER_STEPS * len(value))
-        found = self._dict(value, path) if isinstance(value, Items) else self._list(value, path)
-        plains = found.values() if isinstance(found, dict) else found
+        members = self._dict(value, path) if isinstance(value, Items) else self._list(value, path)
+        plains = members.values() if isinstance(members, dict) else members
         if not any(plain is _NESTED for plain in plains):
-            return found
-        pairs = found.items() if isinstance(found, dict) else enumerate(found)
+            return members
+        pairs = members.items() if isinstance(members, dict) else enumerate(members)
         for key, plain in pairs:
             if plain is not _NESTED:
                 self._budget.charge_bytes(_ITEM_COST)
@@ -182,16 +182,16 @@ class Objects:
         return _NESTED
 
     def _dict(self, value: Items, path: tuple[str, ...]) -> dict[str, object]:
-        found: dict[str, object] = {}
+        members: dict[str, object] = {}
         for member, child in value.pairs:
             self._budget.charge_bytes(_ITEM_COST)
             key = self._key(member)
             if key is not member:
                 self._left.add("dict key that is no text", _where(path))
-            if key in found:
+            if key in members:
                 raise self._taken("a dict", key)
-            found[key] = self._walk(child, (*path, key))
-        return found
+            members[key] = self._walk(child, (*path, key))
+        return members
 
     def _list(self, value: Sequence[object], path: tuple[str, ...]) -> list[object]:
         self._budget.charge_bytes(_MEMBER_COST * len(value))

@@ -202,26 +202,26 @@ class Machine:
 
     def call(self, target: Any, values: tuple[Any, ...]) -> object:
         """Return the result of calling a name, which must be in the table."""
-        found = self.calls.get(id(target))
-        if found is None:
-            found = self.vocabulary.calls.get(str(target)) if isinstance(target, Global) else None
-            if found is None:
+        allowed = self.calls.get(id(target))
+        if allowed is None:
+            allowed = self.vocabulary.calls.get(str(target)) if isinstance(target, Global) else None
+            if allowed is None:
                 raise refused(target)
             if len(self.calls) < _MOST_CALLS:
                 self.held_globals.append(target)
-                self.calls[id(target)] = found
-        if not found.least <= len(values) <= found.most:
+                self.calls[id(target)] = allowed
+        if not allowed.least <= len(values) <= allowed.most:
             raise misfit(
                 f"a call of {target}",
-                f"{found.least} to {found.most} arguments",
+                f"{allowed.least} to {allowed.most} arguments",
                 len(values),
                 is_type=False,
             )
         if values:
             self.charge(values)
-        if found.becomes_plain:
-            self.vocabulary.plainer(found.becomes_plain)
-        made = found.make(*values)
+        if allowed.becomes_plain:
+            self.vocabulary.plainer(allowed.becomes_plain)
+        made = allowed.make(*values)
         if isinstance(made, Items):
             self.cost += _PAIR * len(made)
         return made

@@ -131,34 +131,34 @@ def kind_of(value: object) -> str:
     return "a dict" if isinstance(value, Items) else f"a {type(value).__name__}"
 
 
-def misfit(what: str, expected: str, found: object, *, is_type: bool = True) -> FormatError:
+def misfit(subject: str, expected: str, found: object, *, is_type: bool = True) -> FormatError:
     """Return the error for an invalid value of a pickle."""
     return FormatError(
-        f"{what} in the pickle is wrong",
+        f"{subject} in the pickle is wrong",
         reason=Reason.FIELD_TYPE if is_type else Reason.FIELD_VALUE,
         expected=expected,
         found=kind_of(found),
     )
 
 
-def require(value: object, kind: type[_T], what: str, expected: str) -> _T:
+def require(value: object, kind: type[_T], subject: str, expected: str) -> _T:
     """Return a value of a pickle, which must be an instance of `kind`.
 
     Raises:
         FormatError: it is not.
     """
     if not isinstance(value, kind):
-        raise misfit(what, expected, value)
+        raise misfit(subject, expected, value)
     return value
 
 
-def refused(what: object) -> UnsupportedError:
+def refused(name: object) -> UnsupportedError:
     """Return the error for a call that is not allowed."""
     error = UnsupportedError(
         "the pickle calls a name that is not among the few that make tensors and plain data; "
         "the file was refused, nothing in it was imported or executed",
         reason=Reason.PICKLE_CALL,
-        found=kind_of(what),
+        found=kind_of(name),
     )
     error.hint = "if you trust it, load it with the program that wrote it and save its tensors only"
     return error

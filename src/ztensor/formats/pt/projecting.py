@@ -160,19 +160,19 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
 
     objects = Objects(place_of, order, budget, left, has_sum=pickled.crc != 0)
     text = b"" if version is None else _contents(source, version, _SMALL).strip()
-    found = objects.projection(value, text.decode("latin-1"))
+    projection = objects.projection(value, text.decode("latin-1"))
     sums = [
-        sum_of(source, one)
-        for name, one in entries.items()
-        if name.startswith(f"{folder}data/") and one.crc
+        sum_of(source, member)
+        for name, member in entries.items()
+        if name.startswith(f"{folder}data/") and member.crc
     ]
     used.update(f"{folder}{name}" for name in _OWN_MEMBERS)
 
-    manifest = found.manifest._replace(
-        objects=_placed(source, found.manifest.objects, entries.values())
+    manifest = projection.manifest._replace(
+        objects=_placed(source, projection.manifest.objects, entries.values())
     )
     return dataclasses.replace(
-        found,
+        projection,
         manifest=manifest,
         sums=sums,
         account=lambda: account(
@@ -191,8 +191,8 @@ def _placed(
         objects: the objects, with offsets as if each member had no local header.
         entries: the members.
     """
-    by_place = sorted(entries, key=lambda one: one.begin)
-    begins = [one.begin for one in by_place]
+    by_place = sorted(entries, key=lambda entry: entry.begin)
+    begins = [entry.begin for entry in by_place]
     waiting = dict(objects)
     heads: dict[int, int] = {}  # lengths of local headers that were read, by number
 
@@ -205,7 +205,9 @@ def _placed(
         return component._replace(offset=component.offset + heads[number])
 
     def make(name: str) -> TensorObject:
-        components = {role: moved(one) for role, one in waiting[name].components.items()}
+        components = {
+            role: moved(component) for role, component in waiting[name].components.items()
+        }
         return waiting.pop(name)._replace(components=components)
 
     return LaterObjects(
@@ -215,7 +217,7 @@ def _placed(
 
 def _offset(tensor_object: TensorObject) -> int:
     """Return the first offset of an object's components."""
-    return min((one.offset for one in tensor_object.components.values()), default=0)
+    return min((component.offset for component in tensor_object.components.values()), default=0)
 
 
 def _kind_of_member(name: str) -> str:
@@ -298,17 +300,19 @@ def _project_legacy(source: Source, budget: Budget) -> Projection:
         return places[storage.key]
 
     objects = Objects(place_of, "little", budget, left, has_sum=False)
-    found = objects.projection(value, str(LEGACY_VERSION))
-    counted = _counted(source, found.manifest.objects, places, storages)
-    found = dataclasses.replace(found, manifest=found.manifest._replace(objects=counted))
-    for key, one in places.items():
-        if key not in used and one.nbytes:
-            left.add("storage without a tensor", key, nbytes=one.nbytes)
-    ends = [one.offset + one.length for one in places.values()]
+    projection = objects.projection(value, str(LEGACY_VERSION))
+    counted = _counted(source, projection.manifest.objects, places, storages)
+    projection = dataclasses.replace(
+        projection, manifest=projection.manifest._replace(objects=counted)
+    )
+    for key, extent in places.items():
+        if key not in used and extent.nbytes:
+            left.add("storage without a tensor", key, nbytes=extent.nbytes)
+    ends = [extent.offset + extent.length for extent in places.values()]
     behind = source.size - max(ends, default=position)
     if behind:
         left.add("bytes behind the last storage", nbytes=behind)
-    return found
+    return projection
 
 
 def _pickles(
@@ -328,13 +332,13 @@ def _pickles(
             case ("module", Global() as kind, _, _):  # a class, with its source code
                 left.add("source code of a class", str(kind))
                 return kind
-        found = storage_of(saved_id)
-        if found.key not in storages:
+        saved = storage_of(saved_id)
+        if saved.key not in storages:
             budget.charge_bytes(_STORAGE_COST)
-        known = storages.setdefault(found.key, found)
-        if (known.whole, known.element) != (found.whole, found.element):
-            raise misfit("a storage", "one size and type everywhere", found.key, is_type=False)
-        return found
+        known = storages.setdefault(saved.key, saved)
+        if (known.whole, known.element) != (saved.whole, saved.element):
+            raise misfit("a storage", "one size and type everywhere", saved.key, is_type=False)
+        return saved
 
     position = 0
     values: list[object] = []

@@ -317,35 +317,35 @@ class NumpyArray(Buildable):
 # --- Checks ---------------------------------------------------------------------------------
 
 
-def integer(value: object, what: str) -> int:
+def integer(value: object, subject: str) -> int:
     """Return a value of the pickle, which must be an integer of 64 bits.
 
     Raises:
         FormatError: it is not.
     """
     if type(value) is not int or not -_BEYOND <= value < _BEYOND:
-        raise misfit(what, "an integer of 64 bits", value, is_type=type(value) is not int)
+        raise misfit(subject, "an integer of 64 bits", value, is_type=type(value) is not int)
     return value
 
 
-def counts(value: object, what: str) -> tuple[int, ...]:
+def counts(value: object, subject: str) -> tuple[int, ...]:
     """Return a value of the pickle, which must be a tuple of integers from 0 on.
 
     Raises:
         FormatError: it is not, or longer than a shape can be.
     """
     if not isinstance(value, (tuple, list)) or len(value) > _MOST_RANK:
-        raise misfit(what, f"a tuple of at most {_MOST_RANK} integers", value)
+        raise misfit(subject, f"a tuple of at most {_MOST_RANK} integers", value)
     for member in value:
         if type(member) is not int or not 0 <= member < _BEYOND:
-            integer(member, what)
-            raise misfit(what, "integers that are not negative", member, is_type=False)
+            integer(member, subject)
+            raise misfit(subject, "integers that are not negative", member, is_type=False)
     return tuple(value)
 
 
-def tensor_of(value: object, what: str) -> TorchTensor:
+def tensor_of(value: object, subject: str) -> TorchTensor:
     """Return a value that must be a dense tensor."""
-    return require(value, TorchTensor, what, "a dense tensor")
+    return require(value, TorchTensor, subject, "a dense tensor")
 
 
 def numpy_type_of(value: object) -> NumpyType:

@@ -45,9 +45,9 @@ def _rebuild(
     element = storage.element if element is None else element
     if 0 not in shape:
         last = first + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
-        there = storage.count * storage.element.width // element.width
-        if last >= there:
-            raise outside("a tensor reaches beyond its storage", there, last + 1)
+        available = storage.count * storage.element.width // element.width
+        if last >= available:
+            raise outside("a tensor reaches beyond its storage", available, last + 1)
     return TorchTensor(storage, element, first, shape, steps)
 
 
@@ -147,39 +147,43 @@ def _rebuild_sparse(layout: object, parts: object) -> SparseTensor:
     count = indices[name]
     if not isinstance(parts, tuple) or len(parts) not in (count + 2, *([4] if count == 1 else [])):
         raise misfit("a sparse tensor", f"a tuple of {count + 2}", parts)
-    what = "a part of a sparse tensor"
+    subject = "a part of a sparse tensor"
     return SparseTensor(
         name,
-        tuple(tensor_of(part, what) for part in parts[:count]),
-        tensor_of(parts[count], what),
+        tuple(tensor_of(part, subject) for part in parts[:count]),
+        tensor_of(parts[count], subject),
         counts(parts[count + 1], "the size of a sparse tensor"),
     )
 
 
 def _rebuild_quantized(
-    storage: object, offset: object, size: object, stride: object, how: object, *rest: object
+    storage: object, offset: object, size: object, stride: object, quantizer: object, *rest: object
 ) -> QuantizedTensor:
     del rest
     integers = _rebuild(storage, offset, size, stride, None)
     name = storage.name if isinstance(storage, Storage) else ""
     if name not in QUANTIZED:
         raise misfit("the storage of a quantized tensor", " or ".join(QUANTIZED), name)
-    scheme = how[0] if isinstance(how, tuple) and how else None
-    what = "the quantization of a tensor"
-    if isinstance(how, tuple) and str(scheme) == "torch.per_tensor_affine" and len(how) == 3:
-        if type(how[1]) is not float:
-            raise misfit(what, "a float as scale", how[1])
-        return QuantizedTensor(integers, name, how[1], integer(how[2], what), None)
+    scheme = quantizer[0] if isinstance(quantizer, tuple) and quantizer else None
+    subject = "the quantization of a tensor"
+    if (
+        isinstance(quantizer, tuple)
+        and str(scheme) == "torch.per_tensor_affine"
+        and len(quantizer) == 3
+    ):
+        if type(quantizer[1]) is not float:
+            raise misfit(subject, "a float as scale", quantizer[1])
+        return QuantizedTensor(integers, name, quantizer[1], integer(quantizer[2], subject), None)
     per_channel = ("torch.per_channel_affine", "torch.per_channel_affine_float_qparams")
-    if isinstance(how, tuple) and str(scheme) in per_channel and len(how) == 4:
-        scales, zeros = tensor_of(how[1], what), tensor_of(how[2], what)
-        (axis,) = counts(how[3:], what)
+    if isinstance(quantizer, tuple) and str(scheme) in per_channel and len(quantizer) == 4:
+        scales, zeros = tensor_of(quantizer[1], subject), tensor_of(quantizer[2], subject)
+        (axis,) = counts(quantizer[3:], subject)
         if axis >= len(integers.size) or not (
             scales.size == zeros.size == integers.size[axis : axis + 1]
         ):
-            raise misfit(what, "one scale and zero point for each index of an axis", axis)
+            raise misfit(subject, "one scale and zero point for each index of an axis", axis)
         return QuantizedTensor(integers, name, scales, zeros, axis)
-    raise misfit(what, "per_tensor_affine or per_channel_affine", scheme)
+    raise misfit(subject, "per_tensor_affine or per_channel_affine", scheme)
 
 
 # --- Other values ---------------------------------------------------------------------------
