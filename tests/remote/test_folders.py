@@ -256,7 +256,7 @@ def test_a_server_has_no_lists() -> None:
         obstore.put(store, f"a/{name}", b"x")
     found = remote_folder(Remote("memory:///a", store))
     assert list(found.names) == ["f", "m.zt"]
-    assert list(found.models_beneath) == ["f"]
+    assert list(found.model_folders) == ["f"]
 
 
 def test_a_file_url_of_a_folder(tmp_path: Path) -> None:

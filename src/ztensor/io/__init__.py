@@ -1,11 +1,14 @@
-"""Files of ours on disk: opened, read, written and edited, whole or not at all.
+"""Open, read, write and edit zTensor files; every change of a file is atomic.
 
-Read `source/` (bytes at an offset; bytes to a file), `reading/` (an opened source to arrays),
-`writing/` (arrays to a sink), `edit/` (a finished file to its next state) and `shards/` (models in
-several files). `contents.py` says what a path holds, `formats.py` finds what reads other formats,
-`losses.py` counts what those do not give, `opening.py` makes a reader of it. `tensor/`,
-`metadata.py`, `attributes.py`, `protocols.py` and `frameworks.py` have what users hold;
-`collecting.py` keeps Python's collector out.
+Read the packages in this order: `source/` (read and write bytes), `reading/` (from a source to
+arrays), `writing/` (from arrays to a sink), `edit/` (from a finished file to its next state),
+`shards/` (sets of files).
+
+- `opening.py`: `open` and `Reader`; `contents.py`: from a path to the objects of one file;
+  `formats.py`: the registry of other formats; `losses.py`: loss reports;
+- `tensor/`, `metadata.py`, `attributes.py`, `protocols.py`, `frameworks.py`: values that users
+  hold, and their exchange with other libraries;
+- `collecting.py`: pauses Python's cycle collector.
 """
 
 from __future__ import annotations

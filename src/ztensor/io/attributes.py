@@ -1,4 +1,4 @@
-"""Attributes of a file that mean more than their value, found by name in one registry."""
+"""A registry of file attributes with a meaning beyond their value, by name."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 class AttributeKind:
-    """What an attribute of a file means; by default no more than its value."""
+    """The meaning of a file attribute. By default it is only a value."""
 
     def is_single(self, value: object) -> bool:
-        """Return whether a file made of several has this value only where they all agree."""
+        """Return whether merged files may have this value only if all of them agree."""
         return False
 
-    def conflict(self, one: str, other: str) -> UsageError:
-        """Return the error of two files whose values differ, and of which one file is made."""
+    def conflict(self, first: str, other: str) -> UsageError:
+        """Return the error for merging two files with different values."""
         return UsageError(
-            "two files differ in an attribute that one file has once",
+            "two files differ in an attribute that cannot be merged",
             file=other,
-            found=f"also in {one}",
+            found=f"also in {first}",
         )
 
     def renamed(self, value: object, names: Mapping[str, str], budget: Budget) -> object:
-        """Return the value of a file whose objects get other names.
+        """Return the value after objects of the file are renamed.
 
         Args:
             value: the old value.
-            names: old names to new ones.
-            budget: is charged the memory that this takes.
+            names: old names to new names.
+            budget: charged for the memory of the new value.
 
         Raises:
             ZTensorError: the value is damaged.
@@ -42,45 +42,45 @@ class AttributeKind:
         return value
 
     def require_changeable(self, value: object, file: str) -> None:
-        """Raise where a file of this path is changed by other means than an editor.
+        """Require that an editor may change a file with this value.
 
         Raises:
-            UsageError: so it is.
+            UsageError: the file must be changed by other means.
         """
 
     def require_whole(self, value: object, folder: str) -> None:
-        """Raise where a file means nothing without others, which the folder lacks.
+        """Require the other files that a file with this value depends on.
 
         Raises:
-            SourceNotFoundError: so it is.
+            SourceNotFoundError: the folder lacks them.
         """
 
     @staticmethod
     def merged(
         every: Sequence[Mapping[str, object]], files: Sequence[str] | None = None
     ) -> dict[str, object]:
-        """Return the attributes of several files as of one; of equal keys the last one wins.
+        """Merge the attributes of several files; the last value of a key wins.
 
         Args:
             every: the attributes of each file.
-            files: their names, for the error where they differ in an attribute that a file has
-                once; without them, such an attribute is left out.
+            files: their names, for the error if they differ in an attribute that cannot be merged;
+                None leaves such an attribute out.
 
         Raises:
-            UsageError: they differ in one, and `files` are given.
+            UsageError: the files differ in such an attribute, and `files` is given.
         """
         merged: dict[str, object] = {}
         for attributes in every:
             merged.update(attributes)
         for name, kind, _ in kinds_of(dict(merged)):
-            found = [(number, each.get(name)) for number, each in enumerate(every)]
-            values = [(number, value) for number, value in found if kind.is_single(value)]
+            numbered = [(number, each.get(name)) for number, each in enumerate(every)]
+            values = [(number, value) for number, value in numbered if kind.is_single(value)]
             if not values:
                 continue
-            first, one = values[0]
-            other = next((number for number, value in values if value != one), None)
+            first, expected = values[0]
+            other = next((number for number, value in values if value != expected), None)
             if other is None:
-                merged[name] = one
+                merged[name] = expected
             elif files is None:
                 del merged[name]
             else:
@@ -97,7 +97,7 @@ ATTRIBUTES: Registry[str, AttributeKind] = Registry(
 
 
 def kinds_of(attributes: Mapping[str, Any] | None) -> Iterator[tuple[str, AttributeKind, Any]]:
-    """Yield the attributes that mean more than their value: name, kind, value."""
+    """Yield (name, kind, value) of the attributes that are in the registry."""
     for name in ATTRIBUTES:
         if attributes and name in attributes:
             yield name, ATTRIBUTES[name], with_dicts(attributes[name])

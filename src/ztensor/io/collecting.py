@@ -1,4 +1,4 @@
-"""Python's collector of cycles, kept out while many values are made that are no cycles."""
+"""Pause Python's cycle collector while many values without cycles are made."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Keep the collector out of a block, or of a function that this decorates.
+    """Pause the cycle collector in a block or a decorated function.
 
-    It looks at what was made again and again: at 10^5 values that takes a third to a half of the
-    time. The cycles of other threads wait meanwhile. Where it is off, it stays off.
+    It would visit the new values again and again: for 10^5 values a third to half of the time.
+    Cycles of other threads wait meanwhile. If the collector is off already, it stays off.
     """
     if not gc.isenabled():
         yield

@@ -1,7 +1,7 @@
-"""What is in one file: a zTensor file of any version, or one of another format.
+"""Open one file: a zTensor file of any version, or a file of another format.
 
-`open_file` is the one function that goes from what a caller passed to `FileObjects`: which source
-of bytes it is, which format, and the last good state where that is wanted.
+`open_file` is the only way from an argument of `open` to `FileObjects`: it finds the source and the
+format, waits for a writer, and recovers the last committed state on request.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from ztensor.spec.model.objects import LaterObjects
 if TYPE_CHECKING:
     from ztensor.io.source.ahead import AheadSource
 
-_TRIES = 20  # to read what is being written; 0.1 s in all
+_TRIES = 20  # to read a file that is being written: 0.1 s in all
 _RETRY_SECONDS = 0.005
-# What a `Projection` says of how its objects are read.
+# Fields of a `Projection` that are arguments of `FileObjects`.
 _OF_PROJECTIONS = ("manifest", "format", "encodings", "account", "sums", "faults")
 
 
@@ -62,18 +62,17 @@ def open_file(
         ahead = _ahead(source) if source.prefers_long_reads else None
         try:
             how = _contents(ahead or source, caps)
-            # The last write of a commit may have come between opening the file and reading what it
-            # says: what was opened is its new state, but looks like one changed since.
+            # A commit may have ended between opening and reading: the new state was read, but the
+            # file looks changed since it was opened.
             if not left or not (isinstance(source, FileSource) and source.is_touched()):
                 break
         except FormatError as error:
-            # A commit being written right now is a torn end for a moment.
+            # While a commit is written the file looks torn.
             if not left or not _is_being_written(source):
                 how = _recovered(source, error, caps, recover=recover)
                 break
         except BaseException as error:
-            # A change that was given up, or took less room than it had made, was cut off between
-            # looking at the file and reading it.
+            # A writer may have truncated an aborted or shorter change between the two reads.
             is_cut = isinstance(error, SourceError) and error.reason is Reason.SOURCE_CHANGED
             if not left or not (is_cut and isinstance(source, FileSource)):
                 source.close()
@@ -82,7 +81,7 @@ def open_file(
         time.sleep(_RETRY_SECONDS)
     joined, manifest = how.pop("source", None) or source, how["manifest"]
     if manifest.shards:
-        from ztensor.io.reading.shards import join_shards  # few files have any
+        from ztensor.io.reading.shards import join_shards  # few files have shards
 
         joined = join_shards(joined, manifest.shards, caps)
     if joined is not source:
@@ -95,7 +94,7 @@ def open_file(
 
 
 def _source_of(path: Any, *, mapped: bool) -> Source:
-    """Return the source of what a caller passed, or the folder where that is read as one file."""
+    """Return the source for an argument of `open`, or a folder that a format reads as one file."""
     is_path = isinstance(path, (str, os.PathLike)) and not isinstance(path, Opening)
     name = os.fspath(path) if is_path else None
     if isinstance(name, str) and "://" not in name and os.path.isfile(name):
@@ -103,7 +102,7 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
     try:
         return source_of(path, mapped=mapped)
     except SourceNotRegularError:
-        from ztensor.io.formats import opened_in  # a file of ours needs none of it
+        from ztensor.io.formats import opened_in  # zTensor files do not need it
 
         if not isinstance(name, str) or opened_in(name) is None:
             raise
@@ -113,9 +112,9 @@ def _source_of(path: Any, *, mapped: bool) -> Source:
 
 
 def _ahead(source: Source) -> AheadSource:
-    """Return a source that brings what is read next, where each request is dear.
+    """Return a source that prefetches, for a source with expensive requests.
 
-    What a format keeps and reads later goes through it, too.
+    Lazy reads of other formats go through it, too.
     """
     from ztensor.io.source.ahead import AheadSource
 
@@ -123,17 +122,17 @@ def _ahead(source: Source) -> AheadSource:
 
 
 def _contents(source: Source, limits: Limits) -> dict[str, Any]:
-    """Return what a file holds, and how that is read, as `FileObjects` takes it."""
+    """Return the content of a file as keyword arguments of `FileObjects`."""
     not_ours: NotZTensorError | None = None
     if source.files is None:
         try:
             frame, manifest = manifest_in(source, limits)
         except NotZTensorError as error:
-            # Only then is another format thought of. Its traceback leads to this frame: a circle.
+            # Try other formats. Without its traceback, which would form a cycle with this frame.
             not_ours = error.with_traceback(None)
         else:
             if frame.container is Container.V2 and isinstance(source, FileSource):
-                # A commit under this reader writes over the copy of a footer.
+                # A commit while this reader is open overwrites the guard copy of the footer.
                 end = frame.manifest_offset + frame.manifest_length
                 source.expect_commits(FOOTER_2_BYTES, MAGIC_2, end)
             return {"frame": frame, "manifest": manifest}
@@ -148,16 +147,16 @@ def _contents(source: Source, limits: Limits) -> dict[str, Any]:
 
 
 def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
-    """Raise what tells a caller who would change a file that it is none of ours.
+    """Raise the error for changing a file that is not a zTensor file.
 
     Args:
         source: the file.
-        error: what reading it as one of ours raised; raised again where there is no more to say.
+        error: the error of reading it as a zTensor file; raised if there is no better one.
 
     Raises:
-        UsageError: it is a file of another format.
-        FormatError: it is of none that is known.
-        SourceError: it cannot be read.
+        UsageError: the file has another format.
+        FormatError: the file has no known format, or is a damaged zTensor file.
+        SourceError: the file cannot be read.
     """
     from ztensor.io.formats import FORMATS, not_read, recognised
 
@@ -171,7 +170,7 @@ def refuse_not_ours(source: Source, error: FormatError) -> NoReturn:
 
 
 def _is_being_written(source: Source) -> bool:
-    """Return whether a writer is at work on the file, or was since it was opened."""
+    """Return whether a writer holds the file's lock, or has changed it since it was opened."""
     if source.path is None:
         return False
     from ztensor.io.source import locking
@@ -182,18 +181,18 @@ def _is_being_written(source: Source) -> bool:
 def _recovered(
     source: Source, error: FormatError, limits: Limits, *, recover: bool
 ) -> dict[str, Any]:
-    """Return the last committed state where that is wanted and there is one; else raise `error`."""
+    """Return the last committed state if `recover` is true and one exists, else raise `error`."""
     import logging
     import traceback
 
-    from ztensor.io.reading.recovery import describe_torn, search  # seldom needed
+    from ztensor.io.reading.recovery import describe_torn, search  # rarely needed
 
-    # What the error's frames hold is all that was read; now it is read a second time.
+    # Free the bytes that the error's frames hold: the file is read again now.
     traceback.clear_frames(error.__traceback__)
     state = None
     try:
         if recover:
-            with contextlib.suppress(ContainerError):  # of a kind whose states cannot be found
+            with contextlib.suppress(ContainerError):  # a container that cannot be searched
                 state, _ = search(source, limits=limits)
         else:
             error.hint = describe_torn(source, error, limits) or error.hint
@@ -204,7 +203,7 @@ def _recovered(
         try:
             raise error
         finally:
-            del error  # whose traceback leads to this frame: a circle
+            del error  # its traceback would form a cycle with this frame
     logging.getLogger("ztensor").warning(
         "%s is damaged behind byte %d; the last committed state, %d objects, was opened",
         describe(source.name, 200),

@@ -1,6 +1,6 @@
-"""Formats other than ours: one registry says how each is called, recognised, read and written.
+"""The registry of other formats: names, suffixes, recognition, reading and writing.
 
-The suffix decides what is written, the bytes decide what is read. A file of ours asks none of them.
+The suffix decides the format to write, the content the format to read. zTensor files do not use it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from ztensor.spec.model.manifest import Manifest
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _HEAD_BYTES = 4096
 _TAIL_BYTES = 1 << 16
-_ALL_THE_SAME = 'format="zt" writes a zTensor file under that name all the same'
+_FORCE_OURS = 'format="zt" writes a zTensor file under that name nevertheless'
 
 
 class Look:
-    """What a format is recognised by: a file's first bytes, and others where they do not tell.
+    """The bytes that a format is recognised by: head, tail, and other bytes on request.
 
     Args:
         source: the file.
 
     Attributes:
-        size: how long the file is.
-        head: its first bytes, 4096 at most.
+        size: the length of the file.
+        head: its first bytes, at most 4096.
     """
 
     def __init__(self, source: Source) -> None:
@@ -51,32 +51,30 @@ class Look:
         self.head = self.read(0, min(_HEAD_BYTES, self.size))
 
     def read(self, start: int, length: int) -> bytes:
-        """Return bytes from an offset on."""
+        """Return `length` bytes from an offset on."""
         return bytes(self._source.read(start, length))
 
     @cached_property
     def tail(self) -> bytes:
-        """The last bytes, where archives have the names of their members."""
+        """Return the last bytes, which hold the directory of an archive."""
         length = min(_TAIL_BYTES, self.size)
         return self.read(self.size - length, length)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Projection:
-    """A file of another format as our reader takes it.
+    """A parsed file of another format.
 
     Attributes:
-        manifest: what the file holds. Offsets and lengths are places in the file itself; nothing
-            is aligned. `version` is the format's own, or empty.
-        encodings: how components are stored, by the word `Component.encoding` has: at least
-            `"raw"`, and what is this file's own.
-        account: gives what the file says beyond that, when it is asked for.
-        sums: checksums over more than one component, which `verify` looks at: of each the first
-            byte it covers, how many, and what reads them and raises `DigestMismatchError` where
-            they do not match.
-        faults: gives what is wrong with attributes, by their names, for `verify`.
-        source: what the components lie in, where that is more than the file itself.
-        format: the format's name in the registry, which fills it in.
+        manifest: its objects. Offsets and lengths are extents of the file, not aligned. `version`
+            is the format's own, or empty.
+        encodings: encoding names of its components to codecs: `"raw"`, and the file's own.
+        account: returns the loss report.
+        sums: checksums over more than one component, for `verify`: first covered byte, number of
+            bytes, and a function that reads them and raises `DigestMismatchError`.
+        faults: returns attribute names to the errors of their values, for `verify`.
+        source: the source of the components, if they are not only in the file itself.
+        format: the format's name; set by the registry.
     """
 
     manifest: Manifest
@@ -89,16 +87,16 @@ class Projection:
 
 
 class FormatModule(Protocol):
-    """What reads a format, and writes it where `Format.is_written` is true."""
+    """The module that reads a format, and writes it if `Format.is_written` is true."""
 
     def project(self, source: Source, budget: Budget) -> Projection:
-        """Return what the file says, every rule checked that needs no data.
+        """Parse a file, and check every rule that needs no data.
 
         Raises:
             FormatError: the file is damaged.
-            UnsupportedError: it holds what this release cannot read.
+            UnsupportedError: the file has content that this release cannot read.
             LimitError: a safety cap is exceeded.
-            SourceError: it cannot be read.
+            SourceError: the file cannot be read.
         """
         ...
 
@@ -111,50 +109,49 @@ class FormatModule(Protocol):
         progress: Callable[[int, int], None] | None = None,
         threads: int | None = None,
     ) -> int:
-        """Write what a reader holds, of whatever format, as a file of this one; stream by stream.
+        """Write the objects of a reader as a file of this format, as a stream.
 
         Args:
-            reader: an open `ObjectReader`.
-            sink: where the bytes go, in order; finished by the caller.
-            lose: called with an object's name (None for the file's own) and a sentence about
-                what the format cannot represent. It may raise to refuse.
-            progress: called with the bytes of tensors written so far and of all of them.
-            threads: how many decode beside the one that writes; see `thread_count`.
+            reader: an open `ObjectReader` of any format.
+            sink: takes the bytes in order; the caller finishes it.
+            lose: called with an object's name (None for the file) and a sentence for everything
+                that the format cannot represent. It may raise to refuse.
+            progress: called with the bytes of tensors written so far and in all.
+            threads: number of threads that decode besides the writing one; see `thread_count`.
 
         Returns:
-            How many of the reader's objects the file has, in whole or in part.
+            The number of objects written, in whole or in part.
 
         Raises:
-            NotRepresentableError: the format can hold nothing of the file.
+            NotRepresentableError: the format cannot represent anything of the file.
             FormatError: stored bytes are damaged.
             SourceError: bytes could not be read or written.
         """
         ...
 
     def attributes_of_whole(self, shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the attributes of a set of files, where `Format.merges_attributes` is true.
+        """Merge the attributes of a set of files, if `Format.merges_attributes` is true.
 
         Args:
-            shards: the attributes of each file, the first one first.
+            shards: the attributes of each file, in order.
         """
         ...
 
 
 class Format(NamedTuple):
-    """A format that is not ours.
+    """A format other than zTensor.
 
     Attributes:
-        program: what people call it, or the program whose files they are.
-        suffixes: how its files are called; the first is what a new one gets. A file of ours under
-            such a name would lie.
-        is_recognised: whether a file is of this format.
-        module: see `FormatModule`; imported when the first such file is met.
-        is_written: whether it has `export`.
-        also: suffixes that its files have, and others too.
-        merges_attributes: whether it has `attributes_of_whole`.
-        in_folder: takes a folder, a path or a URL, and the names in it; returns what opens the
-            folder where it is read as one file, and None for any other folder. In a store that is
-            one file that leads to the others, or the names of all of them: see `Source.files`.
+        program: its name for messages, or the program that writes it.
+        suffixes: its own suffixes, the first for new files. zTensor files must not use them.
+        is_recognised: returns whether a file has this format.
+        module: see `FormatModule`; imported for the first such file.
+        is_written: whether the module has `export`.
+        also: suffixes that it shares with other formats.
+        merges_attributes: whether the module has `attributes_of_whole`.
+        in_folder: takes a folder (path or URL) and its names. Returns the place to open if the
+            format reads the folder as one file, else None. In a store the place is the main file,
+            or the names of all files: see `Source.files`.
     """
 
     program: str
@@ -167,16 +164,16 @@ class Format(NamedTuple):
     in_folder: Callable[[str | Remote, list[str]], str | Remote | list[str] | None] | None = None
 
     def loaded(self) -> FormatModule:
-        """Return the module that reads the format."""
+        """Import and return the module of the format."""
         module: Any = importlib.import_module(self.module)
         return module  # type: ignore[no-any-return]
 
 
 class Formats(Registry[str, Format]):
-    """The table of formats, and what the name of a file says by it."""
+    """The table of formats, and rules for file names."""
 
     def written(self) -> dict[str, tuple[str, ...]]:
-        """Return the formats that are written, ours first, with their suffixes; no plugins."""
+        """Return writable formats to their suffixes, zTensor first, without plugins."""
         others = {
             name: format.suffixes
             for name, format in self.usable(plugins=False)
@@ -185,24 +182,24 @@ class Formats(Registry[str, Format]):
         return {"zt": (".zt",), **others}
 
     def read_suffixes(self) -> list[str]:
-        """Return what files are called that are read, ours first; no plugin is sought."""
+        """Return the suffixes of readable files, `.zt` first, without plugins."""
         others = (each.suffixes + each.also for _, each in self.usable(plugins=False))
         return [".zt", *itertools.chain.from_iterable(others)]
 
     def readable(self, paths: Iterable[str]) -> list[str]:
-        """Return those whose suffix says that they can be read; their bytes say what they are."""
+        """Return the paths with a suffix of a readable format."""
         suffixes = set(self.read_suffixes())
         return [path for path in paths if _suffix(path) in suffixes]
 
     def named_as(self, path: str) -> str | None:
-        """Return the format, read or written, whose suffix a path has; None where none has it."""
+        """Return the format of a path's suffix, readable or writable, or None."""
         suffix = _suffix(path)
         if suffix in (".zt", ""):
             return "zt" if suffix else None
         return next((name for name, format in self.usable() if suffix in format.suffixes), None)
 
     def by_suffix(self, path: str) -> str | None:
-        """Return the format that is written under a path's suffix, or None where there is none."""
+        """Return the writable format of a path's suffix, or None."""
         kind = self.named_as(path)
         return kind if self._is_written(kind) else None
 
@@ -210,10 +207,10 @@ class Formats(Registry[str, Format]):
         return kind == "zt" or (kind is not None and kind in self and self[kind].is_written)
 
     def require_written(self, kind: str, path: str | None = None) -> str:
-        """Return the name of a format, which is one that is written.
+        """Return `kind`, and require that it is a writable format.
 
         Raises:
-            ArgumentValueError: it is none.
+            ArgumentValueError: `kind` is not writable.
         """
         if not self._is_written(kind):
             raise ArgumentValueError(
@@ -224,17 +221,16 @@ class Formats(Registry[str, Format]):
             )
         return kind
 
-    def written_as(self, path: str, format: str | None = None) -> str:  # as public functions say
-        """Return the format that tensors saved at a path are written in.
+    def written_as(self, path: str, format: str | None = None) -> str:
+        """Return the format for saving tensors at a path.
 
         Args:
             path: the new file.
-            format: what the caller asks for, which wins; None for what the suffix says. A path of
-                an unknown suffix becomes a zTensor file, with a `UserWarning`.
+            format: the caller's choice; None decides by the suffix. An unknown suffix gives a
+                zTensor file and a `UserWarning`.
 
         Raises:
-            ArgumentValueError: `format` is none that is written, or the suffix is of one that is
-                only read.
+            ArgumentValueError: `format`, or the format of the suffix, is not writable.
         """
         if format is not None:
             return self.require_written(format, path)
@@ -247,20 +243,20 @@ class Formats(Registry[str, Format]):
             written = self.written().values()
             error = ArgumentValueError(
                 f"files of {self[kind].program} are not written here, and a file of another format "
-                "should not be called like one",
+                "must not have their suffix",
                 file=path,
                 expected=f"a suffix such as {', '.join(first for first, *_ in written)}",
                 found=describe(_suffix(path)),
             )
-            error.hint = _ALL_THE_SAME
+            error.hint = _FORCE_OURS
             raise error
         return kind
 
     def require_ours(self, path: str, format: str | None = None) -> None:
-        """Raise where what is written object by object would be ours under another's suffix.
+        """Require a path for a zTensor file, for a writer that writes object by object.
 
         Raises:
-            ArgumentValueError: the suffix is of another format.
+            ArgumentValueError: suffix or `format` belong to another format.
         """
         kind = self.written_as(path, format)
         if kind != "zt":
@@ -271,28 +267,28 @@ class Formats(Registry[str, Format]):
                 found=describe(_suffix(path) if format is None else format),
             )
             by = f"save_file(tensors, path) writes {kind} from a dict, ztensor.convert from a file"
-            error.hint = f"{by}; {_ALL_THE_SAME}"
+            error.hint = f"{by}; {_FORCE_OURS}"
             raise error
 
     def unchangeable(self, name: str, kind: str) -> UsageError:
-        """Return the error of a caller who would change another format's file, or several files."""
+        """Return the error for changing a file of another format, or several files."""
         error = UsageError("only a zTensor file can be changed", file=name, found=kind)
-        error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` makes one of it"
+        error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` converts it"
         return error
 
 
-# A suffix begins with a letter: `run-1.5` has none. Temporary names such as `m.zt.tmp` say .zt.
+# A suffix begins with a letter: `run-1.5` has none. Temporary names such as `m.zt.tmp` have .zt.
 _SUFFIX = re.compile(r"\.[A-Za-z]\w*$")
 _OURS_WITHIN = re.compile(r"\.zt(ensor)?\b", re.IGNORECASE)
 
 
 def _warn_of_suffix(path: str) -> None:
-    """Warn that no format has the suffix of a new file."""
+    """Warn that the suffix of a new zTensor file is unknown."""
     text = (
-        f"{describe(path, 200)}: no format that is written has the suffix {_suffix(path)}; this is "
-        "a zTensor file. Name it .zt, or pass format='zt'"
+        f"{describe(path, 200)}: no writable format has the suffix {_suffix(path)}; this is a "
+        "zTensor file. Name it .zt, or pass format='zt'"
     )
-    if sys.version_info >= (3, 12):  # the caller's line, however deep it is above this one
+    if sys.version_info >= (3, 12):  # blame the first caller outside this package
         warnings.warn(text, UserWarning, skip_file_prefixes=(_PACKAGE,))
     else:
         warnings.warn(text, UserWarning, stacklevel=4)
@@ -302,7 +298,7 @@ def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-# In this order they are tried, and those of plugins last.
+# Tried in this order, then plugins.
 FORMATS = Formats(
     {
         "safetensors": "ztensor.formats.table:SAFETENSORS",
@@ -318,53 +314,53 @@ FORMATS = Formats(
     group="ztensor.formats",
     kind=Format,
 )
-# What a file that holds no model is by its first bytes: its `name`, and `advice`; None for others.
+# Recognise files without a model by their head: an object with `name` and `advice`, or None.
 _LOOKALIKES: Registry[str, Callable[[bytes], Any]] = Registry(
     {"lookalikes": "ztensor.formats.lookalikes:lookalike"}
 )
 
 
-# --- What bytes say -------------------------------------------------------------------------
+# --- Recognising and parsing files ----------------------------------------------------------
 
 
 def opened_in(
     folder: str | Remote, names: list[str] | None = None
 ) -> str | Remote | FolderSource | None:
-    """Return what opens a folder as one file; None where it is no such folder.
+    """Return the place to open for a folder that a format reads as one file, or None.
 
     Args:
         folder: a path or a URL.
-        names: what is in it; a folder on disk is listed where they are not given.
+        names: the names in the folder; None lists a folder on disk.
     """
-    found = _opener(folder, names)
-    return found and found[1]
+    opener = _opener(folder, names)
+    return opener and opener[1]
 
 
 def _opener(
     folder: str | Remote, names: list[str] | None
 ) -> tuple[str, str | Remote | FolderSource] | None:
-    """Return the first format that reads a folder as one file, and what opens it."""
+    """Return the first format that reads a folder as one file, and the place to open, or None."""
     if names is None:
         names = names_in(os.fspath(folder))
-    # Where a file is of a suffix that is known, no plugin is sought.
+    # Plugins are not asked if the folder has a file with a known suffix.
     for name, format in FORMATS.usable(plugins=not FORMATS.readable(names)):
-        found = None if format.in_folder is None else format.in_folder(folder, names)
-        if isinstance(found, list):
-            return name, FolderSource(Remote(folder), found)
-        if found is not None:
-            return name, found
+        place = None if format.in_folder is None else format.in_folder(folder, names)
+        if isinstance(place, list):
+            return name, FolderSource(Remote(folder), place)
+        if place is not None:
+            return name, place
     return None
 
 
 def recognised(source: Source) -> str | None:
-    """Return the format a file's bytes are of, or None where it is none of the registry.
+    """Return the name of a file's format, or None if the registry has no such format.
 
     Args:
         source: a file, or a folder that is read as one.
 
     Raises:
-        UnsupportedError: none, and a plugin that is broken may know it.
-        SourceError: it cannot be read.
+        UnsupportedError: the format is unknown, and a broken plugin may know it.
+        SourceError: the file cannot be read.
     """
     if source.files is not None:
         opener = _opener(source.remote or source.name, list(source.files) or None)
@@ -373,19 +369,19 @@ def recognised(source: Source) -> str | None:
     with foreign_bytes("the file", source.name):
         name = next((name for name, format in FORMATS.usable() if format.is_recognised(look)), None)
     if name is None:
-        for plugin in FORMATS.installed():  # all that are left are broken
+        for plugin in FORMATS.installed():  # working plugins were asked above
             FORMATS[plugin]
     return name
 
 
 def project(source: Source, limits: Limits) -> Projection | None:
-    """Return what a file of another format holds, or None where it is of no format known here.
+    """Parse a file of another format. Return None if its format is unknown.
 
     Raises:
         FormatError: the file is damaged.
-        UnsupportedError: it holds what this release cannot read.
+        UnsupportedError: the file has content that this release cannot read.
         LimitError: a safety cap is exceeded.
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
     """
     name = recognised(source)
     if name is None:
@@ -393,40 +389,40 @@ def project(source: Source, limits: Limits) -> Projection | None:
     module = FORMATS[name].loaded()
     try:
         with foreign_bytes("the file", source.name):
-            found: Projection = module.project(source, Budget(limits, source.size))
+            parsed: Projection = module.project(source, Budget(limits, source.size))
     except ZTensorError as error:
         error.forget_sections()
         other = FORMATS.named_as(source.name)
         if other not in (None, "zt", name) and FORMATS[other].in_folder is not None:
-            error.hint = "it is one of the files of a checkpoint: name the folder it is in"
+            error.hint = "the file is part of a checkpoint: open the folder"
         raise
-    return dataclasses.replace(found, format=name, account=lambda: _whole_account(found))
+    return dataclasses.replace(parsed, format=name, account=lambda: _full_report(parsed))
 
 
 def not_read(source: Source) -> NotZTensorError:
-    """Return the error for a file whose bytes are of no format that is read."""
+    """Return the error for a file of an unknown format."""
     known = ", ".join(("zTensor", *(name for name, _ in FORMATS.usable())))
     head = bytes(source.read(0, min(512, source.size)))
     for _, lookalike in _LOOKALIKES.usable():
         if (kind := lookalike(head)) is not None:
             error = NotZTensorError(f"this is {kind.name}", file=source.name)
-            error.hint = kind.advice or f"the formats that are read are {known}"
+            error.hint = kind.advice or f"readable formats are {known}"
             return error
     return NotZTensorError(
-        "of no format that is read here",
+        "unknown format",
         file=source.name,
         expected=f"the first bytes of one of {known}",
         found=describe(head[:16]),
     )
 
 
-def _whole_account(found: Projection) -> list[Unrepresented]:
-    """Return what a file says beyond what is given of it, what is listed only among it."""
+def _full_report(parsed: Projection) -> list[Unrepresented]:
+    """Return the loss report of a file, with the objects that are listed but cannot be read."""
     tally = Tally()
-    tally.extend(found.account())
-    for name, tensor_object in found.manifest.objects.items():
+    tally.extend(parsed.account())
+    for name, tensor_object in parsed.manifest.objects.items():
         for component in tensor_object.components.values():
-            encoding = found.encodings.get(component.encoding)
+            encoding = parsed.encodings.get(component.encoding)
             is_absent = encoding is None or encoding.is_absent
             if is_absent or component.dtype not in STORAGE_TYPES:
                 tally.add(f"{UNREAD} {component.dtype}", name, nbytes=component.length or None)

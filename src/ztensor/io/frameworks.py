@@ -1,7 +1,7 @@
-"""Frameworks whose values are saved and given back: one table, each adapter loaded when first used.
+"""The table of frameworks whose values can be saved and returned; adapters are loaded on demand.
 
-An adapter is a module with the functions of `Adapter`. Nothing below one names its framework:
-who is handed a value asks `FRAMEWORKS.adapter_of`, who is asked for values of one its `Framework`.
+An adapter is a module with the functions of `Adapter`. Only adapters name their framework. Code
+with a value asks `FRAMEWORKS.adapter_of`; code that makes values asks a `Framework`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Framework(NamedTuple):
 
     Attributes:
         packages: the top-level packages that define the classes of its values.
-        adapter: the module that adapts it; it may import the framework.
-        words: what `safe_open` takes for it; none where a handle gives no values of it.
-        trees: the module of its types in trees, see `ztensor.training.tree`; empty where only its
-            arrays are kept there, as NumPy's.
+        adapter: the adapter module, which may import the framework.
+        words: its names for `safe_open`; empty if handles do not return its values.
+        trees: the module of its types in trees, see `ztensor.training.tree`; empty if trees keep
+            its arrays as NumPy's.
     """
 
     packages: tuple[str, ...]
@@ -35,7 +35,7 @@ class Framework(NamedTuple):
     trees: str = ""
 
     def loaded(self) -> Any:
-        """Return the module that adapts the framework; it may have the optional functions, too.
+        """Return the adapter module, see `Adapter`.
 
         Raises:
             MissingDependencyError: the framework is not installed.
@@ -43,46 +43,47 @@ class Framework(NamedTuple):
         return importlib.import_module(self.adapter)
 
     def read(self, reader: Any, name: Any, **options: Any) -> Any:
-        """Return an object of an open reader as a value of the framework, or several as a dict.
+        """Return one object of a reader as a value of the framework, or several as a dict.
 
         Args:
             reader: an open reader.
-            name: the name of one object, or several.
-            options: of the adapter's `read`, or of its `value_of` where it has none.
+            name: one name, or several.
+            options: of the adapter's `read`, or else of its `value_of`.
 
         Raises:
             MissingDependencyError: the framework is not installed.
         """
-        home = self.loaded()
-        if hasattr(home, "read"):
-            return home.read(reader, name, **options)
+        adapter = self.loaded()
+        if hasattr(adapter, "read"):
+            return adapter.read(reader, name, **options)
         if isinstance(name, str):
-            return home.value_of(reader.read(name), **options)
-        return {one: home.value_of(tensor, **options) for one, tensor in reader.read(name).items()}
+            return adapter.value_of(reader.read(name), **options)
+        tensors = reader.read(name).items()
+        return {each: adapter.value_of(tensor, **options) for each, tensor in tensors}
 
 
 class Adapter(Protocol):
-    """What a module that adapts a framework has.
+    """The functions of an adapter module.
 
-    It may have four functions more. `element_type(dtype)` returns NumPy's word for an element type,
-    None where it is none of the framework's. `fill(file, name, target)` fills a value of the
-    caller, on any device, with a dense object. `device_of(device)` returns a device by any of its
-    names, as `value_of` and `read` take it; it raises `ArgumentValueError` where there is none.
-    `read(reader, name, **options)` returns an object of a reader as a value, or several as a dict.
+    Four more are optional. `element_type(dtype)` returns the NumPy dtype of a framework's element
+    type, or None. `fill(file, name, target)` fills the caller's value, on any device, with a dense
+    object. `device_of(device)` returns the device for any of its names, or raises
+    `ArgumentValueError`. `read(reader, name, **options)` returns one object as a value, or several
+    as a dict.
     """
 
     def is_value(self, value: object, /) -> bool:
-        """Return whether a value is one that can be saved, such as its arrays.
+        """Return whether a value can be saved.
 
-        Asked only of what is of a class of the framework, or of one derived from it.
+        Its class, or a base of it, is one of the framework's.
         """
         ...
 
     def stored(self, value: Any, /) -> Array | Any:
-        """Return what is stored of a value: an array, or a `ztensor.Tensor` for a sparse one.
+        """Return a value as an array, or a sparse one as a `ztensor.Tensor`.
 
         Raises:
-            NotRepresentableError: it cannot be stored; the message says what would work.
+            NotRepresentableError: the value cannot be stored; the message names an alternative.
         """
         ...
 
@@ -91,7 +92,7 @@ class Adapter(Protocol):
 
         Args:
             tensor: a `ztensor.Tensor` of any layout.
-            device: where to, in the framework's own words.
+            device: the framework's name of the device.
 
         Raises:
             UsageError: the framework has no value for the layout.
@@ -99,37 +100,37 @@ class Adapter(Protocol):
         ...
 
 
-# Packages that no plugin adapts; most values are of a class of theirs.
+# Packages without adapters; most values have a class of theirs.
 _NO_FRAMEWORKS = frozenset([*sys.stdlib_module_names, "numpy", "ml_dtypes", "ztensor"])
 
 
 class Frameworks(Registry[str, Framework]):
-    """The table of frameworks, and what is asked of all of them.
+    """The table of frameworks.
 
-    A plugin is asked for by a package of its classes, and by the word of a caller.
+    A plugin is found by the package of a value's class, or by the name that a caller passes.
     """
 
     def named(self, name: str) -> Framework | None:
-        """Return the framework that a file, a class or a caller names, or None."""
+        """Return the framework of a name, or None."""
         is_package = name.isidentifier() and name not in _NO_FRAMEWORKS
         with contextlib.suppress(KeyError):
             return self[name] if is_package else None
         return None
 
     def name_of(self, value: object) -> str | None:
-        """Return the name of the framework that something's class is from, or None."""
+        """Return the name of the framework that defines the value's class, or None."""
         kind: Any = type(value)
         return _name_of(kind)
 
     def adapter_beside(self, value: object) -> Any:
-        """Return the adapter of the framework that something's class is from, or None."""
+        """Return the adapter of the framework that defines the value's class, or None."""
         name = self.name_of(value)
         return None if name is None else self[name].loaded()
 
     def adapter_of(self, value: object) -> Adapter | None:
-        """Return the adapter of the framework that a value can be saved by, or None."""
-        found: Adapter | None = self.adapter_beside(value)
-        return found if found is not None and found.is_value(value) else None
+        """Return the adapter that can save a value, or None."""
+        adapter: Adapter | None = self.adapter_beside(value)
+        return adapter if adapter is not None and adapter.is_value(value) else None
 
 
 FRAMEWORKS = Frameworks(

@@ -1,4 +1,4 @@
-"""What a file says that neither its objects nor its attributes do."""
+"""Loss reports: content of a file that is neither an object nor an attribute."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from ztensor.errors import describe
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# As many are told one by one: a file of strangers may have millions.
+# Entries listed one by one; a hostile file may have millions.
 MOST_ENTRIES = 200
 _MOST_WHERE = 256  # characters of a place
-UNREAD = "unread"  # begins the kind of an object that is listed, and refused when it is read
+UNREAD = "unread"  # prefix of the kind of an object that is listed but cannot be read
 REST = "more of these and other kinds"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Unrepresented:
-    """Something of a file that a reader of it does not give, and a copy of it would not have.
+    """An entry of a loss report: content that a reader does not give and a copy loses.
 
     Attributes:
-        kind: what it is, in the words of its format: "graph", "code", "text", "tuple", "bytes".
-        where: its place in the file: a path, a member, a key; or the file itself, "".
-        count: how many there are of the kind at that place.
-        nbytes: what they take of the file, in bytes; None where that is not known.
+        kind: the word of the format: "graph", "code", "text", "tuple", "bytes".
+        where: the place in the file: a path, a member, a key; "" for the file itself.
+        count: the number of such items at that place.
+        nbytes: their bytes in the file; None if unknown.
     """
 
     kind: str
@@ -35,11 +35,11 @@ class Unrepresented:
 
     @property
     def is_unread(self) -> bool:
-        """Return whether it is an object that is listed, and refused when it is read."""
+        """Return whether the entry is an object that is listed but cannot be read."""
         return self.kind.startswith(UNREAD)
 
     def __str__(self) -> str:
-        """Return it as part of a sentence: `graph "main", 312 of them, 40,961 bytes`."""
+        """Return the entry as part of a sentence: `graph "main", 312 of them, 40,961 bytes`."""
         parts = [f"{self.kind} {describe(self.where)}" if self.where else self.kind]
         if self.count != 1:
             parts.append(f"{self.count:,} of them")
@@ -49,29 +49,28 @@ class Unrepresented:
 
 
 class Tally:
-    """What a reader of a format meets and does not give, counted by kind and place.
+    """Collects a loss report in bounded memory, by kind and place.
 
-    It takes bounded memory whatever the file says: after so many places only numbers grow.
-    Called, it gives what was counted.
+    After `MOST_ENTRIES` entries only totals grow. Calling it returns the report.
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str], tuple[int, int | None]] = {}
+        self._totals: dict[tuple[str, str], tuple[int, int | None]] = {}
 
     def add(self, kind: str, where: str = "", count: int = 1, nbytes: int | None = None) -> None:
-        """Count something that is not given; of the same kind and place it is summed."""
+        """Add content to the report; entries of the same kind and place are summed."""
         key = kind, where if len(where) <= _MOST_WHERE else f"{where[:_MOST_WHERE]}..."
-        if key not in self._found and len(self._found) >= MOST_ENTRIES:
+        if key not in self._totals and len(self._totals) >= MOST_ENTRIES:
             key, nbytes = (REST, ""), nbytes or 0
-        known, known_nbytes = self._found.get(key, (0, 0))
+        known, known_nbytes = self._totals.get(key, (0, 0))
         whole = None if nbytes is None or known_nbytes is None else known_nbytes + nbytes
-        self._found[key] = known + count, whole
+        self._totals[key] = known + count, whole
 
-    def extend(self, found: Iterable[Unrepresented]) -> None:
-        """Count what was found elsewhere."""
-        for one in found:
-            self.add(one.kind, one.where, one.count, one.nbytes)
+    def extend(self, entries: Iterable[Unrepresented]) -> None:
+        """Add the entries of another report."""
+        for entry in entries:
+            self.add(entry.kind, entry.where, entry.count, entry.nbytes)
 
     def __call__(self) -> list[Unrepresented]:
-        """Return what was counted, in the order in which each was met first."""
-        return [Unrepresented(*key, *numbers) for key, numbers in self._found.items()]
+        """Return the report, in the order of first additions."""
+        return [Unrepresented(*key, *totals) for key, totals in self._totals.items()]

@@ -1,4 +1,4 @@
-"""What users see of the manifest: one object's shape, types and components, without its data."""
+"""Public metadata of one object: shape, types and components, without data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ComponentMetadata(Mapping[str, Any]):
-    """Where one component lies and what it holds; also answers as a mapping.
+    """Extent, types and encoding of one component; also a mapping of its fields.
 
     Attributes:
         dtype: long name of the storage type, such as `float32`; an unknown word as written.
@@ -27,8 +27,8 @@ class ComponentMetadata(Mapping[str, Any]):
         length: bytes on disk.
         encoding: `raw`, `zstd`, or an unknown word as written.
         digest: `algorithm:hex` over the stored bytes, or None.
-        uncompressed_length: bytes after decoding where the manifest gives them, or None.
-        shard: the name of the other file it lies in, as 2.x has them, or None.
+        uncompressed_length: the decoded length if the manifest states it, or None.
+        shard: the name of its 2.x shard; None if it is in the file itself.
     """
 
     dtype: str
@@ -44,7 +44,7 @@ class ComponentMetadata(Mapping[str, Any]):
         """Return a field by its name.
 
         Raises:
-            ObjectNotFoundError: there is none of that name; also a `KeyError`.
+            ObjectNotFoundError: no field of that name; also a `KeyError`.
         """
         if field not in self.__dataclass_fields__:
             raise ObjectNotFoundError(
@@ -55,12 +55,12 @@ class ComponentMetadata(Mapping[str, Any]):
         return getattr(self, field)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of the fields; `shard` is one where there is one."""
+        """Iterate over the names of the fields; `shard` only if it is not None."""
         fields = list(self.__dataclass_fields__)
         return iter(fields if self.shard is not None else fields[:-1])
 
     def __len__(self) -> int:
-        """Return how many fields there are."""
+        """Return the number of fields."""
         return len(list(iter(self)))
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -74,14 +74,14 @@ class TensorMetadata(Shown):
     Attributes:
         name: the object's name.
         dtype: long name of the main component's storage type (`data`, `values`,
-            `packed_weight`); that of the first component where the layout is unknown.
-        shape: logical dimensions; `()` is a scalar. Also equal to the list of them.
+            `packed_weight`); of an unknown layout, the first component's.
+        shape: logical dimensions; `()` is a scalar. It also equals a list of the same integers.
         format: the layout's name.
         type: name of the main component's logical type, or None.
         components: role to component.
-        attributes: the object's own key-value pairs; empty where there are none.
-        nbytes: bytes of all components once decoded, as far as the manifest tells; compressed
-            ones whose size it does not give count as stored.
+        attributes: the object's own key-value pairs, possibly empty.
+        nbytes: decoded bytes of all components; the stored length for components whose decoded
+            length is unknown.
         stored_nbytes: bytes of all components on disk.
     """
 
@@ -98,7 +98,7 @@ class TensorMetadata(Shown):
 
 
 def describe_object(name: str, tensor_object: TensorObject) -> TensorMetadata:
-    """Return what users see of an object."""
+    """Return the public metadata of an object's manifest entry."""
     layout = LAYOUTS.get(tensor_object.format)
     nbytes = stored_nbytes = 0
     described: dict[str, ComponentMetadata] = {}

@@ -1,7 +1,7 @@
-"""What users open files with: `open`, and the readers it gives.
+"""The public `open` and its readers.
 
-A file on disk whose name leads to no others is opened at once. For anything else the openers are
-asked, then whether it is a set of files.
+A local file whose name does not stand for several files is opened directly. Otherwise openers are
+asked first, then `io/shards` looks for a set of files.
 """
 
 from __future__ import annotations
@@ -48,27 +48,26 @@ if TYPE_CHECKING:
     from ztensor.io.shards.objects import Objects, ShardedObjects
     from ztensor.options import FileOptions, OpenOptions
 
-# What opens several files that are one thing, by the name of the file that leads to the others.
-# Asked for that file, for folders, and for a URL at which there is no object; plugins are asked for
-# whatever else is no file that can be read. One takes what the caller passed, `is_missing`, which
-# says that there is no such file, and `FileOptions`; it returns None for what it does not know.
+# Openers of several files that are one checkpoint, by the name of the main file. They are asked for
+# that file, for folders, and for a URL without an object; plugins for any other argument that is
+# not a readable file. An opener takes the argument of `open`, `is_missing` (the file does not
+# exist) and `FileOptions`, and returns None for anything it does not know.
 OPENERS: Registry[str, Callable[..., Objects | None]] = Registry(
     {"checkpoint.zt": "ztensor.distributed.opened:open_given"},
     group="ztensor.openers",
     kind=Callable,
 )
-# For a file of no known format, for no file, and for a folder with no model or with several.
+# Raised for an unknown format, a missing file, and a folder without a model or with several.
 _NOTHING = NotZTensorError, SourceNotFoundError, SourceNotRegularError, ArgumentValueError
-# How files are called that lead to others: an index, the first shard of GGUF.
+# Ends of names that stand for several files: an index, the first shard of GGUF.
 _LEADING = (".json", ".gguf", *OPENERS.lines)
 
 
 class Reader(ObjectReader):
-    """A zTensor file, or one of a known other format: a mapping from object names to arrays.
+    """A file of zTensor or another known format: a mapping from object names to arrays.
 
-    Opening reads only the manifest; data is mapped or read when it is used. Several threads may
-    use a reader, and it can be pickled if its source can be opened again. Arrays stay valid after
-    the reader is closed.
+    Opening reads only the manifest; data is mapped or read on access. A reader is thread-safe, and
+    can be pickled if its source can be opened again. Arrays stay valid after it is closed.
 
     Args:
         path: a path, a URL (`s3://`, `gs://`, `az://`, `https://`), a bytes-like object, or a
@@ -76,11 +75,11 @@ class Reader(ObjectReader):
         options: see `ztensor.typing.OpenOptions`.
 
     Raises:
-        FormatError: the file is damaged or no zTensor file.
-        UnsupportedVersionError: it is of a version this release does not read.
+        FormatError: the file is damaged or has an unknown format.
+        UnsupportedVersionError: this release does not read its version.
         LimitError: a safety cap is exceeded.
-        SourceError: it cannot be read; also a `FileNotFoundError` or `PermissionError`.
-        ArgumentTypeError: `path` is nothing that can be opened.
+        SourceError: the file cannot be read; also a `FileNotFoundError` or `PermissionError`.
+        ArgumentTypeError: `path` has a type that cannot be opened.
     """
 
     def __init__(self, path: Openable, **options: Unpack[OpenOptions]) -> None:
@@ -88,17 +87,17 @@ class Reader(ObjectReader):
         super().__init__(objects_of(path, is_one=True, **options))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by path, or by value for bytes, so that workers open the file themselves.
+        """Pickle by path, or by value for bytes; the other process opens the file itself.
 
         Raises:
             ClosedError: the reader is closed.
-            UsageError: the source is an open file object, which another process cannot have.
+            UsageError: the source is an open file object.
         """
         self.objects.require_open()
         return reader_over, (self.objects,)
 
     def reader_of(self, name: str) -> Reader:
-        """Return the reader of the file an object is in: this one."""
+        """Return the reader of an object's file: this one."""
         return self
 
     def verify(
@@ -109,16 +108,16 @@ class Reader(ObjectReader):
         threads: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> VerifyReport:
-        """Check every stored byte and return what is wrong; damage does not raise.
+        """Check every stored byte and return a report; damage does not raise.
 
-        In several files the path of a problem begins with the file. Where an index has digests of
-        whole files, as `split` writes them, those are checked as well, unless `names` are given.
+        In a set, the path of a problem begins with the file. Digests of whole files in an index, as
+        `split` writes them, are compared as well, unless `names` is given.
 
         Args:
-            names: objects to check; all of them by default.
-            deep: True reads the shards of a 2.x file once more, for the digests of whole files.
-            threads: how many to use; as many as there are cores, four at most, by default.
-            progress: called with the stored bytes read so far and the bytes to read in all.
+            names: the objects to check; None checks all.
+            deep: True also compares the digests of the whole shards of a 2.x file, read once more.
+            threads: number of threads; None uses the cores, at most four.
+            progress: called with the stored bytes read so far and in all.
 
         Raises:
             ObjectNotFoundError: a name is not in the file.
@@ -149,20 +148,20 @@ class Reader(ObjectReader):
         device: JaxDevice | None = None,
         sharding: JaxSharding | None = None,
     ) -> JaxArray | Any | dict[str, JaxArray | Any]:
-        """Return objects as JAX values: a `jax.Array`, or `BCOO` or `BCSR` where they are sparse.
+        """Return objects as JAX values: a `jax.Array`, or `BCOO` or `BCSR` for sparse objects.
 
-        In the CPU's memory they share that of the arrays this reader gives where they can,
-        unchecked: write to neither. What JAX copies whole is checked against its digest.
+        On the CPU they share unchecked memory with the arrays of this reader if possible: write to
+        neither. Whole copies are checked against their digests.
 
         Args:
             name: one name, or several for a dict.
-            device: a `jax.Device` or a name such as `"cpu"`; JAX's default by default.
-            sharding: a `Sharding`, a mapping from names to them, or a function of a name and its
-                `jax.ShapeDtypeStruct`; each device then reads only its part of a dense object.
+            device: a `jax.Device` or a name such as `"cpu"`; None uses JAX's default.
+            sharding: a `Sharding`, a mapping from names to shardings, or a function of a name and
+                its `jax.ShapeDtypeStruct`; each device then reads only its part of a dense object.
 
         Raises:
             NotRepresentableError: JAX cannot hold an object as it is; see `ztensor.jax.load_file`.
-            UsageError: JAX has no value for the layout; the message says what to call.
+            UsageError: JAX has no value for the layout; the message names the right call.
             MissingDependencyError: JAX is not installed.
             ObjectNotFoundError: no object of that name.
             ArgumentValueError: no such device, or the sharding does not fit an object's shape.
@@ -188,21 +187,21 @@ class Reader(ObjectReader):
     ) -> TorchTensor | dict[str, TorchTensor]:
         """Return objects as torch tensors: dense ones of their shape, sparse ones sparse.
 
-        On the CPU, raw data is a view of the file, unchecked, as with `read_numpy`. For other
-        devices it is read, and checked against its digest, while what was read before is on its
-        way. What torch cannot have as a view is copied and checked, too.
+        On the CPU, raw data is an unchecked view of the file, as with `read_numpy`. For other
+        devices data is read and checked against its digest while earlier data is transferred. Data
+        that torch cannot view is copied and checked, too.
 
         Args:
             name: one name, or several for a dict.
             device: a name such as `"cuda"`, a number, or a `torch.device`. On `"meta"` tensors have
-                shape and type, and nothing is read.
-            copy: True always gives new memory, checked against its digest.
+                only shape and type, and nothing is read.
+            copy: True always returns new memory, checked against its digest.
 
         Raises:
-            UsageError: torch has no such layout; the message says what to call.
+            UsageError: torch has no such layout; the message names the right call.
             MissingDependencyError: PyTorch is not installed.
             ObjectNotFoundError: no object of that name.
-            ArgumentValueError: torch knows no device of that name.
+            ArgumentValueError: torch does not know the device.
             FormatError: the stored bytes are damaged.
             UnsupportedError: a type or encoding is unknown here or to torch, or there is no such
                 device.
@@ -215,24 +214,24 @@ class Reader(ObjectReader):
 
 
 class ShardedReader(Reader):
-    """Several files, open for reading as one mapping; `ztensor.open` gives it for a set.
+    """A set of files as one mapping; `ztensor.open` returns it for a set.
 
-    With an index, a file is opened when the first of its objects is read, and only objects that the
-    index names can be read. Without an index all files are opened at once. Several threads may use
-    the reader, and it can be pickled.
+    With an index, a file is opened when the first of its objects is read, and only objects of the
+    index exist. Without an index all files are opened immediately. Thread-safe and picklable.
 
     Args:
         source: an index, a folder, or a list of paths; see `finder_of`.
         options: see `ztensor.typing.OpenOptions`; for the index and each file.
 
     Attributes:
-        objects: what it reads through; see `ztensor.Reader`.
+        objects: internal; see `ztensor.Reader`.
 
     Raises:
-        FormatError: the index is damaged, a file without an index is, or two have one name.
+        FormatError: the index or (without an index) a file is damaged, or two files have one
+            object name.
         LimitError: a safety cap is exceeded.
-        SourceError: something cannot be read, or a shard is missing.
-        ArgumentTypeError: `source` is nothing that can be opened.
+        SourceError: a file cannot be read, or a shard is missing.
+        ArgumentTypeError: `source` has a type that cannot be opened.
     """
 
     objects: ShardedObjects
@@ -252,7 +251,7 @@ class ShardedReader(Reader):
         return dict(self.objects.set.metadata)
 
     def __repr__(self) -> str:
-        """Return which set it is, and how many objects and files it has."""
+        """Return the name of the set, and its numbers of objects and files."""
         objects = self.objects
         state = " (closed)" if objects.is_closed else ""
         return (
@@ -262,12 +261,12 @@ class ShardedReader(Reader):
         )
 
     def reader_of(self, name: str) -> Reader:
-        """Return the reader of the file an object is in; it is closed with this one.
+        """Return the reader of an object's file; it is closed with this one.
 
         Raises:
             ObjectNotFoundError: no object of that name.
-            FormatError: the file is damaged, or has no such object though the index says so.
-            SourceError: it cannot be read, or the set was saved anew since it was opened.
+            FormatError: the file is damaged, or lacks objects that the index names.
+            SourceError: the file cannot be read, or the set was replaced since it was opened.
         """
         return reader_over(self.objects.part(name))
 
@@ -275,35 +274,35 @@ class ShardedReader(Reader):
         """Return the reader of one of `files`; it is closed with this one.
 
         Raises:
-            ObjectNotFoundError: it is none of them.
-            FormatError: the file is damaged, or lacks objects the index says it has.
-            SourceError: it cannot be read, or the set was saved anew since it was opened.
+            ObjectNotFoundError: the set has no such file.
+            FormatError: the file is damaged, or lacks objects that the index names.
+            SourceError: the file cannot be read, or the set was replaced since it was opened.
         """
         return reader_over(self.objects.file(file))
 
 
 def reader_over(objects: Objects) -> Reader:
-    """Return a reader of objects that were opened before, or chosen from others; it closes them."""
+    """Return a reader over opened objects, which it will close."""
     kind = ShardedReader if objects.is_set else Reader
     reader = kind.__new__(kind)
     reader.objects = objects
     return reader
 
 
-def open(  # the name released libraries and users know
+def open(  # the name of released versions
     path: Openable, mode: Literal["r"] = "r", **options: Unpack[OpenOptions]
 ) -> Reader:
     """Open a zTensor file of any version; see `Reader` for arguments and errors.
 
-    A divided checkpoint, its folder or the root `checkpoint.zt` in it, is opened as one file that
-    has the whole tensors: see `ztensor.distributed`.
+    A distributed checkpoint, by its folder or its root `checkpoint.zt`, is opened as one file with
+    whole tensors: see `ztensor.distributed`.
 
-    An index (`model.zt.index.json`), another folder, a list of paths, the path of a file that is
-    there only as shards beside its index, and the first shard of a GGUF model
-    (`model-00001-of-00003.gguf`) are opened as one, on disk or by their URLs (`s3://bucket/model/`,
-    `hf://org/repo`): see `ztensor.io.ShardedReader`.
+    A set of files is opened as one mapping, see `ztensor.io.ShardedReader`: by its index
+    (`model.zt.index.json`), another folder, a list of paths, the path of a model that exists only
+    as shards with an index, or the first shard of a GGUF model (`model-00001-of-00003.gguf`); on
+    disk or by URL (`s3://bucket/model/`, `hf://org/repo`).
 
-    `mode` can only be `"r"`, for those who write it out; `ztensor.Writer` writes files.
+    `mode` may be written out, but can only be `"r"`; `ztensor.Writer` writes files.
     """
     if options:
         _require_known("open", options)
@@ -313,14 +312,14 @@ def open(  # the name released libraries and users know
 
 
 def _require_known(function: str, options: Mapping[str, object]) -> None:
-    """Raise where a caller gave an option that `OpenOptions` does not have."""
-    from ztensor.options import OpenOptions, require_options  # most are opened without any
+    """Require options that `OpenOptions` has."""
+    from ztensor.options import OpenOptions, require_options  # most calls have no options
 
     require_options(function, options, OpenOptions)
 
 
 def _refuse_mode(mode: object) -> None:
-    """Raise the error of a mode that does not read, which says what writes."""
+    """Raise the error for a mode other than reading; it names the calls that write."""
     if not isinstance(mode, str):
         raise ArgumentTypeError("open takes a mode", expected="'r'", found=describe(mode, 40))
     error = ArgumentValueError("open only reads", expected="mode 'r'", found=describe(mode, 40))
@@ -332,7 +331,7 @@ def _refuse_mode(mode: object) -> None:
     raise error
 
 
-# --- What the caller gave ---------------------------------------------------------------------
+# --- Finding files and openers ----------------------------------------------------------------
 
 
 def objects_of(
@@ -343,61 +342,61 @@ def objects_of(
     cache: Path | None = None,
     **how: Unpack[FileOptions],
 ) -> Objects:
-    """Return the objects of a file, of a set of files, or of what an opener knows.
+    """Return the objects of a file, of a set of files, or of an opener.
 
     Args:
-        given: what the caller passed.
-        is_one: True takes no set of files.
+        given: the argument of `open`.
+        is_one: True accepts no set of files.
         storage: see `ztensor.typing.OpenOptions`.
-        cache: likewise.
-        how: how a file is read.
+        cache: see `ztensor.typing.OpenOptions`.
+        how: options for each file.
     """
     if storage is not None or cache is not None:
         given = with_storage(given, storage, cache)
     try:
-        return open_file(given, **how) if _is_one_file(given) else _found(given, is_one, how)
+        return open_file(given, **how) if _is_one_file(given) else _located(given, is_one, how)
     except _NOTHING as error:
         is_missing = isinstance(error, SourceNotFoundError)
         for name in [*OPENERS][len(OPENERS.lines) :] + OPENERS.installed():
             try:
-                found = OPENERS[name](given, is_missing=is_missing, **how)
+                opened = OPENERS[name](given, is_missing=is_missing, **how)
             except UnsupportedError as broken:
                 if broken.reason is not Reason.BROKEN_PLUGIN:
                     raise
                 error.hint = "; ".join(filter(None, (error.hint, broken.message)))
             else:
-                if found is not None:
-                    return found
+                if opened is not None:
+                    return opened
         raise
 
 
 def _is_one_file(given: Any) -> bool:
-    """Return whether this is a file on disk whose name leads to no others, or no place at all."""
+    """Return whether the argument is a local file that stands only for itself, or not a path."""
     if isinstance(given, (str, os.PathLike)):
         path = os.fspath(given)
         return isinstance(path, str) and not path.endswith(_LEADING) and os.path.isfile(path)
     return not isinstance(given, (list, tuple))
 
 
-def _found(given: Any, is_one: bool, how: FileOptions) -> Objects:  # noqa: FBT001  # one caller
-    leads_to_several = isinstance(given, (str, os.PathLike)) and _leads_to_several(given)
-    found = _by_opener(given, how) if leads_to_several else None
-    if found is not None:
-        return found
+def _located(given: Any, is_one: bool, how: FileOptions) -> Objects:  # noqa: FBT001  # one caller
+    may_be_several = isinstance(given, (str, os.PathLike)) and _may_be_several(given)
+    opened = _by_opener(given, how) if may_be_several else None
+    if opened is not None:
+        return opened
     if is_one:
         return open_file(given, **how)
-    from ztensor.io.shards.finding import finder_of  # a file on disk needs none of it
+    from ztensor.io.shards.finding import finder_of  # a local file does not need it
 
     caps = caps_of(how.get("limits"))
     find = finder_of(given, caps)
     if find is None:
         try:
             return open_file(given, **how)
-        except SourceNotFoundError:  # a URL may be that of a folder, or of shards beside an index
+        except SourceNotFoundError:  # a URL may name a folder, or a model with an index
             is_url = isinstance(given, Remote) or is_remote(path_text(given))
-            found = _by_opener(given, how, is_missing=True) if is_url else None
-            if found is not None:
-                return found
+            opened = _by_opener(given, how, is_missing=True) if is_url else None
+            if opened is not None:
+                return opened
             find = finder_of(given, caps, is_missing=True) if is_url else None
             if find is None:
                 raise
@@ -406,19 +405,19 @@ def _found(given: Any, is_one: bool, how: FileOptions) -> Objects:  # noqa: FBT0
     return ShardedObjects(find(), **how)
 
 
-def _leads_to_several(given: Any) -> bool:
-    """Return whether openers are asked before a file: for a folder, or what is called as theirs."""
+def _may_be_several(given: Any) -> bool:
+    """Return whether openers are asked first: for folders, and names of openers' main files."""
     path = path_text(given, local=True)
     names = {os.path.basename(path), path.partition("?")[0].rpartition("/")[2]}
     return not names.isdisjoint(("", *OPENERS.lines)) or os.path.isdir(path)
 
 
 def _by_opener(given: Any, how: FileOptions, *, is_missing: bool = False) -> Objects | None:
-    """Return what the first opener of ours gives that knows a place; None where none does."""
+    """Return the objects of the first built-in opener that knows the argument, or None."""
     for name, opener in OPENERS.usable(plugins=False):
-        found = opener(given, is_missing=is_missing, **how) if name in OPENERS.lines else None
-        if found is not None:
-            return found
+        opened = opener(given, is_missing=is_missing, **how) if name in OPENERS.lines else None
+        if opened is not None:
+            return opened
     return None
 
 

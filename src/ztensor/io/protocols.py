@@ -1,8 +1,7 @@
-"""What other libraries take arrays by: DLPack, the buffer protocol and `__array__`.
+"""Export arrays by DLPack, the buffer protocol and `__array__`.
 
-NumPy exports neither bfloat16 nor fp8 by DLPack. Here it exports their bits as unsigned integers,
-and the type in that export is then written over: the memory, and when it is freed, stay NumPy's
-affair.
+NumPy exports neither bfloat16 nor fp8 by DLPack. Here NumPy exports their bits as unsigned
+integers, and the type code in the capsule is overwritten. NumPy still owns and frees the memory.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
 CPU = (1, 0)  # kDLCPU and its only index
 
-# What NumPy has from ml_dtypes, by DLPack's type codes. Types of less than a byte are not among
-# them: ml_dtypes keeps one to a byte, and DLPack's consumers know them packed only.
+# DLPack's type codes for types of ml_dtypes. Types of less than a byte are missing: ml_dtypes uses
+# a byte per element, DLPack packs them.
 _CODES = {
     "bfloat16": 4,
     "float8_e3m4": 7,
@@ -54,12 +53,12 @@ def to_dlpack(
 
     Args:
         array: any element type NumPy can export, bfloat16 and fp8.
-        stream: must be None: memory of the CPU has none.
-        max_version: the newest version the consumer understands; from (1, 0) on the capsule says
-            whether the memory may be written to.
-        dl_device: where the consumer wants it; the CPU, or None.
-        copy: True gives new, writable memory; False and None give the array's own. None copies an
-            array whose address is no multiple of its elements' width.
+        stream: must be None: the CPU has no streams.
+        max_version: the newest version the consumer understands; from (1, 0) on the capsule has a
+            read-only flag.
+        dl_device: the device for the consumer: the CPU, or None.
+        copy: True exports new, writable memory; False the array's own. None copies only an array
+            whose address is not a multiple of its elements' width.
 
     Raises:
         BufferExportError: DLPack, or the consumer's version of it, cannot describe the array.
@@ -78,14 +77,14 @@ def to_dlpack(
     if array.size and array.__array_interface__["data"][0] % array.itemsize:
         if copy is False:
             raise BufferExportError(
-                "the array is at an address that is no multiple of its elements' width, which "
-                "consumers take for granted; export it with copy=None or True"
+                "the array is unaligned, which DLPack does not allow; export it with copy=None or "
+                "copy=True"
             )
         array = array.copy()
     code = _CODES.get(array.dtype.name)
-    plain = array if code is None else array.view(f"u{array.itemsize}")
+    exported = array if code is None else array.view(f"u{array.itemsize}")
     try:
-        capsule = _capsule(plain, max_version, copy)
+        capsule = _capsule(exported, max_version, copy)
     except (BufferError, TypeError) as error:
         raise BufferExportError(
             _why_not(array, max_version) or f"NumPy cannot export the array: {error}",
@@ -97,11 +96,11 @@ def to_dlpack(
 
 
 class DLPackExporter:
-    """What exports its array by DLPack: `_exported` gives the array, on the CPU."""
+    """Adds DLPack to a class whose `_exported` returns an array on the CPU."""
 
     __slots__ = ()
 
-    if TYPE_CHECKING:  # no abstract base: its isinstance() costs what saving many tensors feels
+    if TYPE_CHECKING:  # not an abstract base: isinstance() would slow down saving many tensors
 
         def _exported(self) -> Array:
             """Return the array for a protocol.
@@ -153,20 +152,20 @@ def _why_not(array: Array, max_version: tuple[int, int] | None) -> str | None:
         return "DLPack has no such elements of a byte each; use astype('float32') or view('uint8')"
     if not array.flags.writeable and (max_version is None or tuple(max_version) < (1, 0)):
         return (
-            "the memory is read-only, which the consumer's version of DLPack cannot be told; "
+            "the memory is read-only, and the consumer's version of DLPack has no flag for that; "
             "copy it first"
         )
     return None
 
 
 def _set_code(capsule: Any, code: int) -> None:
-    """Write the type code into a capsule nobody has taken yet."""
+    """Write the type code into a capsule that is not consumed yet."""
     for name, offset in _OFFSETS.items():
         if _is_valid(capsule, name):
             ctypes.c_uint8.from_address(_pointer(capsule, name) + offset).value = code
 
 
-# From the interpreter itself; PyDLL calls keep its lock, and pass on what it raises.
+# Functions of the interpreter; PyDLL calls keep the GIL and propagate exceptions.
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_IsValid", ctypes.pythonapi)
 )
@@ -179,37 +178,37 @@ def to_buffer(array: Array) -> memoryview:
     """Return a view of an array for the buffer protocol.
 
     Raises:
-        BufferExportError: the protocol has no word for the element type.
+        BufferExportError: the protocol has no code for the element type.
     """
     require_buffer_type(array.dtype)
     return array.data
 
 
 def require_buffer_type(dtype: np.dtype[Any]) -> None:
-    """Raise where the buffer protocol has no word for an element type: bfloat16, fp8, fp4.
+    """Require an element type that the buffer protocol can describe.
 
     Raises:
-        BufferExportError: as said.
+        BufferExportError: bfloat16, fp8 or fp4.
     """
     if dtype.isbuiltin == 2:  # a type of ml_dtypes
         raise BufferExportError(
-            "the buffer protocol has no word for the element type; take the bytes with "
+            "the buffer protocol has no code for the element type; take the bytes with "
             f"memoryview(array.view('uint{8 * dtype.itemsize}')), or use DLPack",
             found=dtype.name,
         )
 
 
 def as_type(array: Array, dtype: Any, *, copy: bool) -> Array:
-    """Return an array as `__array__` has to: of a type if one is given, new memory where asked.
+    """Return the result of `__array__`: converted to `dtype` if given, copied if `copy`.
 
     Raises:
-        ArgumentTypeError: it is no element type, or the array's values have none in it.
+        ArgumentTypeError: `dtype` is not an element type, or cannot hold the values.
     """
     try:
         if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
             return array.astype(array.dtype if dtype is None else dtype)
     except (TypeError, ValueError) as error:
         raise ArgumentTypeError(
-            f"{array.dtype.name} cannot be given as that", found=describe(dtype)
+            f"{array.dtype.name} cannot be converted", found=describe(dtype)
         ) from error
     return array

@@ -40,8 +40,8 @@ class Fetching:
 
     Attributes:
         source: the file's bytes.
-        prefetching: the source for reads of whole components; it prefetches the following components
-            if requests are expensive.
+        prefetching: the source for reads of whole components; if requests are expensive, it also
+            reads the components after them.
         encodings: encoding names to codecs.
         limits: the caps in force.
         verify: None checks digests of copied bytes; True also checks a component before its first

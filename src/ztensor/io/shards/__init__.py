@@ -1,8 +1,10 @@
-"""Models in several files: a set of them read as one mapping, and a dict written as such a set.
+"""Sets of files: read several shards as one mapping, and save a dict as shards with an index.
 
-`naming.py` has the names of shards, `index.py` what an index says, `finding.py` which files a
-caller means, in a folder on disk or behind a URL, too, `objects.py` the objects in them,
-`verifying.py` the check of all bytes, and `saving.py` which dict becomes a set, and how that is put
-in place of an earlier one. The index is the one the Hugging Face hub has: `weight_map` says
-in which file every object is, and `metadata` holds what else there is to say.
+- `naming.py`: names of shards, and the distribution of objects to shards;
+- `index.py`: parse an index; `finding.py`: find the files for an index, folder, list or URL;
+- `objects.py`: the objects of a set; `verifying.py`: check all bytes of a set;
+- `saving.py`: save a dict as a set, and replace an earlier one.
+
+The index has the format of the Hugging Face hub: `weight_map` maps object names to files,
+`metadata` holds everything else.
 """

@@ -1,6 +1,6 @@
-"""Which files a caller means by an index, a folder, a list or the first shard of a model.
+"""Find the files for an index, a folder, a list of paths, or the first shard of a model.
 
-Of a folder there is one rule, for those on disk, in stores and on hubs.
+One rule chooses the model of a folder, on disk, in stores and on hubs.
 """
 
 from __future__ import annotations
@@ -42,23 +42,22 @@ if TYPE_CHECKING:
 def finder_of(
     source: Any, limits: Limits = DEFAULT_LIMITS, *, is_missing: bool = False
 ) -> Finder | None:
-    """Return what finds the set a caller means; None where one file is meant.
+    """Return a function that finds the set of files for an argument; None for a single file.
 
     Args:
         source: an index, a folder, a list of paths, the first shard of a GGUF model, or the path
-            of a file that is there only as shards beside an index; each of them on disk or as a
-            URL. In a folder, these decide, the first that is there: an index of `.zt` files, unless
-            the file it is about is there too and so is the model; all `.zt` files; an index of
-            `.safetensors` files, likewise; `model.safetensors`; an index of other files, one of
-            `.bin` first; all `.safetensors` files; the shards of a GGUF model; the name the hub has
-            for a model of another format, such as `pytorch_model.bin`; shards of `.bin` files; the
-            one file that can be read.
+            of a model that exists only as shards with an index; on disk or as a URL. In a folder
+            the first of these that exists is chosen: an index of `.zt` files (or the complete file
+            if that exists too); all `.zt` files; an index of `.safetensors` files, likewise;
+            `model.safetensors`; another index, preferring `.bin`; all `.safetensors` files; the
+            shards of a GGUF model; a model name of the hub such as `pytorch_model.bin`; shards of
+            `.bin` files; the only readable file.
         limits: safety caps.
-        is_missing: whether a store is asked what is there in place of an object: an index of that
-            name, or a folder.
+        is_missing: True asks a store for an index of that name, or a folder, since it has no object
+            of the name.
 
     Raises:
-        ZTensorError: the finder does, what `ztensor.io.shards.objects.open_set` does.
+        ZTensorError: only the returned function raises, as `open_set`.
     """
     if isinstance(source, (list, tuple)):
         return functools.partial(_listed, source)
@@ -83,7 +82,7 @@ def finder_of(
 
 
 def _remote(remote: Remote, limits: Limits, *, is_missing: bool) -> Finder | None:
-    """Return what finds the set that a URL means: an index, a folder, the first shard of GGUF."""
+    """Return a function that finds the set of a URL; see `finder_of`."""
     store, name = Store.of(remote.url), remote.name.rpartition("/")[2]
     if store.names_folder(remote.url):
         return functools.partial(_in_folder, remote, limits)
@@ -120,7 +119,7 @@ def _in_folder(given: str | Remote, limits: Limits) -> FileSet:
 
 
 def _with_siblings(first: str | Remote, match: re.Match[str]) -> FileSet:
-    """Return the set of the shards beside the first of them."""
+    """Return the set of all shards in the folder of the first."""
     files = naming.shard_paths(f"{match['stem']}.gguf", int(match["count"]))
     if isinstance(first, Remote):
         return _of_places(first.name, first, list(map(first.beside, files)))
@@ -140,14 +139,14 @@ def _listed(source: Sequence[Any]) -> FileSet:
     for item in source:
         if not isinstance(item, (str, os.PathLike)):
             raise ArgumentTypeError(
-                "cannot open this as a part of a set", expected="a path", found=describe(item, 40)
+                "cannot open this as a file of a set", expected="a path", found=describe(item, 40)
             )
         url = path_text(item, absolute=True)
         file = without_secrets(url)
         place = Remote(item) if isinstance(item, Remote) or is_remote(url) else url
-        if file in places:  # their queries, which may have a secret, tell them apart
+        if file in places:  # URLs that differ only in their queries, which may have secrets
             if place in places.values():
-                raise ArgumentValueError("a list has one file twice", file=file)
+                raise ArgumentValueError("duplicate file in the list", file=file)
             file = f"{file} ({len(places) + 1})"
         places[file] = place
     first, more = next(iter(places)), len(places) - 1
@@ -156,19 +155,19 @@ def _listed(source: Sequence[Any]) -> FileSet:
 
 # --- Folders ------------------------------------------------------------------------------------
 
-# Names under which model hubs keep the one model of a folder, whatever else is beside it.
+# Names that model hubs use for the model of a folder, whatever else the folder has.
 _SAFETENSORS = ("model.safetensors", "diffusion_pytorch_model.safetensors")
 _OTHERS = ("pytorch_model.bin", "diffusion_pytorch_model.bin", "adapter_model.bin", "tf_model.h5")
-# What is looked for where a server does not say what it has.
+# Names to try on a server that cannot list a folder.
 _SHARDED = ("model.zt", *_SAFETENSORS, *_OTHERS[:2])
 _USUAL = (
     *(name + naming.INDEX_SUFFIX for name in _SHARDED),
     *("model.zt", *_SAFETENSORS, "adapter_model.safetensors", *_OTHERS),
 )
-# What lies in the folder of a pipeline of diffusers, whose models are in folders of their own.
+# Marks the folder of a diffusers pipeline, whose models are in subfolders.
 _PIPELINE = "model_index.json"
 _MOST_NAMED = 8  # files or folders that a message names
-# Of as many files or folders the contents are looked at; those of a store cost requests.
+# The most files or subfolders to examine; in a store each costs a request.
 _MOST_LOCAL, _MOST_REMOTE = 100, 16
 
 
@@ -176,11 +175,11 @@ class Folder(NamedTuple):
     """A folder on disk, or of a store, a hub or an HTTP server.
 
     Attributes:
-        name: what messages call it.
-        origin: finds it again.
-        names: the files directly in it, in order.
-        folders: the folders directly in it.
-        place: gives what opens one of its files.
+        name: the name in messages.
+        origin: the path or URL.
+        names: the names of its files, sorted; subfolders not included.
+        folders: the names of its subfolders.
+        place: returns the openable place of one of its files.
     """
 
     name: str
@@ -190,26 +189,26 @@ class Folder(NamedTuple):
     place: Callable[[str], Beneath | Remote]
 
     @property
-    def models_beneath(self) -> list[str]:
-        """The folders in it that have files of formats that are read; in a store, all of them."""
+    def model_folders(self) -> list[str]:
+        """Return the subfolders with readable files; in a store, all subfolders."""
         if isinstance(self.origin, Remote):
             return [*self.folders]
         files = {name: names_in(shown_name(self.place(name))) for name in self.folders}
         return [name for name in files if FORMATS.readable(files[name])]
 
-    def told(self, names: Iterable[str]) -> str | None:
-        """Return the sentence that says what a caller may name; None where that is nothing."""
+    def hint(self, names: Iterable[str]) -> str | None:
+        """Return a hint to open one of these files or subfolders; None without names."""
         paths = [shown_name(self.place(name)) for name in names]
-        return f"name the one that is meant: {some_of(paths, _MOST_NAMED)}" if paths else None
+        return f"open one of them: {some_of(paths, _MOST_NAMED)}" if paths else None
 
 
 def local_folder(path: str) -> Folder:
     """Return a folder on disk.
 
     Raises:
-        SourceError: it cannot be listed.
+        SourceError: the folder cannot be listed.
     """
-    origin, roots = absolute_path(path), Beneath.roots_of(path)  # links followed
+    origin, roots = absolute_path(path), Beneath.roots_of(path)  # with links resolved
     try:
         with os.scandir(path) as entries:
             here = sorted(entries, key=lambda entry: entry.name)
@@ -226,16 +225,16 @@ def local_folder(path: str) -> Folder:
 def remote_folder(given: Remote) -> Folder:
     """Return a folder of a store, a hub or an HTTP server.
 
-    Of a server without lists, and of a store that forbids them, only the usual names of models are
-    known: each is asked for.
+    If the server cannot list or the store forbids it, the usual names of models are requested one
+    by one.
 
     Args:
-        given: the folder, with a slash at its end or not.
+        given: the folder, with or without a slash at its end.
 
     Raises:
-        SourceNotFoundError: nothing is in it, or none of the names that are looked for.
-        SourcePermissionError: it may not be listed, and has none of these names.
-        SourceError: the place cannot be asked.
+        SourceNotFoundError: the folder is empty, or has none of the usual names.
+        SourcePermissionError: listing is forbidden, and none of the usual names exists.
+        SourceError: the server does not answer.
     """
     remote = folder_of(given)
     denied: SourcePermissionError | None = None
@@ -246,22 +245,22 @@ def remote_folder(given: Remote) -> Folder:
     names, folders = tree or (sorted(Store.of(remote.url).there(remote, _USUAL)), [])
     if names or folders:
         return Folder(remote.name, remote, names, folders, remote.beside)
-    message = "there is nothing in this folder"
+    message = "the folder is empty or missing"
     if tree is None:
         message = (
-            "this server does not say what a folder has, and none of the usual names of models is "
-            "in it; name a file, or the index of a sharded model"
+            "this server cannot list folders, and none of the usual names of models exists; "
+            "name a file, or the index of a sharded model"
         )
     raise denied or SourceNotFoundError(message, file=remote.name)
 
 
 def chosen(folder: Folder) -> list[str] | str:
-    """Return the files of a folder that are its model, or the index that tells them.
+    """Return the files of a folder's model, or the name of its index.
 
     Raises:
-        ArgumentValueError: it has several models; the message names them.
-        SourceNotRegularError: it has none.
-        SourceError: a file in it could not be looked into.
+        ArgumentValueError: the folder has several models; the message names them.
+        SourceNotRegularError: the folder has no model.
+        SourceError: a file in it could not be read.
     """
     names = folder.names
     ours = _finished(names, ".zt")
@@ -270,14 +269,14 @@ def chosen(folder: Folder) -> list[str] | str:
     if ours or any(name.endswith(f".zt{naming.INDEX_SUFFIX}") for name in names):
         return _by_index(folder, ".zt") or ours
     if _PIPELINE in names:
-        message = f"the folder is a pipeline of several models, as its {_PIPELINE} says"
-        models = [*folder.models_beneath, *FORMATS.readable(names)]
+        message = f"the folder is a pipeline of several models, according to {_PIPELINE}"
+        models = [*folder.model_folders, *FORMATS.readable(names)]
         raise _several(folder, message, models)
     shards = [name for name in names if naming.SHARD.fullmatch(name)]
     has_index = any(map(naming.is_index, names))
     return (
         _by_index(folder, ".safetensors")
-        # An index beside them is about the same model as pickles.
+        # Another index in the folder describes the same model as pickles.
         or [name for name in _SAFETENSORS if has_index and name in names][:1]
         or _by_index(folder, ".bin")
         or _by_index(folder, "")
@@ -290,10 +289,9 @@ def chosen(folder: Folder) -> list[str] | str:
 
 
 def _finished(names: Sequence[str], suffix: str) -> list[str]:
-    """Return the files of a suffix but for shards of a model that is there as one file, too.
+    """Return the files of a suffix, without the shards of a model that also exists as one file.
 
-    A finished save in one file is newer than the shards it replaces; in between both exist. So do
-    they while shards are written that will replace a file.
+    Both exist while a save replaces shards by a file, or a file by shards. The file is complete.
     """
     files = [name for name in names if name.endswith(suffix) and not naming.WAITING.fullmatch(name)]
     shards = filter(None, map(naming.SHARD.fullmatch, files))
@@ -302,10 +300,10 @@ def _finished(names: Sequence[str], suffix: str) -> list[str]:
 
 
 def _by_index(folder: Folder, suffix: str) -> list[str] | str | None:
-    """Return the index of files of a suffix, or the file that replaces them; None without one."""
+    """Return the index for files of a suffix, or the complete file; None without an index."""
     names = folder.names
     indexes = [name for name in filter(naming.is_index, names) if f"{suffix}.index." in f".{name}"]
-    # Those of formats that are not read are no help; others are of a variant, such as
+    # Prefer indexes of readable formats, then those without a variant, such as
     # model.safetensors.index.fp16.json.
     indexes = [n for n in indexes if FORMATS.readable([n.partition(".index.")[0]])] or indexes
     indexes = [name for name in indexes if name.endswith(naming.INDEX_SUFFIX)] or indexes
@@ -318,31 +316,31 @@ def _by_index(folder: Folder, suffix: str) -> list[str] | str | None:
 
 
 def _only_one(folder: Folder) -> str:
-    """Return the only file of a folder that can be read."""
+    """Return the only readable file of a folder."""
     visible = [name for name in folder.names if not name.startswith(".")]
     readable = dict.fromkeys(FORMATS.readable(visible))
     others = [name for name in visible if name not in readable]
-    found = _models(folder, readable) or _models(folder, others)
-    if len(found) > 1:
-        raise _several(folder, "the folder has several files that can be read", found)
-    if found:
-        return found[0]
-    beneath = folder.models_beneath
-    if beneath and all(map(naming.STEP_NAME.fullmatch, beneath)):
-        raise _steps(folder, beneath)
+    models = _models(folder, readable) or _models(folder, others)
+    if len(models) > 1:
+        raise _several(folder, "the folder has several readable files", models)
+    if models:
+        return models[0]
+    subfolders = folder.model_folders
+    if subfolders and all(map(naming.STEP_NAME.fullmatch, subfolders)):
+        raise _steps(folder, subfolders)
     error = SourceNotRegularError(
-        "the folder has no file that can be read",
+        "the folder has no readable file",
         file=folder.name,
         expected="an index of shards, or files of a format such as .zt, .safetensors or .bin",
     )
-    error.hint = folder.told(beneath)
+    error.hint = folder.hint(subfolders)
     raise error
 
 
 def _models(folder: Folder, names: Iterable[str]) -> list[str]:
-    """Return the files whose first bytes are those of a format that is read."""
+    """Return the files whose content is of a readable format."""
     most = _MOST_REMOTE if isinstance(folder.origin, Remote) else _MOST_LOCAL
-    found = []
+    models = []
     for name in [*names][:most]:
         with (
             contextlib.suppress(ZTensorError),
@@ -350,43 +348,42 @@ def _models(folder: Folder, names: Iterable[str]) -> list[str]:
         ):
             head = bytes(source.read(0, min(4, source.size)))
             if head in (MAGIC_1[:4], MAGIC_2[:4]) or recognised(source) is not None:
-                found.append(name)
-    return found
+                models.append(name)
+    return models
 
 
 def _several(folder: Folder, message: str, names: Iterable[str]) -> ArgumentValueError:
     error = ArgumentValueError(message, file=folder.name)
-    error.hint = folder.told(names)
+    error.hint = folder.hint(names)
     return error
 
 
 def _steps(folder: Folder, steps: Sequence[str]) -> ArgumentValueError:
-    message = "the folder has the steps of a training run, each with a state of its own"
     newest = max(steps, key=lambda name: int(name[5:].removesuffix(".zt")))
-    error = _several(folder, f"{message}; here is the newest", [newest])
-    error.in_python = "ztensor.CheckpointManager(folder).restore() gives the newest that is right"
+    error = _several(folder, "the folder has the steps of a training run", [newest])
+    error.in_python = "ztensor.CheckpointManager(folder).restore() loads the newest valid step"
     return error
 
 
 def _require_complete(folder: str, names: Iterable[str]) -> None:
-    """Raise where some of the files are shards of a set that is not there as a whole.
+    """Require that sets of shards among the files are complete.
 
     Raises:
-        SourceNotFoundError: so it is.
+        SourceNotFoundError: a shard is missing.
     """
     numbers: dict[tuple[str, ...], set[int]] = {}
     for match in filter(None, map(naming.SHARD.fullmatch, names)):
         key = match.group("stem", "extension", "count")
         numbers.setdefault(key, set()).add(int(match["number"]))
-    for (stem, extension, count), found in numbers.items():
-        missing = [number for number in range(1, int(count) + 1) if number not in found]
+    for (stem, extension, count), present in numbers.items():
+        missing = [number for number in range(1, int(count) + 1) if number not in present]
         if missing:
             error = SourceNotFoundError(
-                "the folder has some shards of a set, and no index; a save or a download was "
-                "interrupted: repeat it, or name one of those that are there",
+                "shards are missing, and there is no index; a save or a download was interrupted: "
+                "repeat it, or open one of the files",
                 file=folder,
                 expected=f"{describe(stem)}, {int(count)} shards {describe(extension)}",
                 found=f"{len(missing)} missing, the first is {missing[0]}",
             )
-            error.in_python = "a list of their paths opens those that are there"
+            error.in_python = "a list of their paths opens the shards that exist"
             raise error

@@ -1,4 +1,4 @@
-"""The index of a set: what it says, checked, and turned into what opens each file."""
+"""Read and check the index of a set, and find its files."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _MAP = re.compile(rb'"weight_map"[ \t\r\n]*:[ \t\r\n]*\{')
 _TEXT = rb'[ \t\r\n]*"([^"\\\x00-\x1f]*)"[ \t\r\n]*'
 _PAIR = re.compile(_TEXT + b":" + _TEXT + b"[,}]")
 _MOST_NAME = 1 << 15  # characters: no system has a longer path
-_PAIR_BYTES = 240  # of memory at most that a pair of the map takes beside its name
+_PAIR_BYTES = 240  # upper bound of the memory of a map entry without its name
 
 
 class FileSet(NamedTuple):
     """Several files that are read as one.
 
     Attributes:
-        name: what messages call it: the index, the folder, or the first file.
-        origin: what finds it again: the index, the folder, the first file, or a list.
-        places: the names of its files, absolute paths or URLs, and what opens each, in order.
-        weight_map: names of objects to names of files; None where only the files tell.
-        metadata: what else the index says; empty where there is none.
-        source: the index; it stays open where it is a URL.
+        name: the name in messages: the index, the folder, or the first file.
+        origin: the argument that finds the set again: index, folder, first file, or list.
+        places: names of the files (absolute paths or URLs) to their openable places, in order.
+        weight_map: object names to file names; None without an index.
+        metadata: the `metadata` of the index; empty without an index.
+        source: the source of the index, open if it is a URL; None without an index.
     """
 
     name: str
@@ -57,21 +57,21 @@ class FileSet(NamedTuple):
 
 
 def read_index(place: str | Beneath | Remote, limits: Limits = DEFAULT_LIMITS) -> FileSet:
-    """Return the set an index names: files beneath its folder, none of them hidden.
+    """Return the set of an index. Its files must be in the folder or subfolders, and not hidden.
 
-    On disk every shard has to be there. An index reached by a link may name files beside the link
-    and beside the file the link leads to, as the cache of the hub has them. Whether those behind a
-    URL are there is seen when they are opened: each would cost a request.
+    On disk every shard must exist. A symlinked index may name files next to the link and next to
+    its target, as in the hub's cache. Remote shards are checked when they are opened: each check
+    would cost a request.
 
     Args:
         place: the index: an absolute path, or a URL.
-        limits: safety caps; of them `index_bytes`.
+        limits: safety caps, such as `index_bytes`.
 
     Raises:
-        FormatError: it is damaged, or leads out of its folder.
-        LimitError: it is larger or deeper than the caps allow.
-        SourceError: it cannot be read, or a shard is missing.
-        UsageError: its URL is signed, and so opens no other file.
+        FormatError: the index is damaged, or a name leads out of its folder.
+        LimitError: the index is longer or deeper than the caps allow.
+        SourceError: the index cannot be read, or a shard is missing.
+        UsageError: the URL is signed, and opens no other file.
     """
     source = source_of(place, mapped=False)
     try:
@@ -84,13 +84,13 @@ def read_index(place: str | Beneath | Remote, limits: Limits = DEFAULT_LIMITS) -
         raise
     if not isinstance(place, Remote):
         source.close()
-    names = {file: shown_name(found) for file, found in places.items()}
-    for one, file in weight_map.items():  # in place: a second table would take as much again
-        weight_map[one] = names[file]
+    names = {file: shown_name(opening) for file, opening in places.items()}
+    for name, file in weight_map.items():  # in place: a second dict would double the memory
+        weight_map[name] = names[file]
     return FileSet(
         source.name,
         os.fspath(place) if isinstance(place, Beneath) else place,
-        {names[file]: found for file, found in places.items()},
+        {names[file]: opening for file, opening in places.items()},
         weight_map,
         index.get("metadata") or {},
         source,
@@ -109,14 +109,14 @@ def _data_of(source: Source, limits: Limits) -> bytes | bytearray:
 
 
 def shown_name(place: Any) -> str:
-    """Return what messages call a file: its path, or its URL without secrets."""
+    """Return the name of a file for messages: its path, or its URL without secrets."""
     return os.fspath(place) if isinstance(place, (str, Beneath)) else place.name
 
 
 def _places(
     place: str | Beneath | Remote, name: str, weight_map: Mapping[str, str]
 ) -> dict[str, Beneath | Remote]:
-    """Return what opens each file that an index names; on disk, each is there."""
+    """Return the places of the files that an index names; on disk they exist."""
     folder = os.path.dirname(name)
     roots = frozenset((os.path.realpath(folder), os.path.dirname(os.path.realpath(name))))
     places: dict[str, Beneath | Remote] = {}
@@ -124,19 +124,19 @@ def _places(
     for file in sorted(set(weight_map.values())):
         try:
             os.fsencode(file)
-            parts = Beneath.parts_of(file)  # alike on every system
+            parts = Beneath.parts_of(file)  # the same on every system
             if isinstance(place, Remote):
                 places[file] = place.beside("/".join(parts))
                 continue
-            found = places[file] = Beneath(os.path.join(folder, *parts), roots)
-            if os.path.isfile(found.path):
-                found.require_beneath()
+            path = places[file] = Beneath(os.path.join(folder, *parts), roots)
+            if os.path.isfile(path.path):
+                path.require_beneath()
             else:
                 missing.append(file)
         except (FormatError, UnsupportedError, UnicodeEncodeError):
             raise broken_index(
                 "the index leads out of its folder, or to a hidden file",
-                expected="files beneath the index's folder, none of them hidden",
+                expected="files in the index's folder or its subfolders, not hidden",
                 found=describe(file, 200),
             ) from None
     if missing:
@@ -147,16 +147,16 @@ def _places(
 def _incomplete(
     missing: Sequence[str], count: int, weight_map: Mapping[str, str]
 ) -> SourceNotFoundError:
-    """Return the error; one that is raised where it is a variable is in a circle with its frame."""
+    """Return the error for missing shards: raised here, it would form a cycle with its frame."""
     gone = frozenset(missing)
     lost = [name for name, file in weight_map.items() if file in gone]
     share = f"{len(missing)} of {counted(count, 'shard')} missing"
     error = SourceNotFoundError(
-        "the index names shards that are not there; fetch them again",
+        "shards of the index are missing; fetch them again",
         expected=some_of(missing),
         found=f"{share}, and with them {some_of(lost)}",
     )
-    error.in_python = "a list of their paths opens those that are there"
+    error.in_python = "a list of their paths opens the shards that exist"
     return error
 
 
@@ -164,15 +164,15 @@ def _incomplete(
 
 
 def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dict[str, Any]:
-    """Return an index whose `weight_map` has a file's name for every object.
+    """Return a parsed index, in which `weight_map` has a file name for every object.
 
     Args:
-        data: the index.
+        data: the text of the index.
         limits: safety caps.
 
     Raises:
-        FormatError: it is not JSON in UTF-8, has a name twice, or is of another shape.
-        LimitError: it is nested too deeply, or would take far more memory than its length.
+        FormatError: the text is not UTF-8 JSON, repeats a name, or has another structure.
+        LimitError: the text is nested too deeply, or needs far more memory than its length.
     """
     if data.startswith(codecs.BOM_UTF8):
         data = data[len(codecs.BOM_UTF8) :]
@@ -184,23 +184,22 @@ def parse_index(data: bytes | bytearray, limits: Limits = DEFAULT_LIMITS) -> dic
         raise
     except RecursionError as error:
         raise LimitError("the index is nested too deeply", reason=Reason.LIMIT_DEPTH) from error
-    except ValueError as error:  # also of a number with thousands of digits
+    except ValueError as error:  # also raised for a number with thousands of digits
         message = describe(str(error), 120)
         raise broken_index("the index is not JSON in UTF-8", found=message) from error
     root: dict[str, Any] = index if isinstance(index, dict) else {}
-    if not all(
-        isinstance(one, dict) for one in (root.get("weight_map"), root.get("metadata") or {})
-    ):
+    fields = root.get("weight_map"), root.get("metadata") or {}
+    if not all(isinstance(field, dict) for field in fields):
         raise broken_index(
-            "the index is of another shape",
+            "the index has another structure",
             expected='{"metadata": {...}, "weight_map": {name: file}}',
             found=describe(index),
         )
     for name, file in root["weight_map"].items():
         if not isinstance(file, str) or len(file) > _MOST_NAME:
             raise broken_index(
-                "the index gives no file for an object",
-                expected="a file's name",
+                "the index has no file name for an object",
+                expected="a file name",
                 found=f"{describe(file)} for {describe(name)}",
             )
     return root
@@ -218,15 +217,15 @@ def _parsed(data: bytes | bytearray, budget: Budget) -> Any:
 
 
 def _regular(data: bytes | bytearray, budget: Budget) -> Any:
-    """Return an index as writers write it, None for any other.
+    """Return an index in the form that writers use; None for any other form.
 
-    Its map is the most of it, and is read pair by pair: a file's name is one text then, however
-    many objects are in the file. What is around the map is read as any JSON.
+    The map is read pair by pair, with one string per file name instead of one per object. The rest
+    is parsed as JSON.
     """
-    found = _MAP.search(data)
-    if found is None or data.count(b'"weight_map"') != 1 or b"\\" in data:
+    head = _MAP.search(data)
+    if head is None or data.count(b'"weight_map"') != 1 or b"\\" in data:
         return None
-    start, stop = found.end(), data.find(b"}", found.end())
+    start, stop = head.end(), data.find(b"}", head.end())
     budget.charge_bytes(stop - start + _PAIR_BYTES * data.count(b":", start, stop))
     weight_map: dict[str, str] = {}
     files: dict[bytes, str] = {}
@@ -253,17 +252,17 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = collections.Counter(key for key, _ in pairs)
         twice = next(key for key, count in counts.items() if count > 1)
         raise FormatError(
-            "the index has a name twice", reason=Reason.DUPLICATE_NAME, found=describe(twice)
+            "duplicate name in the index", reason=Reason.DUPLICATE_NAME, found=describe(twice)
         )
     return result
 
 
 def broken_index(message: str, **details: Any) -> FormatError:
-    """Return the error for an index that breaks a rule of its own."""
+    """Return the error for an index that breaks a rule of its format."""
     return FormatError(message, reason=Reason.SHARD_INDEX, **details)
 
 
 def some_of(names: Sequence[str], most: int = 3) -> str:
-    """Return the first names of a list, and how many more there are, for a message."""
+    """Return the first names of a list and the number of further ones, for a message."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(describe(name, 200) for name in names[:most])}{more}"

@@ -1,4 +1,4 @@
-"""What shards are called, and which objects come into which."""
+"""Names of shards and indexes, and the distribution of objects to shards."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-# Of the file that tells where the objects of a sharded model are, behind the model's own name.
+# The suffix of an index, after the name of the model's file.
 INDEX_SUFFIX = ".index.json"
-# Of a variant it is `.index.fp16.json`; `model_index.json` is of a pipeline of diffusers.
+# Variants have `.index.fp16.json`. `model_index.json` describes a pipeline of diffusers.
 _INDEX = re.compile(r"(?:\A|[./\\])index(\.[^./\\]+)?\.json\Z")
-# Shards of GGUF have no index: whoever names the first means all of them.
+# GGUF shards have no index: the name of the first stands for all.
 FIRST_OF_GGUF = re.compile(r"(?P<stem>.+)-00001-of-(?P<count>(?!0000[01])\d{5})\.gguf")
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<extension>\.[^.]+)")
-# Where a shard waits while an older one has its name.
+# The temporary name of a new shard while an older one has its final name.
 WAITING = re.compile(r"(?P<stem>.+)-\d{5}-of-\d{5}\.[0-9a-f]{8}(?P<extension>\.[^.]+)")
-# A step of a training run, as `ztensor.training.checkpoints` calls them: a file, or a folder of
-# files.
+# The name of a step of a training run in `ztensor.training.checkpoints`: a file or a folder.
 STEP_NAME = re.compile(r"step-([0-9]{8,18})(\.zt)?")
 
 
 def shard_paths(path: str, count: int) -> list[str]:
-    """Return where the shards of a file `model.zt` lie: `model-00001-of-00003.zt` and so on."""
+    """Return the paths of the shards of `model.zt`: `model-00001-of-00003.zt` and so on."""
     stem, extension = os.path.splitext(path)
     return [
         f"{stem}-{number:05d}-of-{count:05d}{extension or '.zt'}" for number in range(1, count + 1)
@@ -33,22 +32,21 @@ def shard_paths(path: str, count: int) -> list[str]:
 
 
 def is_index(path: str) -> bool:
-    """Return whether a path is called as the index of a sharded model is."""
+    """Return whether a path has the name of an index."""
     return _INDEX.search(path) is not None
 
 
 def plan_shards(
     objects: Iterable[tuple[str, int, object]], limit: int
 ) -> list[tuple[list[str], int]]:
-    """Return the names of each shard, and its bytes.
+    """Distribute objects to shards. Return (names, bytes) of each shard.
 
-    Objects keep their order, and a shard is over the size only where one object is. Those that
-    share their bytes come into one shard, which counts them once.
+    Objects keep their order. A shard exceeds the limit only if a single object does. Objects that
+    share their bytes go to one shard and count once.
 
     Args:
-        objects: name, bytes, and what is equal for objects that share their bytes; None where an
-            object shares them with no other.
-        limit: most bytes in a shard.
+        objects: (name, bytes, key); equal keys mean shared bytes, None means not shared.
+        limit: the most bytes of a shard.
     """
     names: list[list[str]] = [[]]
     filled = [0]

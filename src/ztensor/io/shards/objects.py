@@ -1,4 +1,4 @@
-"""Several files as one: every name is asked of the file it is in."""
+"""The objects of a set of files: each request goes to the file of the object."""
 
 from __future__ import annotations
 
@@ -43,50 +43,49 @@ if TYPE_CHECKING:
     from ztensor.io.source.rights import Rights
 
 
-# What only says which part of a set a file is: GGUF's keys for it.
+# GGUF keys that only describe the position of a file in its set.
 _OF_ONE_SHARD = frozenset({"split.no", "split.count", "split.tensors.count", "GGUF.types"})
-_MADE_ANEW = frozenset({"total_size", "total_parameters", "digests"})
+_WRITTEN_BY_SAVE = frozenset({"total_size", "total_parameters", "digests"})
 
 
 def open_set(source: Any, **options: Unpack[FileOptions]) -> ShardedObjects:
-    """Return the objects of the files that a caller means; see `finder_of`.
+    """Return the objects of a set of files; see `finder_of`.
 
     Raises:
         FormatError: the index is damaged, or leads out of its folder.
-        LimitError: it is larger or deeper than the caps allow.
-        SourceError: it cannot be read, or a shard is missing, or the folder has no model.
-        ArgumentTypeError: `source` is nothing that can be opened.
+        LimitError: the index is longer or deeper than the caps allow.
+        SourceError: the index cannot be read, a shard is missing, or the folder has no model.
+        ArgumentTypeError: `source` cannot be opened.
         ArgumentValueError: a list is empty, or a folder has several models; the message names them.
     """
     find = finder_of(source, caps_of(options.get("limits")), is_missing=True)
     if find is None:
         raise SourceNotFoundError(
-            "no set of files: no index, folder or list, nor is there an index of that name",
+            "not a set of files: expected an index, a folder or a list of files",
             file=without_secrets(path_text(source)),
         )
     return ShardedObjects(find(), **options)
 
 
 class ShardedObjects:
-    """The objects of several files, which has what `FileObjects` has of one.
+    """The objects of several files, with the interface of `FileObjects`.
 
-    With an index, a file is opened when the first of its objects is asked for; files that come
-    without one are opened at once, since only they tell what they hold. What the index does not
-    name is not there. It may be used by several threads, and pickled.
+    With an index, a file is opened for the first request of one of its objects, and only objects of
+    the index exist. Without an index all files are opened immediately. Thread-safe and picklable.
 
     Args:
-        files: which they are.
-        options: of each file.
+        files: the files, and the content of the index.
+        options: how to open each file.
 
     Attributes:
-        set: which files they are, and what the index says.
-        homes: the file each object is in.
-        is_closed: whether the files were given back.
+        set: the files, and the content of the index.
+        homes: object names to file names.
+        is_closed: whether `close` was called.
 
     Raises:
-        FormatError: a file without an index is damaged, or two have one name.
+        FormatError: a file is damaged or two files have one object name (without an index).
         LimitError: a safety cap is exceeded.
-        SourceError: something cannot be read.
+        SourceError: a file cannot be read.
     """
 
     is_set = True
@@ -108,7 +107,7 @@ class ShardedObjects:
                 raise
 
     def _open_all(self) -> None:
-        # A file of a prefix may be a part of something else; folders were looked at.
+        # Files of a store's prefix may be parts of a checkpoint; folders were examined before.
         is_prefix = isinstance(self.set.origin, Remote) and self.name.endswith("/")
         for file in self.set.places:
             opened = self.file(file)
@@ -119,32 +118,32 @@ class ShardedObjects:
             for name in opened.names:
                 if self.homes.setdefault(name, file) != file:
                     error = FormatError(
-                        "two files hold an object of that name, so they are not parts of one model",
+                        "two files have an object of that name: they are not one model",
                         reason=Reason.DUPLICATE_NAME,
                         file=file,
                         object_name=name,
                         found=f"also in {describe(self.homes[name], 300)}",
                     )
-                    error.hint = f"name the one that is meant: {some_of(list(self.set.places))}"
+                    error.hint = f"open one of them: {some_of(list(self.set.places))}"
                     raise error
 
     # --- The set ----------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """Return what messages call the set: the index, the folder, or the first file."""
+        """Return the name for messages: the index, the folder, or the first file."""
         return self.set.name
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of the files, and before them that of the index."""
+        """Return the local paths: the index, then the files."""
         index = [] if self.set.source is None else [self.set.source.path]
         on_disk = filter(self._is_on_disk, self.set.places)
         return (*(path for path in index if path is not None), *on_disk)
 
     @property
     def names(self) -> Collection[str]:
-        """Return all names, in the order of the index or the files."""
+        """Return the names of all objects, in the order of the index or the files."""
         return self.homes.keys()
 
     @property
@@ -159,10 +158,10 @@ class ShardedObjects:
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """Return the key-value pairs of all files, which this opens; later ones win.
+        """Return the merged key-value pairs of all files, which this opens; later files win.
 
-        Where files hold different trees (see `ztensor.save_tree`), none of them is that of all.
-        In a set of GGUF files the first shard's metadata wins; keys that only others have are kept.
+        Different trees (see `ztensor.save_tree`) are left out. In a set of GGUF files the first
+        shard wins, and keys of the others are added.
         """
         every = [file.attributes for file in self.parts()]
         if every and self.format != "zt":
@@ -173,32 +172,31 @@ class ShardedObjects:
 
     @property
     def unrepresented(self) -> tuple[Unrepresented, ...]:
-        """Return what the files and the index say beyond objects and attributes; opens all files.
+        """Return the loss report of all files, which this opens, and of the index.
 
-        Beside what each file's own objects do not give that is: objects of a file that the index
-        does not name, attributes that files give different values for, and notes of the index but
-        for those that `save_file` makes anew.
+        It includes objects that the index does not name, attributes with different values in
+        different files, and notes of the index that `save_file` does not write.
         """
-        found = []
-        whole = self.attributes
+        dropped = []
+        merged = self.attributes
         for file, shard in zip(self.set.places, self.parts(), strict=True):
             place = os.path.basename(file)
-            for one in shard.unrepresented:
-                where = f"{place}: {one.where}" if one.where else place
-                found.append(dataclasses.replace(one, where=where))
+            for entry in shard.unrepresented:
+                where = f"{place}: {entry.where}" if entry.where else place
+                dropped.append(dataclasses.replace(entry, where=where))
             for name in sorted(set(shard.names) - set(self._names[file])):
                 nbytes = shard.object(name).stored_nbytes
-                what = "object that the index does not name"
-                found.append(Unrepresented(what, f"{place}: {name}", nbytes=nbytes))
+                kind = "object that the index does not name"
+                dropped.append(Unrepresented(kind, f"{place}: {name}", nbytes=nbytes))
             for key, value in shard.attributes.items():
-                if key not in _OF_ONE_SHARD and repr(whole.get(key)) != repr(value):
-                    found.append(Unrepresented("attribute of one shard", f"{place}: {key}"))
-        notes = (key for key in self.set.metadata if key not in _MADE_ANEW)
-        return (*found, *(Unrepresented("note of the index", key) for key in notes))
+                if key not in _OF_ONE_SHARD and repr(merged.get(key)) != repr(value):
+                    dropped.append(Unrepresented("attribute of one shard", f"{place}: {key}"))
+        notes = (key for key in self.set.metadata if key not in _WRITTEN_BY_SAVE)
+        return (*dropped, *(Unrepresented("note of the index", key) for key in notes))
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of all files, which this opens."""
+        """Return the total length of all files, which this opens."""
         return sum(file.nbytes for file in self.parts())
 
     def close(self) -> None:
@@ -211,12 +209,12 @@ class ShardedObjects:
                 opened.close()
 
     def require_open(self) -> None:
-        """Raise where the files were given back; see `FileObjects`."""
+        """Raise `ClosedError` if the set was closed."""
         if self.is_closed:
             raise ClosedError("the reader is closed; open the file again", file=self.name)
 
     def rights(self) -> set[Rights]:
-        """Return the rights of all files, which this opens."""
+        """Return the access rights of all files, which this opens."""
         return {rights for part in self.parts() for rights in part.rights()}
 
     def check(self, names: Iterable[str] | None = None, **how: Any) -> VerifyReport:
@@ -226,28 +224,28 @@ class ShardedObjects:
         return verify_set(self, names, **how)
 
     def identity(self) -> object:
-        """Return what tells these files, which this opens, from others."""
+        """Return a key of the content of index and files, which this opens."""
         index = self.set.source and self.set.source.identity()
         return (index, *(part.identity() for part in self.parts()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by paths, so that workers open the files themselves."""
+        """Pickle by paths; the other process opens the files itself."""
         self.require_open()
         return functools.partial(open_set, **self._how), (self.set.origin,)
 
-    # --- Its files --------------------------------------------------------------------------
+    # --- Files ------------------------------------------------------------------------------
 
     def parts(self) -> Sequence[FileObjects]:
         """Return the objects of each file, which this opens."""
         return [self.file(file) for file in self.set.places]
 
     def part(self, name: str) -> FileObjects:
-        """Return the objects of the file that one of them is in.
+        """Return the file of an object.
 
         Raises:
             ObjectNotFoundError: no object of that name.
-            FormatError: the file is damaged, or has no such object though the index says so.
-            SourceError: it cannot be read, or the set was saved anew since it was opened.
+            FormatError: the file is damaged, or lacks objects that the index names.
+            SourceError: the file cannot be read, or the set was replaced since it was opened.
         """
         self.require_open()
         file = self.homes.get(name) if isinstance(name, str) else None
@@ -259,9 +257,9 @@ class ShardedObjects:
         """Return the objects of one of the set's files.
 
         Raises:
-            ObjectNotFoundError: it is none of them.
-            FormatError: the file is damaged, or lacks objects the index says it has.
-            SourceError: it cannot be read, or the set was saved anew since it was opened.
+            ObjectNotFoundError: the set has no such file.
+            FormatError: the file is damaged, or lacks objects that the index names.
+            SourceError: the file cannot be read, or the set was replaced since it was opened.
         """
         if file not in self.set.places:
             raise ObjectNotFoundError(
@@ -277,7 +275,7 @@ class ShardedObjects:
         return opened
 
     def is_known(self, name: str) -> bool:
-        """Return whether what an object is can be told without asking a network."""
+        """Return whether the object's metadata needs no network request."""
         opened = self._opened.get(self.homes[name])
         return self._is_on_disk(self.homes[name]) if opened is None else opened.is_known(name)
 
@@ -285,31 +283,31 @@ class ShardedObjects:
         return isinstance(self.set.places[file], (str, Beneath))
 
     def by_file(self, names: Iterable[str]) -> dict[str, list[str]]:
-        """Return some of the objects by the file each is in, for all files.
+        """Group names by file. Every file of the set is a key.
 
         Raises:
             ObjectNotFoundError: no object of one of the names.
         """
-        found: dict[str, list[str]] = {file: [] for file in self.set.places}
+        grouped: dict[str, list[str]] = {file: [] for file in self.set.places}
         for name in names:
             if name not in self.homes:
                 raise ObjectNotFoundError.named(name, self.names, self.name)
-            found[self.homes[name]].append(name)
-        return found
+            grouped[self.homes[name]].append(name)
+        return grouped
 
     def select(self, names: Iterable[str]) -> Self:
-        """Return some of the objects, over the same open files."""
+        """Return a subset of the objects over the same open files."""
         part = self._over(self._opened)
         part.homes = {name: self.homes[name] for name in names}
         return part
 
     def changed_by(self, change: Callable[[FileObjects, Sequence[str]], FileObjects]) -> Self:
-        """Return the same objects with each file's changed; see `FileObjects`."""
+        """Return the objects with a change applied to each file; see `FileObjects`."""
         names = self.by_file(self.homes)
         return self._over({file: change(self.file(file), some) for file, some in names.items()})
 
     def _over(self, opened: dict[str, FileObjects]) -> Self:
-        """Return the same set over other objects of its files."""
+        """Return the set with other `FileObjects` for its files."""
         part = object.__new__(type(self))
         vars(part).update(vars(self))
         part._opened = opened
@@ -327,7 +325,7 @@ class ShardedObjects:
             opened = open_file(self.set.places[file], **self._how)
         except ZTensorError as error:
             files = counted(len(self.set.places), "file")
-            error.hint = error.hint or f"it is one of {files} of {self.name}"
+            error.hint = error.hint or f"the file is one of {files} of {self.name}"
             raise
         try:
             self._require_of_set(file, opened)
@@ -337,9 +335,11 @@ class ShardedObjects:
         return opened
 
     def _require_of_set(self, file: str, opened: FileObjects) -> None:
-        """Raise where the set was replaced, or the index names objects that a file does not have.
+        """Require that a file belongs to the opened index: another save may use the same names.
 
-        Shards of another save may have the same names.
+        Raises:
+            SourceError: the index was replaced.
+            FormatError: the file lacks objects that the index names.
         """
         index = self.set.source
         if index is not None and index.path is None:
@@ -353,8 +353,8 @@ class ShardedObjects:
         lost = [name for name in self._names[file] if name not in opened.names]
         if lost:
             error = broken_index(
-                "the index names objects that their shard does not have; the two are not of one "
-                "save: fetch both again",
+                "the shard lacks objects of the index: they are from different saves; fetch both "
+                "again",
                 file=self.name,
                 expected=f"{some_of(lost)} in {describe(os.path.basename(file), 200)}",
                 found=counted(len(opened.names), "other") if opened.names else "nothing",
@@ -363,6 +363,6 @@ class ShardedObjects:
             raise error
 
 
-# What a reader reads from: one file, or a set of files. Readers, loads, slices, `verify`,
-# conversions and exports work on these and seldom ask which it is.
+# The objects of one file or of a set. Readers, loads, slices, `verify`, conversions and exports
+# work on either.
 Objects: TypeAlias = FileObjects | ShardedObjects

@@ -1,4 +1,4 @@
-"""A dict as one file, or as shards and an index, put in place so that readers find a whole set."""
+"""Save a dict as one file, or as shards with an index, atomically for readers."""
 
 from __future__ import annotations
 
@@ -44,25 +44,23 @@ if TYPE_CHECKING:
 
 
 class Earlier:
-    """What an earlier save of a model left, on disk or in a store: an index, and its shards.
+    """The index and shards of an earlier save of a model, on disk or in a store.
 
-    A file goes only where it is what its index says of it: of its shards, those that are called as
-    shards of this model are, and have the objects that the index says they have.
+    `remove` deletes a shard only if its name is a shard's name of this model and it has the objects
+    that the index names.
 
     Args:
-        given: the file that the model is saved as, or that its shards are named after: a path, or a
-            URL of a store.
-        replaces_file: whether a file that is there is a part of it.
+        given: the path or store URL of the model's file, which the shards are named after.
+        replaces_file: whether an existing file at `given` is part of the earlier save.
 
     Attributes:
-        place: where the file is.
-        name: its name without its folder.
-        index: where the index of its shards is, if there is one.
-        index_data: what is there; None for no index.
-        shards: the names of its shards, and the objects in each; an index that cannot be read names
-            none. On disk also of those that a killed save left under the names that shards wait
-            with, in which no index names objects.
-        like: the rights of the file on disk, of these, that grants the fewest.
+        place: the place of the model's file.
+        name: its name without the folder.
+        index: the place of the index.
+        index_data: the content of the index; None if there is none.
+        shards: shard names to the names of their objects; empty if the index cannot be read. On
+            disk also temporary shards of a killed save, with no objects.
+        like: the narrowest access rights among the local files.
 
     Raises:
         SourceError: the index cannot be read.
@@ -93,32 +91,32 @@ class Earlier:
         self._is_there = self.index_data is not None or any(map(os.path.lexists, whole))
 
     def beside(self, name: str) -> Place:
-        """Return the file of that name in the same folder."""
+        """Return the place of a file in the same folder."""
         if self.place.remote is not None:
             return Place.of(self.place.remote.beside(name))
         return Place(os.path.join(os.path.dirname(self.place.path), name))
 
     def files(self) -> list[Place]:
-        """Return the index and the shards, whether they exist or not."""
+        """Return the places of index and shards; they need not exist."""
         return [self.index, *map(self.beside, self.shards)]
 
     def place_of_whole(self, durable: Durable) -> tuple[Place, Durable]:
-        """Return how a file is to be written that takes its place; what is left goes next."""
+        """Return place and durability for a single file that replaces the earlier save."""
         is_flushed = durable == "auto" and self._is_there
         return self.place._replace(like=self.like), is_flushed or durable
 
     def remove(self) -> None:
-        """Remove the index and the shards; the model now is one file.
+        """Remove index and shards, after one file has replaced them.
 
         Raises:
-            SourceError: one could not be removed from a store; on disk it stays.
+            SourceError: a store refused; failures on disk are ignored.
         """
         if self.index_data is not None:
             _remove(self.index, _is_index)
         self.remove_shards(self.shards)
 
     def remove_shards(self, files: Iterable[str]) -> None:
-        """Remove some of the shards, or other files that no index names; as `remove`."""
+        """Remove some of the shards, or files that no index names; see `remove`."""
         for file in files:
             _remove(self.beside(file), functools.partial(_has_objects, self.shards.get(file, ())))
 
@@ -133,10 +131,10 @@ class Earlier:
 
 
 def _data_of(index: Any) -> bytes | bytearray | None:
-    """Return an index, which is a path, a URL or a file object; None where there is none.
+    """Return the content of an index (path, URL or file object); None if it does not exist.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the index cannot be read.
     """
     with (
         contextlib.suppress(SourceNotFoundError),
@@ -159,7 +157,7 @@ def _is_index(given: Any) -> bool:
 
 
 def _has_objects(names: Iterable[str], given: Any) -> bool:
-    """Return whether a file has objects, or may be one of ours that is damaged."""
+    """Return whether a file has these objects, or may be a damaged zTensor file."""
     try:
         with contextlib.closing(open_file(given, mmap=False)) as file:
             return all(map(file.manifest.objects.__contains__, names))
@@ -170,30 +168,29 @@ def _has_objects(names: Iterable[str], given: Any) -> bool:
 
 
 class ShardSet:
-    """The shards of one save, put in place together: first the shards, then the index.
+    """The shards of one save. Writing the index last makes the save atomic.
 
-    Where older shards are, the new ones are written under other names, and the index names those:
-    whatever ends the process, readers find the old index with its shards, or a new one with all of
-    its own. A store has no renames, so the names stay. On disk the shards then get the names
-    everyone expects, and an index that names these.
+    If older shards exist, new ones get temporary names, and the index names these. Whenever the
+    process ends, readers find the old index with its shards, or the new index with all of its own.
+    Stores cannot rename, so the temporary names stay there. On disk the shards are then linked to
+    their final names, and a second index names those.
 
     Args:
-        given: the file they are the shards of, such as `model.zt`; also a URL of a store.
-        count: how many.
-        durable: as for `Writer`; "auto" flushes where an older save is replaced. What a store has
-            taken is durable.
-        sources: the rights of the files whose objects these are; a new index grants no more.
-        replaces_file: whether a file at `given` is older than the shards, and goes at the end.
+        given: the file that the shards are named after, such as `model.zt`; or a store URL.
+        count: the number of shards.
+        durable: as for `Writer`; "auto" flushes if an older save is replaced. Stores are durable.
+        sources: access rights of the source files; the new index grants no more.
+        replaces_file: whether a file at `given` belongs to the older save, and is removed last.
 
     Attributes:
-        places: how each shard is to be written: with the rights of those it replaces.
-        durable: what to write them with.
+        places: the place to write each shard to, with the access rights of the older save.
+        durable: the durability to write them with.
 
     Raises:
         SourceError: the index of an older set cannot be read.
     """
 
-    # What programs ask that write shards themselves.
+    # For callers that write shards themselves.
     names = staticmethod(naming.shard_paths)
     planned = staticmethod(naming.plan_shards)
     match = staticmethod(naming.SHARD.fullmatch)
@@ -202,7 +199,7 @@ class ShardSet:
 
     @staticmethod
     def is_meant(given: Any) -> bool:
-        """Return whether a caller means several files."""
+        """Return whether an argument of `open` stands for several files."""
         return finder_of(given) is not None
 
     def __init__(
@@ -240,16 +237,16 @@ class ShardSet:
         total_size: int,
         digests: Sequence[str] | None = None,
     ) -> list[str]:
-        """Write the index, which makes the set what a reader finds; return where the shards are.
+        """Write the index, remove the older save, and return the paths of the shards.
 
         Args:
-            shards: the names in each shard.
+            shards: the object names of each shard.
             total_size: bytes of all tensors.
-            digests: of each shard's file, where they are wanted.
+            digests: the digest of each shard's file; None writes none.
 
         Raises:
-            SourceError: the index could not be written; the shards are gone, and what was there
-                before still is. Or the set is in place, and what it replaces could not be removed.
+            SourceError: the index could not be written: the new shards are removed, the older save
+                is intact. Or the new set is in place, but the older one could not be removed.
         """
         homes = sorted((name, number) for number, names in enumerate(shards) for name in names)
 
@@ -265,13 +262,13 @@ class ShardSet:
         try:
             self._write_index(index_of(live))
         except BaseException:
-            # Where it may be in place, and only its flush failed, the shards stay: it names them.
+            # If only the flush failed, the index may be in place, and its shards must stay.
             if not self._has_index(index_of(live)):
                 self.abort()
             raise
         kept = {*live}
         if earlier.place.remote is None and live is not self._names:
-            # A file system without hard links keeps the other names: the set is whole either way.
+            # Without hard links the temporary names stay; the set is complete either way.
             with contextlib.suppress(OSError):
                 for place, name in zip(self.places, self._names, strict=True):
                     _link_over(place.path, earlier.beside(name).path)
@@ -286,13 +283,13 @@ class ShardSet:
             if self._replaces_file:
                 remove(earlier.place.remote or earlier.place.path)
         except SourceError as error:
-            error.hint = "the new set is in place; this one of the old stays, and can be removed"
+            error.hint = "the new set is in place; remove this file of the old set yourself"
             raise
         earlier.sweep()
         return [earlier.beside(file).path for file in live]
 
     def abort(self) -> None:
-        """Remove the shards that were written; what was there before is untouched."""
+        """Remove the shards written so far. The older save is intact."""
         self._made.close()
 
     def _write_index(self, data: bytes) -> None:
@@ -301,14 +298,14 @@ class ShardSet:
             if isinstance(sink, FileSink):
                 for rights in self._sources:
                     sink.narrow(rights)
-                if self.durable is True:  # no index before the names it trusts
+                if self.durable is True:  # the shards' names must be on disk before the index
                     sink.flush_folder("the names of the shards could not be flushed")
             sink.commit(data)
         finally:
             sink.abort()
 
     def _has_index(self, data: bytes) -> bool:
-        """Return whether an index is in place; True where that cannot be told."""
+        """Return whether the index has this content; True if it cannot be read."""
         try:
             return _data_of(self._index.remote or self._index.path) == data
         except ZTensorError:
@@ -316,7 +313,7 @@ class ShardSet:
 
 
 def _link_over(path: str, name: str) -> None:
-    """Give a file a second name that may be taken."""
+    """Link a file to a second name, replacing a file of that name."""
     temporary = f"{path}.tmp"
     os.link(path, temporary)
     try:
@@ -330,7 +327,7 @@ def save_files(
     tensors: Mapping[str, Any],
     target: Any,
     metadata: Mapping[str, object] | None = None,
-    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as `save_file` has it
+    compression: bool | int | str = False,  # noqa: FBT001, FBT002  # as in `save_file`
     *,
     max_shard_size: int | str | None = None,
     durable: Durable = "auto",
@@ -338,30 +335,30 @@ def save_files(
     progress: Progress | None = None,
     **options: Any,
 ) -> dict[str, str]:
-    """Save a dict as one file where it fits, and as shards with an index where it does not.
+    """Save a dict as one file if it fits, else as shards with an index.
 
-    Arrays over the same memory come into one shard. A shard that fails takes all with it: the
-    folder then has what it had. What an earlier save left (an index and its shards, or the file)
-    goes when the new one is in place.
+    Arrays over the same memory go to one shard. If a shard fails, the folder stays as it was. An
+    earlier save (index and shards, or a file) is removed once the new one is in place.
 
     Args:
         tensors: as for `ztensor.io.writing.saving.save_all`.
-        target: the file, `model.zt`; without `max_shard_size` also a file object.
+        target: the file, such as `model.zt`; without `max_shard_size` also a file object.
         metadata: key-value pairs, the same in every shard.
         compression: as for `ztensor.numpy.save_file`.
-        max_shard_size: counts bytes before compression. None removes nothing of an earlier save.
-        durable: as in `SaveOptions`, like the next two.
-        format: likewise.
-        progress: likewise.
+        max_shard_size: the most bytes of a shard before compression. None writes one file, and
+            removes nothing of an earlier save.
+        durable: see `SaveOptions`.
+        format: see `SaveOptions`.
+        progress: see `SaveOptions`.
         options: of `save_all`.
 
     Returns:
-        Names that were stored without bytes of their own, and whose bytes they have.
+        Names that share their bytes with another name, to that name.
 
     Raises:
-        ArgumentValueError: the size is no size.
-        ArgumentTypeError: there is no path to name shards after.
-        ZTensorError: what `save_all` raises.
+        ArgumentValueError: `max_shard_size` is invalid.
+        ArgumentTypeError: `target` is no path, and shards need one.
+        ZTensorError: as `save_all`.
         SourceError: the index could not be written.
     """
     place = Place.of(target) if is_path(target) else None
@@ -383,7 +380,7 @@ def save_files(
             found=describe(target, 40),
         )
     limit = parse_size(max_shard_size)
-    place.dry()  # raises where no file can be
+    place.dry()  # raises if no file can be written there
     sizes = {name: int(getattr(tensors[name], "nbytes", 0)) for name in sorted(tensors, key=str)}
     objects = ((name, size, _memory(tensors, name)) for name, size in sizes.items())
     groups = [names for names, _ in naming.plan_shards(objects, limit)]
@@ -409,9 +406,9 @@ def save_files(
 
 
 def _memory(tensors: Mapping[str, Any], name: str) -> object:
-    """Return what is equal for arrays over the same memory; None where that cannot be told."""
+    """Return a key that is equal for arrays over the same memory; None if it is unknown."""
     value = tensors[name]
-    # Another mapping may make its arrays when asked: the address of one that is gone says nothing.
+    # Other mappings may create arrays on access: addresses of freed arrays mean nothing.
     if not isinstance(tensors, dict) or not isinstance(value, np.ndarray) or not value.size:
         return None
     return value.__array_interface__["data"][0], value.dtype, value.shape, value.strides

@@ -1,4 +1,4 @@
-"""Every stored byte of a set of files checked, and the files themselves where the index can."""
+"""Check every stored byte of a set, and whole files against the digests of the index."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def verify_set(
     digests = _digests(objects) if names is None else {}
     asked = objects.names if names is None else [names] if isinstance(names, str) else names
     chosen = objects.by_file(asked)
-    found: list[tuple[str, VerifyReport | ZTensorError]] = []
+    results: list[tuple[str, VerifyReport | ZTensorError]] = []
     sizes: dict[str, int] = {}
     for file, wanted in chosen.items():
         if wanted or names is None:
             try:
                 sizes[file] = sum(objects.file(file).object(name).stored_nbytes for name in wanted)
             except (FormatError, UnsupportedError, LimitError) as error:
-                found.append((file, error))
+                results.append((file, error))
     total = sum(sizes.values()) + sum(objects.file(file).nbytes for file in digests.keys() & sizes)
     done = 0
     for file, size in sizes.items():
@@ -55,19 +55,19 @@ def verify_set(
         done += size
         if file in digests:
             with contextlib.closing(source_of(objects.set.places[file], mapped=False)) as source:
-                whole, told = Range(source, 0, source.size), shifted(progress, done, total)
-                fault = fault_of_whole(whole, digests[file], told)
-            if fault is None:  # it covers all that is in the file
+                whole, advance = Range(source, 0, source.size), shifted(progress, done, total)
+                fault = fault_of_whole(whole, digests[file], advance)
+            if fault is None:  # the digest covers every object of the file
                 report = dataclasses.replace(report, unchecked={})
             else:
-                found.append((file, fault))
+                results.append((file, fault))
             done += opened.nbytes
-        found.append((file, report))
-    return VerifyReport.of_files(found)
+        results.append((file, report))
+    return VerifyReport.of_files(results)
 
 
 def _digests(objects: ShardedObjects) -> dict[str, str]:
-    """Return the digests of whole files that the index has."""
+    """Return the digests of whole files in the index, by file."""
     texts = objects.set.metadata.get("digests")
     if not isinstance(texts, dict):
         return {}

@@ -1,7 +1,7 @@
-"""`Tensor`: what users hold of one object, and the ways to make one.
+"""`Tensor`: one object with all its components, in memory.
 
-Read `value.py` (what a tensor is and becomes), `constructors.py` (tensors from the arrays of other
-libraries and of quantized checkpoints), `arrays.py` (what is taken as an array).
+Read `value.py` (the class), `constructors.py` (tensors from sparse matrices and quantized weights),
+`arrays.py` (checks of arrays and shapes that callers pass).
 """
 
 from ztensor.io.tensor.arrays import as_array, element_type, no_mapping, no_tensor, shape_of

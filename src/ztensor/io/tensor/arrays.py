@@ -1,4 +1,4 @@
-"""What callers pass as the arrays and the shape of a tensor."""
+"""Check and convert the arrays, shapes and element types that callers pass."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return a caller's shape as a tuple of plain integers.
+    """Return a caller's shape as a tuple of Python integers.
 
     Raises:
-        ArgumentTypeError: it is no sequence of integers.
+        ArgumentTypeError: `shape` is not a sequence of integers.
         ArgumentValueError: a dimension is negative.
     """
     try:
@@ -47,11 +47,11 @@ def shape_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def no_mapping(tensors: object, of: str) -> ArgumentTypeError:
-    """Return the error for what somebody wants to save in place of a dict of tensors.
+    """Return the error for an argument that is not a dict of tensors.
 
     Args:
-        tensors: what was given.
-        of: what the mapping has as values.
+        tensors: the argument.
+        of: the plural of the expected values, for the message.
     """
     error = ArgumentTypeError(
         f"tensors must be a mapping from names to {of}", found=describe(tensors, 40)
@@ -63,27 +63,27 @@ def no_mapping(tensors: object, of: str) -> ArgumentTypeError:
     return error
 
 
-def no_tensor(value: object, expected: str, what: str = "value") -> ArgumentTypeError:
-    """Return the error for a value that somebody wants to save.
+def no_tensor(value: object, expected: str, noun: str = "value") -> ArgumentTypeError:
+    """Return the error for a value that cannot be saved as a tensor.
 
     Args:
         value: the value.
-        expected: what is saved.
-        what: what it should be.
+        expected: the accepted types, for the message.
+        noun: names the value in the message.
     """
-    error = ArgumentTypeError(f"the {what} is no tensor", expected=expected, found=kind_of(value))
+    error = ArgumentTypeError(f"the {noun} is no tensor", expected=expected, found=kind_of(value))
     if isinstance(value, Mapping):
         error = ArgumentTypeError(
-            "the value is a dict of its own, and a file holds tensors by their names, not dicts",
+            "the value is a dict; a file maps names to tensors, not dicts",
             found=describe(list(value)),
         )
         error.hint = (
             "flatten it, one name for each tensor: "
             '{f"{outer}.{inner}": tensor for inner, tensor in value.items()}; '
-            "or save_tree and load_tree keep dicts as they are, such as the state of an optimizer"
+            "or use save_tree and load_tree, which keep nested dicts"
         )
     elif value is None or isinstance(value, (str, bytes, bool, int, float)):
-        error.hint = "plain values are kept as metadata, as attributes of the file"
+        error.hint = "save numbers and text as metadata, as attributes of the file"
     return error
 
 
@@ -93,15 +93,15 @@ def kind_of(value: object) -> str:
 
 
 def as_array(role: object, value: Any) -> Array:
-    """Return what a caller passed as the array of a component.
+    """Return a caller's value as a NumPy array for a component.
 
     Raises:
-        ArgumentTypeError: it is no array, or a sparse one.
-        NotRepresentableError: it is one that cannot be stored.
+        ArgumentTypeError: the value is not an array, or is sparse.
+        NotRepresentableError: the array cannot be stored.
     """
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise NotRepresentableError(
-            "a masked array has values that are not there; fill them with array.filled()"
+            "a masked array has missing values; fill them with array.filled()"
         )
     framework = FRAMEWORKS.adapter_of(value)
     if framework is not None:
@@ -109,27 +109,27 @@ def as_array(role: object, value: Any) -> Array:
         if not isinstance(value, np.ndarray):
             raise ArgumentTypeError(
                 f"the component {describe(role)} is sparse; Tensor.from_torch() and "
-                "Tensor.from_scipy() take all of it"
+                "Tensor.from_scipy() convert it"
             )
-    plain = (np.ndarray, bool, int, float, complex, list, tuple)
-    if not (isinstance(value, plain) or hasattr(value, "__array__")):
-        what = "value" if role == "data" else f"component {describe(role)}"
-        raise no_tensor(value, "a NumPy array, or what numpy.asarray takes", what)
+    accepted = (np.ndarray, bool, int, float, complex, list, tuple)
+    if not (isinstance(value, accepted) or hasattr(value, "__array__")):
+        noun = "value" if role == "data" else f"component {describe(role)}"
+        raise no_tensor(value, "a NumPy array, or an argument of numpy.asarray", noun)
     try:
-        array: Array = np.asarray(value)  # what a subclass changes ends here
+        array: Array = np.asarray(value)  # drops subclasses and their behaviour
     except (ValueError, TypeError, OverflowError) as error:
         raise ArgumentTypeError(
-            f"the component {describe(role)} is no array: {error}", found=kind_of(value)
+            f"the component {describe(role)} is not an array: {error}", found=kind_of(value)
         ) from error
     return array
 
 
 def as_index(role: str, value: Any) -> Array:
-    """Return what a caller passed as indices, as uint64.
+    """Return a caller's indices as a uint64 array.
 
     Raises:
-        ArgumentTypeError: they are no integers.
-        LayoutError: one is negative.
+        ArgumentTypeError: the indices are not integers.
+        LayoutError: an index is negative.
     """
     array = as_array(role, value)
     if array.size and array.dtype.kind not in "iu":
@@ -147,25 +147,24 @@ def as_index(role: str, value: Any) -> Array:
 
 
 def element_type(dtype: Any) -> np.dtype[Any]:
-    """Return the element type a caller named, in native byte order.
+    """Return a caller's element type as a NumPy dtype in native byte order.
 
     Args:
-        dtype: the name of a storage type, a logical type or one of NumPy; or a type of NumPy or of
-            a framework.
+        dtype: the name of a storage, logical or NumPy type; or a type of NumPy or a framework.
 
     Raises:
-        ArgumentValueError: there is none of that name.
-        NotRepresentableError: it is one of a framework that cannot be stored.
+        ArgumentValueError: no such type.
+        NotRepresentableError: a framework's type that cannot be stored.
     """
     framework = FRAMEWORKS.adapter_beside(dtype)
-    found: np.dtype[Any] | None = None
+    converted: np.dtype[Any] | None = None
     if hasattr(framework, "element_type"):
-        found = framework.element_type(dtype)
+        converted = framework.element_type(dtype)
     try:
         if isinstance(dtype, str):
             known = STORAGE_TYPES.get(dtype) or LOGICAL_TYPES.get(dtype)
-            found = numpy_dtype(dtype if known is None else known.long_name)
-        return np.dtype(dtype if found is None else found).newbyteorder("=")
+            converted = numpy_dtype(dtype if known is None else known.long_name)
+        return np.dtype(dtype if converted is None else converted).newbyteorder("=")
     except (TypeError, ValueError, UnsupportedError) as error:
         raise ArgumentValueError(
             "unknown element type",
@@ -175,10 +174,10 @@ def element_type(dtype: Any) -> np.dtype[Any]:
 
 
 def viewed_as(array: Array, name: str) -> Array:
-    """Return an array of plain bytes as elements of a type; one that has them already, as it is.
+    """Reinterpret a uint8 array as elements of a type. An array of that type is returned as is.
 
     Raises:
-        ArgumentValueError: there is no such type, or the array has other elements.
+        ArgumentValueError: no such type, or the array has another element type.
     """
     storage = STORAGE_TYPES.get(name) or BY_LONG_NAME.get(name)
     if storage is not None and spell(array.dtype)[0] == storage.name:
@@ -188,7 +187,7 @@ def viewed_as(array: Array, name: str) -> Array:
         return array
     if array.dtype != np.uint8 or array.nbytes % target.itemsize:
         raise ArgumentValueError(
-            "dtype differs from the array's; only plain bytes (uint8) can be taken as another type",
+            "dtype differs from the array's; only a uint8 array can be taken as another type",
             expected=array.dtype.name,
             found=describe(name),
         )
@@ -199,7 +198,7 @@ def viewed_as(array: Array, name: str) -> Array:
 
 
 def packed_elements(type_name: str) -> ArgumentValueError:
-    """Return the error for plain bytes that are to be taken as packed elements."""
+    """Return the error for bytes passed as elements of a packed type."""
     return ArgumentValueError(
         f"pass the elements of {type_name!r} as an array of "
         f"ml_dtypes.{LOGICAL_TYPES[type_name].long_name}; they are packed when they are written"

@@ -1,4 +1,4 @@
-"""Tensors from the arrays of other libraries and of quantized checkpoints."""
+"""Make tensors from the arrays of other libraries and of quantized checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _NOTHING: Mapping[str, Any] = {}
 
-# The functions that make quantized objects of floats, and of the arrays of a checkpoint.
+# Functions that quantize floats, or combine the arrays of a quantized checkpoint.
 QUANTIZERS: Registry[str, Callable[..., Any]] = Registry(
     {"quantize": "ztensor.quantization.recipes:quantize_as"}
     | {
@@ -33,7 +33,7 @@ QUANTIZERS: Registry[str, Callable[..., Any]] = Registry(
 
 
 class Constructors:
-    """The ways to make a `Tensor` that are not its own arguments."""
+    """The class methods of `Tensor` that make tensors."""
 
     __slots__ = ()
 
@@ -51,12 +51,12 @@ class Constructors:
     ) -> Self:
         """Return a sparse tensor over a SciPy sparse matrix or array.
 
-        CSR becomes `sparse_csr`; COO, of any number of dimensions, `sparse_coo`; every other kind
-        is converted to CSR. Values are shared with the matrix; indices become uint64.
+        CSR becomes `sparse_csr`; COO of any number of dimensions `sparse_coo`; other kinds are
+        converted to CSR. Values are shared with the matrix; indices become uint64.
 
         Raises:
-            ArgumentTypeError: `matrix` is no SciPy sparse matrix.
-            NotRepresentableError: its element type cannot be stored.
+            ArgumentTypeError: `matrix` is not a SciPy sparse matrix.
+            NotRepresentableError: the element type cannot be stored.
         """
         return cls._stored(FRAMEWORKS["scipy"].loaded().stored(matrix), attributes)
 
@@ -64,22 +64,22 @@ class Constructors:
     def from_torch(
         cls, tensor: TorchTensor, *, attributes: Mapping[str, object] | None = None
     ) -> Self:
-        """Return a torch tensor as one of ours: dense, `sparse_csr` or `sparse_coo`.
+        """Return a `Tensor` over a torch tensor: dense, `sparse_csr` or `sparse_coo`.
 
         Elements are shared with tensors on the CPU and copied from other devices; sparse indices
         become uint64.
 
         Raises:
-            ArgumentTypeError: `tensor` is no torch tensor.
-            NotRepresentableError: it has no elements of its own, or its element type or layout
-                cannot be stored; the message says what would work.
+            ArgumentTypeError: `tensor` is not a torch tensor.
+            NotRepresentableError: the tensor has no data, or its element type or layout cannot be
+                stored; the message names an alternative.
             MissingDependencyError: PyTorch is not installed.
         """
         return cls._stored(FRAMEWORKS["torch"].loaded().stored(tensor), attributes)
 
     @classmethod
     def _stored(cls, value: Any, attributes: Mapping[str, object] | None) -> Self:
-        """Return what an adapter stores of a value, with attributes."""
+        """Return the array or tensor that an adapter returned, with attributes."""
         if not isinstance(value, np.ndarray):
             return cls(
                 value.components, shape=value.shape, format=value.format, attributes=attributes
@@ -128,11 +128,12 @@ class Constructors:
             attributes: the object's own key-value pairs.
 
         Raises:
-            LayoutError: a coordinate lies outside the shape, or counts differ.
+            LayoutError: a coordinate is outside the shape, or counts differ.
         """
         if not hasattr(coords, "__iter__"):
             raise ArgumentTypeError(
-                "coords are an array, or one for each axis", found=describe(coords, 40)
+                "coords must be an array, or a list of one array per axis",
+                found=describe(coords, 40),
             )
         axes = [as_index("coords", axis).reshape(-1) for axis in coords]
         components = {
@@ -154,22 +155,21 @@ class Constructors:
     ) -> Self:
         """Return a `quantized_group` tensor that approximates a float array.
 
-        Without a recipe every element is rounded to the nearest of the steps between its group's
-        minimum and maximum; `dequantize()` gives the approximation back, with an error of at most
-        about half a step of each group.
+        Without a recipe each element is rounded to the nearest step between its group's minimum
+        and maximum; the error of `dequantize()` is at most about half a step.
 
         Args:
             array: (K, N) finite floats, of NumPy or torch; without a recipe groups run along K.
-            recipe: what to store: `gptq`, `awq`, `int8`, `nf4`, `mxfp4`, `nvfp4`, by the formulas
-                their projects publish; the first two only in how they are stored.
+            recipe: `gptq`, `awq`, `int8`, `nf4`, `mxfp4` or `nvfp4`, with the published formulas;
+                `gptq` and `awq` only define the storage.
             attributes: further attributes of the object.
             scheme: `bits` (4), `group_size` (128; -1 for the whole axis), `packing`, `pack_axis`,
                 `group_axis`, `symmetric`, `scale_dtype`, `zeros` and more, and `block_size` of
                 `nf4`; see the page on quantized tensors.
 
         Raises:
-            NotRepresentableError: the array cannot be quantized so.
-            ArgumentValueError: an unknown recipe, or a scheme that cannot work.
+            NotRepresentableError: the array cannot be quantized with this scheme.
+            ArgumentValueError: an unknown recipe, or an invalid scheme.
         """
         array = as_array("data", array)
         return cls._quantized(QUANTIZERS["quantize"](array, recipe, **scheme), attributes)
@@ -187,23 +187,23 @@ class Constructors:
         checkpoint_format: str = "gptq",
         attributes: Mapping[str, object] | None = None,
     ) -> Self:
-        """Return the tensors of a layer that GPTQ quantized as one; nothing is copied.
+        """Return the weight of a GPTQ layer as one tensor, without a copy.
 
         Args:
             qweight: (in * bits / 32, out) words, usually int32.
             qzeros: (groups, out * bits / 32) words.
             scales: (groups, out) floats.
-            g_idx: (in,) the group of each row; not kept where groups are neighbours.
-            bits: bits of one weight.
-            group_size: rows in a group; by default what divides the rows evenly.
-            checkpoint_format: `"gptq"`, whose zero points are stored minus one, or `"gptq_v2"`.
+            g_idx: (in,) the group of each row; not kept if groups are consecutive rows.
+            bits: bits per weight.
+            group_size: rows per group; None divides the rows evenly.
+            checkpoint_format: `"gptq"` (zero points are stored minus one) or `"gptq_v2"`.
             attributes: further attributes of the object.
 
         Returns:
             A tensor of the shape (in, out): the transpose of a linear layer's weight.
 
         Raises:
-            ArgumentValueError: the arrays do not make a layer.
+            ArgumentValueError: the arrays do not fit each other.
         """
         arrays = {"qweight": qweight, "qzeros": qzeros, "scales": scales, "g_idx": g_idx}
         how = {"bits": bits, "group_size": group_size, "checkpoint_format": checkpoint_format}
@@ -220,21 +220,21 @@ class Constructors:
         group_size: int | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> Self:
-        """Return the tensors of a layer that AWQ quantized ("gemm") as one; nothing is copied.
+        """Return the weight of an AWQ ("gemm") layer as one tensor, without a copy.
 
         Args:
             qweight: (in, out * bits / 32) words, usually int32.
             qzeros: (groups, out * bits / 32) words.
             scales: (groups, out) floats.
-            bits: bits of one weight.
-            group_size: rows in a group; by default what divides the rows evenly.
+            bits: bits per weight.
+            group_size: rows per group; None divides the rows evenly.
             attributes: further attributes of the object.
 
         Returns:
             A tensor of the shape (in, out): the transpose of a linear layer's weight.
 
         Raises:
-            ArgumentValueError: the arrays do not make a layer.
+            ArgumentValueError: the arrays do not fit each other.
         """
         arrays = {"qweight": qweight, "qzeros": qzeros, "scales": scales}
         how = {"bits": bits, "group_size": group_size}
@@ -248,9 +248,9 @@ class Constructors:
         *,
         attributes: Mapping[str, object] | None = None,
     ) -> Self:
-        """Return int8 rows and their largest magnitudes, as bitsandbytes has them, as one.
+        """Return int8 rows and their largest magnitudes, as in bitsandbytes, as one tensor.
 
-        Each element stands for `weight * absmax / 127`.
+        Dequantized elements are `weight * absmax / 127`.
 
         Args:
             weight: (out, in) int8 (`CB`, or the layer's `weight`).
@@ -273,21 +273,21 @@ class Constructors:
         codebook: TensorLike | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> Self:
-        """Return 4-bit codes and their blocks' largest magnitudes, as bitsandbytes has them.
+        """Return 4-bit codes and magnitudes of blocks, as in bitsandbytes, as one tensor.
 
-        Each element stands for `codebook[code] * absmax`. Magnitudes that are quantized themselves
-        ("nested") have to be restored first; the page on quantized tensors shows how.
+        Dequantized elements are `codebook[code] * absmax`. Nested (quantized) magnitudes must be
+        dequantized first; the page on quantized tensors shows how.
 
         Args:
             weight: bytes of two codes each, the first in the upper half.
-            absmax: one float for each block of the flattened weight.
+            absmax: one float per block of the flattened weight.
             shape: the weight's shape.
-            block_size: elements in a block.
-            codebook: (16,) floats (`quant_map`); those of NF4 by default.
+            block_size: elements per block.
+            codebook: (16,) floats (`quant_map`); None uses NF4's.
             attributes: further attributes of the object.
 
         Raises:
-            ArgumentValueError: the arrays do not fit, or a block reaches into the next row.
+            ArgumentValueError: the arrays do not fit each other, or a block crosses a row.
         """
         arrays = {"weight": weight, "absmax": absmax, "codebook": codebook}
         how = {"shape": shape_of(shape), "block_size": block_size}
@@ -302,15 +302,15 @@ class Constructors:
         shape: Sequence[int] | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> Self:
-        """Return MXFP4 codes and their blocks' exponents as one; nothing is copied.
+        """Return MXFP4 codes and their blocks' exponents as one tensor, without a copy.
 
-        Each element stands for `e2m1 * 2**(scale - 127)`.
+        Dequantized elements are `e2m1 * 2**(scale - 127)`.
 
         Args:
             blocks: (..., N / 32, 16) or (..., N / 2) bytes of two codes each, the first in the
                 lower half.
             scales: (..., N / 32) bytes, or float8_e8m0fnu.
-            shape: the weight's shape; by default (..., N), as the scales have it.
+            shape: the weight's shape; None takes (..., N) from the scales.
             attributes: further attributes of the object.
 
         Raises:
@@ -329,16 +329,16 @@ class Constructors:
         shape: Sequence[int] | None = None,
         attributes: Mapping[str, object] | None = None,
     ) -> Self:
-        """Return NVFP4 codes and their two scales as one.
+        """Return NVFP4 codes and their two scales as one tensor.
 
-        Each element stands for `e2m1 * (scale * global_scale)`.
+        Dequantized elements are `e2m1 * (scale * global_scale)`.
 
         Args:
             weight: (..., N / 2) bytes of two codes each, the first in the lower half.
             scales: (..., N / 16) float8_e4m3fn, or its bytes.
-            global_scale: one number, which scales are multiplied by; kept as float32. Where a
-                checkpoint divides by it, as compressed-tensors does, pass its reciprocal.
-            shape: the weight's shape; by default (..., N), as the scales have it.
+            global_scale: the factor of all scales, kept as float32. Pass the reciprocal if the
+                checkpoint divides by it, as compressed-tensors does.
+            shape: the weight's shape; None takes (..., N) from the scales.
             attributes: further attributes of the object.
 
         Raises:
@@ -356,7 +356,7 @@ class Constructors:
         attributes: Mapping[str, object] | None,
         how: Mapping[str, Any] = _NOTHING,
     ) -> Self:
-        """Return the tensor that a recipe's function makes of the arrays of a checkpoint."""
+        """Combine the arrays of a checkpoint by a recipe."""
         given = {
             role: None if array is None else as_array(role, array) for role, array in arrays.items()
         }

@@ -48,30 +48,30 @@ class Tensor(Constructors, DLPackExporter, Shown):
     """One object: a shape, a layout and typed components.
 
     Dense tensors have the component `data`; sparse and quantized ones several (1.2 section 3).
-    Arrays are kept as they are given, without a copy.
+    Arrays are kept without a copy.
 
     Args:
-        components: role to array; a plain array stands for `{"data": array}`.
+        components: role to array; an array stands for `{"data": array}`.
         shape: the logical shape; by default the shape of `data`.
         dtype: the element type of the main component (`data`, `values`), short or long name.
-            Needed only where its array holds plain bytes (uint8) that are to be taken as it.
-        format: the layout's name; any name may be used, unknown ones are stored as they are.
-        type: the logical type of the main component, where its array holds storage elements,
-            such as `"f8_e4m3fn"` over uint8.
+            Only needed to reinterpret a uint8 array.
+        format: the layout's name; unknown names are allowed and stored unchanged.
+        type: the logical type of the main component, if its array has storage elements, such as
+            `"f8_e4m3fn"` over uint8.
         attributes: the object's own key-value pairs.
 
     Attributes:
         components: role to array, read-only mapping.
-        shape: the logical shape; also equal to the list of it.
+        shape: the logical shape; it also equals a list of the same integers.
         format: the layout's name.
-        dtype: long name of the main component's storage type, such as `float32`; that of the
-            first component where the layout is unknown.
-        type: name of its logical type, or None.
-        attributes: the object's key-value pairs; empty where there are none.
+        dtype: long name of the main component's storage type, such as `float32`; of an unknown
+            layout, the first component's.
+        type: name of the main component's logical type, or None.
+        attributes: the object's key-value pairs, possibly empty.
 
     Raises:
         ArgumentTypeError: a component is not an array.
-        ArgumentValueError: shape or dtype cannot be true of the arrays.
+        ArgumentValueError: shape or dtype contradicts the arrays.
     """
 
     __slots__ = ("_declared_type", "attributes", "components", "format", "shape")
@@ -148,14 +148,13 @@ class Tensor(Constructors, DLPackExporter, Shown):
         view = View(self.shape, dict(self.components), self.attributes)
         return tensor_of, (view, self.format, self._declared_type)
 
-    # --- What it is -------------------------------------------------------------------------
+    # --- Types ------------------------------------------------------------------------------
 
     @property
     def main_component(self) -> Array | None:
         """Return the component that holds the elements: `data`, `values`, `packed_weight`.
 
-        Where the layout is unknown, and only it tells which, the first component by its role, as
-        components are ordered in files.
+        For an unknown layout it is the first component in the order of roles, as in files.
         """
         layout = LAYOUTS.get(self.format)
         if layout is None:
@@ -192,7 +191,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
         return View(self.shape, self.components, self.attributes)
 
     def require_valid(self) -> None:
-        """Raise where the components do not make what the format promises.
+        """Require that the components satisfy the layout.
 
         Raises:
             LayoutError: a structural rule of the layout is broken.
@@ -208,12 +207,12 @@ class Tensor(Constructors, DLPackExporter, Shown):
         bfloat16, fp8 and fp4 come as the types of ml_dtypes, complex as complex.
 
         Raises:
-            UsageError: the tensor is not dense; the message says what to call.
+            UsageError: the tensor is not dense; the message names the right call.
             LayoutError: the data does not have the shape's number of elements.
         """
         if self.format != "dense":
             raise UsageError(
-                f"a {describe(self.format)} tensor is no plain array; use "
+                f"a {describe(self.format)} tensor is not an array; use "
                 + ("to_dense(), to_scipy()" if "sparse" in self.format else "dequantize()")
                 + " or .components"
             )
@@ -258,13 +257,13 @@ class Tensor(Constructors, DLPackExporter, Shown):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """Return NumPy's description of the memory, where it can name the elements.
+        """Return NumPy's description of the memory.
 
         Raises:
-            AttributeError: there is none: not dense, a type of ml_dtypes, or not in one piece.
+            AttributeError: the tensor is not dense, has a type of ml_dtypes, or is not a view.
         """
         array = self.numpy() if self.format == "dense" else None
-        # An address does not keep memory alive: it must be that of a component.
+        # An address does not keep memory alive: it must point into a component.
         if (
             array is None
             or array.dtype.isbuiltin == 2
@@ -276,8 +275,8 @@ class Tensor(Constructors, DLPackExporter, Shown):
     def to_dense(self) -> Array:
         """Return the logical array of any known layout.
 
-        Dense tensors give their array, sparse ones a new array with zeros filled in (values at
-        one position are added up, as SciPy and PyTorch do), quantized ones `dequantize()`.
+        Dense tensors return their array, sparse ones a new array with zeros filled in (values at
+        equal positions are summed, as in SciPy and PyTorch), quantized ones `dequantize()`.
 
         Raises:
             UnsupportedError: the layout has no known dense value.
@@ -290,7 +289,7 @@ class Tensor(Constructors, DLPackExporter, Shown):
             layout = LAYOUTS[self.format]
         except KeyError:
             raise UnsupportedError(
-                "the layout is unknown, so there is no dense value; its parts are in .components",
+                "unknown layout: there is no dense value; .components has the components",
                 reason=Reason.UNKNOWN_LAYOUT,
                 expected=f"one of {', '.join(LAYOUTS)}",
                 found=describe(self.format),
@@ -299,17 +298,17 @@ class Tensor(Constructors, DLPackExporter, Shown):
             return layout.to_dense(self._view())
 
     def torch(self, *, device: TorchDevice = "cpu") -> TorchTensor:
-        """Return a dense tensor as a `torch.Tensor`, a sparse one as a sparse one.
+        """Return a dense or sparse tensor as a `torch.Tensor` of the same layout.
 
-        On the CPU memory is shared, but for arrays torch has no tensors for, which are copied:
-        read-only and byte-swapped ones, those of negative strides, and packed 4-bit elements.
+        On the CPU the memory is shared, except arrays that torch cannot view: read-only or
+        byte-swapped arrays, negative strides, and packed 4-bit elements are copied.
 
         Args:
             device: a name such as `"cuda"`, a number, or a `torch.device`.
 
         Raises:
-            ArgumentValueError: torch knows no device of that name.
-            UsageError: the tensor is neither dense nor sparse; the message says what to call.
+            ArgumentValueError: torch does not know the device.
+            UsageError: the tensor is neither dense nor sparse; the message names the right call.
             UnsupportedError: torch has no such element type, cannot hold the shape, or has no such
                 device here.
             LimitError: the device cannot hold it.
@@ -319,14 +318,14 @@ class Tensor(Constructors, DLPackExporter, Shown):
         return FRAMEWORKS["torch"].loaded().value_of(self, device=device)
 
     def dequantize(self, dtype: npt.DTypeLike = "float32", *, threads: int | None = None) -> Array:
-        """Return the weights that a `quantized_group` or `gguf` tensor stands for; a new array.
+        """Return the dequantized weights of a `quantized_group` or `gguf` tensor as a new array.
 
-        `ztensor.torch.dequantize` does the same for torch and its devices.
+        `ztensor.torch.dequantize` does the same on torch's devices.
 
         Args:
-            dtype: `float32`, `float64`, `float16` or `bfloat16`; the arithmetic is done in
-                float32; that of `quantized_group` in float64 where that is asked for.
-            threads: how many to use; by default `ZTENSOR_NUM_THREADS`, or the cores.
+            dtype: `float32`, `float64`, `float16` or `bfloat16`. The arithmetic is float32; for
+                float64 of `quantized_group` it is float64.
+            threads: number of threads; None uses `ZTENSOR_NUM_THREADS`, or the cores.
 
         Raises:
             UsageError: the tensor is not quantized.
@@ -340,8 +339,8 @@ class Tensor(Constructors, DLPackExporter, Shown):
     def integers(self) -> Array:
         """Return the packed integers of a `quantized_group` tensor, one byte each; a new array.
 
-        They are uint8, int8 where the attribute `signed` is true; codes of other elements come as
-        they are stored.
+        They are uint8, or int8 if the attribute `signed` is true; codes of other elements are
+        returned as stored.
 
         Raises:
             UsageError: the tensor is not quantized.
@@ -354,23 +353,21 @@ class Tensor(Constructors, DLPackExporter, Shown):
     def _quantized_layout(self) -> Quantized:
         layout = LAYOUTS.get(self.format)
         if not isinstance(layout, Quantized):
-            raise UsageError(
-                "this is for quantized tensors", found=f"format {describe(self.format)}"
-            )
+            raise UsageError("the tensor is not quantized", found=f"format {describe(self.format)}")
         return layout
 
     def jax(self, *, device: JaxDevice | None = None) -> JaxArray | Any:
-        """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` where it is sparse.
+        """Return the tensor as a `jax.Array`, or as `BCOO` or `BCSR` if it is sparse.
 
-        In the CPU's memory it may share that of this tensor: write to neither.
+        On the CPU both may share memory: write to neither.
 
         Args:
-            device: a `jax.Device` or a name such as `"cpu"`; JAX's default by default.
+            device: a `jax.Device` or a name such as `"cpu"`; None uses JAX's default.
 
         Raises:
             NotRepresentableError: JAX cannot hold the elements as they are, such as 64-bit ones
                 while `jax_enable_x64` is not set.
-            UsageError: JAX has no value for the layout; the message says what to call.
+            UsageError: JAX has no value for the layout; the message names the right call.
             LayoutError: a structural rule of the layout is broken.
             MissingDependencyError: JAX is not installed.
         """
@@ -379,8 +376,8 @@ class Tensor(Constructors, DLPackExporter, Shown):
     def to_scipy(self) -> Any:
         """Return a sparse tensor as `scipy.sparse.csr_array` or `coo_array`.
 
-        Values are shared with this tensor; indices are converted to int64. Everything is checked
-        first, since SciPy reads out of bounds where indices lie.
+        Values are shared with this tensor; indices are converted to int64. Indices are checked
+        first, as SciPy would read out of bounds.
 
         Raises:
             UsageError: the tensor is not sparse.
@@ -397,7 +394,7 @@ def tensor_of(view: View, layout_name: str, declared_type: str | None) -> Tensor
     Args:
         view: the components.
         layout_name: the object's format.
-        declared_type: the logical type it says, where that is unknown here.
+        declared_type: an unknown logical type of the object, as written; else None.
     """
     tensor = Tensor.__new__(Tensor)
     tensor.shape = Shape(view.shape)
