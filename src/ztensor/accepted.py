@@ -1,6 +1,6 @@
-"""Names for what public functions take and give; users import them from `ztensor.typing`.
+"""Type aliases of the public functions; users import them from `ztensor.typing`.
 
-Nothing here loads a framework, nor another module of ours.
+This module imports neither a framework nor another module of the library.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class ReadableFile(Protocol):
-    """A binary file object that can be sought in."""
+    """A seekable binary file object."""
 
     def read(self, size: int = ..., /) -> bytes:
         """Return the next bytes."""
         ...
 
     def seek(self, offset: int, whence: int = ..., /) -> int:
-        """Go to a place, and return which it is."""
+        """Move to an offset, and return the new offset."""
         ...
 
 
@@ -37,7 +37,7 @@ class WritableFile(Protocol):
     """A binary file object that takes any bytes-like object."""
 
     def write(self, data: Buffer, /) -> object:
-        """Take bytes."""
+        """Write bytes."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""Checks of arguments, called by the function that acts on them before it does anything.
+"""Checks of arguments, for the function that acts on them, before it does anything.
 
-What Python says well by itself (`TypeError: 'int' object is not iterable`) is left to Python.
+Mistakes with a good message of Python (`TypeError: 'int' object is not iterable`) need no check.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ def require_choice(name: str, value: object, choices: Collection[object]) -> Non
     Raises:
         ArgumentValueError: verify must be None, True or False, not 'yes'.
     """
-    # 1 == True, and is not what was asked for.
-    for one in choices:
-        if type(value) is type(one) and value == one:
+    # Compare types as well: 1 == True.
+    for choice in choices:
+        if type(value) is type(choice) and value == choice:
             return
     *most, last = map(repr, choices)
     raise ArgumentValueError(
@@ -37,7 +37,7 @@ def require_kind(name: str, value: object, kind: type, kind_name: str) -> None:
 
 
 def require_function(name: str, value: object) -> None:
-    """Raise if an argument is neither None nor something that can be called.
+    """Raise if an argument is neither None nor callable.
 
     Raises:
         ArgumentTypeError: progress must be a function, not 3.

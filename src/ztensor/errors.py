@@ -1,9 +1,9 @@
-"""Every exception and every reason code of the library, and a broken rule as a value.
+"""All exceptions and reason codes of the library, and a broken rule as a value.
 
-The family says whose fault a failure is: the file's (`FormatError`), this installation's
-(`UnsupportedError`), a safety cap's (`LimitError`), the disk's (`SourceError`) or the caller's
-(`UsageError`); a bug of ours raises what it raises. The reason code says which rule; tests assert
-the code, people read the message.
+The family names the cause: the file (`FormatError`), this installation (`UnsupportedError`), a
+safety cap (`LimitError`), the system (`SourceError`) or the caller (`UsageError`). A bug of the
+library raises Python's own exception. The reason code names the rule: tests assert the code,
+people read the message.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def __dir__() -> list[str]:
 class Reason(enum.StrEnum):
     """The rule that was broken. Closed: a new rule is a new member and a new corpus file."""
 
-    # The container: magics, sizes, where the manifest lies.
+    # The container: magics, sizes, offset of the manifest.
     NOT_ZTENSOR = "not_ztensor"
     HEADER_MAGIC = "header_magic"
     FOOTER_MAGIC = "footer_magic"
@@ -58,7 +58,7 @@ class Reason(enum.StrEnum):
     FIELD_VALUE = "field_value"
     DUPLICATE_NAME = "duplicate_name"
     MANIFEST_DIGEST = "manifest_digest"
-    # Where a component lies and how many bytes it has.
+    # Extents and elements of components.
     OFFSET_ALIGNMENT = "offset_alignment"
     OUT_OF_BOUNDS = "out_of_bounds"
     BLOB_OVERLAP = "blob_overlap"
@@ -87,7 +87,7 @@ class Reason(enum.StrEnum):
     SHARD_FILE = "shard_file"
     # Pickles of other formats.
     PICKLE_CALL = "pickle_call"
-    # Bytes that broke a parser, though no rule above names what is wrong with them.
+    # A parser failed on the bytes, and no rule above names the fault.
     UNFORESEEN = "unforeseen"
     # Well-formed, but unknown to this release or this machine.
     UNKNOWN_VERSION = "unknown_version"
@@ -121,17 +121,16 @@ class Reason(enum.StrEnum):
     DUPLICATE_WRITE = "duplicate_write"
 
 
-# So many problems of a file are kept; it is not looked at further. To tell of each of a million
-# would take far longer, and far more memory, than the file.
+# The most problems to report for a file, in which a million may be wrong.
 MOST_PROBLEMS = 256
 
 
 class Problem(NamedTuple):
-    """One broken rule, with the path from the file's root to the place.
+    """One broken rule, with the path from the file's root to its place.
 
     Attributes:
         reason: the rule's code.
-        message: one sentence: what was expected, what was found.
+        message: one sentence with the expected and the found value.
         path: steps from the root, such as `("objects", "w", "components", "data", "offset")`.
         section: the specification's section.
         object_name: the object concerned, or None for the file as a whole.
@@ -146,15 +145,15 @@ class Problem(NamedTuple):
     component: str | None = None
 
     def under(self, *steps: str | int) -> Problem:
-        """Return the same problem seen from further up: `steps` come before its path."""
+        """Return the problem with `steps` in front of its path."""
         return self._replace(path=(*steps, *self.path))
 
     def about(self, object_name: str, component: str | None = None) -> Problem:
-        """Return the same problem with the object, and perhaps the component, it concerns."""
+        """Return the problem with the name of its object, and of its component if known."""
         return self._replace(object_name=object_name, component=self.component or component)
 
     def without_our_section(self) -> Problem:
-        """Return the problem as one of another format, which our specification says nothing of."""
+        """Return the problem without a section of our specification, for another format."""
         return self._replace(section=None) if _is_ours(self.section) else self
 
     def __str__(self) -> str:
@@ -165,7 +164,7 @@ class Problem(NamedTuple):
 
 
 def _is_ours(section: str | None) -> bool:
-    """Return whether a section is one of our specification, as those of `1.2 section 3` are."""
+    """Return whether a section is of our specification, such as `1.2 section 3`."""
     return section is not None and re.match(r"\d+\.\d+ section ", section) is not None
 
 
@@ -173,16 +172,16 @@ class ZTensorError(Exception):
     """Base of every error this library raises on purpose.
 
     Attributes:
-        message: what went wrong, without the place.
-        reason: the rule's code, or None where no rule of a file is concerned.
-        file: path or name of the file, once known.
-        object_name: name of the object concerned, once known.
-        component: role of the component concerned, once known.
-        expected: what the rule asks for, as text.
-        found: what was there, as text; of a `UsageError` what the caller gave.
+        message: the fault, without its place.
+        reason: the rule's code; None if no rule of a file is broken.
+        file: path or name of the file; None if unknown.
+        object_name: name of the object; None if unknown.
+        component: role of the component; None if unknown.
+        expected: the value that the rule requires, as text.
+        found: the actual value, as text; in a `UsageError` the caller's argument.
         section: the specification's section, as text.
-        hint: what to do next, as a sentence, once someone knows.
-        in_python: what to do next that only code can do; the command tells it as such.
+        hint: a sentence with the next step, or None.
+        in_python: a next step in Python, which the command does not print; or None.
     """
 
     _default_reason: Reason | None = None
@@ -213,7 +212,7 @@ class ZTensorError(Exception):
 
     @property
     def file(self) -> str | None:
-        """Return the path or name of the file, of a URL without what is secret in it."""
+        """Return the path or name of the file; a URL without its secrets."""
         return self._file
 
     @file.setter
@@ -227,9 +226,9 @@ class ZTensorError(Exception):
         object_name: str | None = None,
         component: str | None = None,
     ) -> Self:
-        """Fill in the place where it is still unknown, and return the same error.
+        """Fill in the unknown parts of the place, and return this error.
 
-        A parser raises with what it knows; the reader and the writer add the rest at their edge.
+        Parsers raise without file or object; readers and writers add them.
         """
         self.file = self.file if self.file is not None else file
         self.object_name = self.object_name if self.object_name is not None else object_name
@@ -237,17 +236,17 @@ class ZTensorError(Exception):
         return self
 
     def forget_sections(self) -> None:
-        """Cite no section of our specification: the file is of another format."""
+        """Remove sections of our specification: the file has another format."""
         self.section = None if _is_ours(self.section) else self.section
         self.message = re.sub(r" \(\d+\.\d+ section [^()]*\)", "", self.message)
 
     def __str__(self) -> str:
         """Return place, sentence, expectation, finding, section and hints on one line."""
-        told = self.told()
-        return f"{told}; {self.in_python}" if self.in_python else told
+        text = self.for_command()
+        return f"{text}; {self.in_python}" if self.in_python else text
 
-    def told(self) -> str:
-        """Return the same without what only code can do."""
+    def for_command(self) -> str:
+        """Return the text without `in_python`, for users of the command."""
         place = [] if self.file is None else [printable(self.file)]
         if self.object_name is not None:
             place.append(f"object {describe(self.object_name)}")
@@ -265,7 +264,7 @@ class ZTensorError(Exception):
         return facts if self.found is None else [*facts, f"found {self.found}"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by class and attributes, so that worker processes can hand errors back."""
+        """Pickle class and attributes, so that worker processes can return errors."""
         state = dict(self.__dict__)
         if isinstance(self, OSError):
             state.update(errno=self.errno, strerror=self.strerror, filename=self.filename)
@@ -286,7 +285,7 @@ class FormatError(ZTensorError, ValueError, RuntimeError):
 
 
 class NotZTensorError(FormatError):
-    """The first bytes are not those of any zTensor file."""
+    """The file does not begin like any version of zTensor."""
 
     _default_reason = Reason.NOT_ZTENSOR
 
@@ -296,7 +295,7 @@ class ContainerError(FormatError):
 
 
 class ManifestError(FormatError):
-    """The manifest is not well-formed or breaks rules; `problems` lists every one found.
+    """The manifest is not well-formed or breaks rules; `problems` lists them all.
 
     Attributes:
         problems: each problem as a value with `path`, `reason` and `message`.
@@ -307,13 +306,13 @@ class ManifestError(FormatError):
         self.problems: tuple[Problem, ...] = tuple(problems)
 
     def forget_sections(self) -> None:
-        """Cite no section of our specification, in no problem either."""
+        """Remove sections of our specification, from the problems as well."""
         super().forget_sections()
         self.problems = tuple(map(Problem.without_our_section, self.problems))
 
 
 class EncodingError(FormatError):
-    """Stored bytes do not decode to what the manifest promises."""
+    """Stored bytes do not decode, or not to the length in the manifest."""
 
 
 class DigestMismatchError(FormatError):
@@ -322,7 +321,7 @@ class DigestMismatchError(FormatError):
     Attributes:
         algorithm: name of the digest's algorithm.
         expected: digest in the manifest, hexadecimal.
-        actual: digest of the bytes that are there, hexadecimal.
+        actual: digest of the stored bytes, hexadecimal.
     """
 
     _default_reason = Reason.DIGEST_MISMATCH
@@ -336,7 +335,7 @@ class DigestMismatchError(FormatError):
 
 
 class LayoutError(FormatError):
-    """The components of an object do not make the layout its `format` names."""
+    """The components of an object break a rule of its layout."""
 
 
 # --- Well-formed, but unknown here ----------------------------------------------------------
@@ -356,8 +355,8 @@ class MissingDependencyError(UnsupportedError, ImportError):
     """An optional library is missing; the message ends with the command that installs it.
 
     Args:
-        message: what needs the library.
-        install: the packages, as `pip install` takes them.
+        message: the feature that needs the library.
+        install: the packages, as arguments of `pip install`.
     """
 
     _default_reason = Reason.MISSING_DEPENDENCY
@@ -385,7 +384,7 @@ class LimitError(ZTensorError, ValueError, RuntimeError):
 
 
 class SourceError(ZTensorError, OSError):
-    """Bytes could not be fetched or stored; `errno` is kept where the system gave one."""
+    """Bytes could not be fetched or stored; `errno` is the system's, or None."""
 
     _default_reason = Reason.SOURCE_FAILED
 
@@ -397,11 +396,11 @@ class SourceError(ZTensorError, OSError):
 
     @staticmethod
     def from_os(error: OSError, doing: str, file: str | None) -> SourceError:
-        """Return the member of the family that fits `error`, with its errno.
+        """Return the error of this family for an error of the system, with its errno.
 
         Args:
-            error: what the system raised.
-            doing: the attempt, as it reads in a sentence: "cannot open for reading".
+            error: the error of the system.
+            doing: the failed attempt, such as "cannot open for reading".
             file: path or name of the file.
         """
         kind: type[SourceError] = SourceError
@@ -415,11 +414,11 @@ class SourceError(ZTensorError, OSError):
         return kind(f"{doing}: {detail}", errno=error.errno, file=file)
 
 
-class system_call:  # it reads as a phrase: with system_call("cannot remove", path): ...
-    """Turn an error of the system into a `SourceError`.
+class system_call:  # lower case, as it is used: with system_call("cannot remove", path): ...
+    """A context that turns errors of the system into `SourceError`.
 
     Args:
-        doing: the attempt, as it reads in a sentence.
+        doing: the attempt, such as "cannot open for reading".
         file: path or name of the file.
     """
 
@@ -429,7 +428,7 @@ class system_call:  # it reads as a phrase: with system_call("cannot remove", pa
         self._doing, self._file = doing, file
 
     def __enter__(self) -> None:
-        """Begin; nothing is done."""
+        """Do nothing."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError) and not isinstance(error, SourceError):
@@ -458,24 +457,24 @@ class SourceNotRegularError(SourceError):
 
 
 class UsageError(ZTensorError, RuntimeError):
-    """A mistake in the call; the message says what to do instead."""
+    """A mistake in the call; the message names an alternative."""
 
     _default_reason = Reason.ARGUMENT
 
     def _facts(self) -> list[str]:
-        # What the caller gave is quoted; "found" is said of what a file holds.
+        # The argument is quoted without "found", which is for the content of files.
         facts = [] if self.found is None else [self.found]
         return facts if self.expected is None else [*facts, f"expected {self.expected}"]
 
 
 class ArgumentValueError(UsageError, ValueError):
-    """An argument has a value that cannot work."""
+    """An argument has an invalid value."""
 
 
 class ArgumentTypeError(UsageError, TypeError, ValueError):
-    """An argument has a type that cannot work.
+    """An argument has an invalid type.
 
-    Also a `ValueError`: safetensors and released ztensor raise that for most of these.
+    Also a `ValueError`, which safetensors and released versions raise for most such mistakes.
     """
 
 
@@ -488,17 +487,17 @@ class ObjectNotFoundError(UsageError, KeyError):
     def named(
         name: object, names: Iterable[str], file: str | None, noun: str = "object"
     ) -> ObjectNotFoundError | ArgumentTypeError:
-        """Return the error for a name that is none of those there are, with what comes near it.
+        """Return the error for an unknown name, with similar names as a hint.
 
         Args:
-            name: what the caller gave.
-            names: what there is.
+            name: the caller's name.
+            names: the existing names.
             file: path or name of the file.
-            noun: what has the names.
+            noun: the kind of things that have the names.
         """
         if not isinstance(name, str):
             return ArgumentTypeError(
-                f"the name of the {noun} is text", file=file, found=describe(name)
+                f"the name of the {noun} must be text", file=file, found=describe(name)
             )
         near, count = near_names(name, names)
         error = ObjectNotFoundError(f"no {noun} named {describe(name)} among {count}", file=file)
@@ -518,12 +517,12 @@ class ClosedError(UsageError):
 
 
 class NotRepresentableError(UsageError, ValueError, TypeError):
-    """The value cannot be stored in the chosen version; the message says what to do instead."""
+    """The value cannot be stored in the chosen version; the message names an alternative."""
 
     _default_reason = Reason.NOT_REPRESENTABLE
 
 
 class BufferExportError(UsageError, BufferError):
-    """The array cannot be handed to another library by DLPack or as a buffer."""
+    """The array cannot be exported by DLPack or as a buffer."""
 
     _default_reason = Reason.NOT_REPRESENTABLE

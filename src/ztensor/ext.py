@@ -1,27 +1,26 @@
-"""The extension interface: what a format, an encoding, a store or a verb of your own is made of.
+"""The extension interface, for formats, encodings, stores and verbs of your own.
 
-Our own packages for formats, stores, distributed checkpoints, statistics and the command import
-nothing of the core but public names and the names here, two that a test lists left aside; so can
-yours. Each name is documented where it is defined; `docs/guides/extending.md` has one complete
-example of each kind.
+The library's packages for formats, stores, distributed checkpoints, statistics and the command use
+only public names and the names here (and two exceptions that a test lists). Each name is documented
+where it is defined; `docs/guides/extending.md` has a complete example of each kind.
 
-- What a file holds: `Manifest`, its `TensorObject`s, their `Component`s; the element types
-  `STORAGE_TYPES` and `LOGICAL_TYPES`; `LaterObjects` where each is described when it is asked for.
-- What you implement: `Source` and `Sink` for places, `Encoding` for stored bytes, `Layout` or
-  `Quantized` for arrays, with `Rows` for parts of them. Each is an abstract class or a protocol,
-  and says what may be raised.
-- What bounds it: `ztensor.Limits` are the caller's caps, a `ztensor.limits.Budget` is what one file
-  may still cost, and `foreign_bytes` turns what Python raises on bytes of strangers into our error,
-  which has a `ztensor.errors.Reason`.
-- What is open: `open_file` gives a file's `FileObjects`, `ObjectReader` reads objects of any.
-- What is on disk or in a store: `Place` is where a file goes; `OpenFolder` and `remove` are the
-  only ways in which one goes again; `locking` says whether a process has it; `Beneath` opens files
-  that another one names; a `ShardSet` is a model in several files.
-- What is written: a line of `EMITTERS` says what a version of the format can hold, `Portable` what
-  becomes of an object there.
-- The tables (`FORMATS`, `FRAMEWORKS`, `EMITTERS`) also answer what is asked of all their lines.
+- Content of a file: `Manifest`, its `TensorObject`s, their `Component`s; the element types
+  `STORAGE_TYPES` and `LOGICAL_TYPES`; `LaterObjects` parses the description of an object on demand.
+- Classes to implement: `Source` and `Sink` for places, `Encoding` for stored bytes, `Layout` or
+  `Quantized` for arrays, with `Rows` for slices. Each is an abstract class or protocol, and
+  documents the errors it may raise.
+- Bounds: `ztensor.Limits` are the caller's caps, a `ztensor.limits.Budget` the remaining cost of
+  one file; `foreign_bytes` turns Python's exceptions for bad bytes into ours, with a
+  `ztensor.errors.Reason`.
+- Open files: `open_file` returns a file's `FileObjects`, an `ObjectReader` reads any objects.
+- Disk and stores: a `Place` is the target of a file; only `OpenFolder` and `remove` remove files;
+  `locking` tests locks; `Beneath` opens files that another file names; a `ShardSet` is a model in
+  several files.
+- Writing: an emitter of `EMITTERS` knows what a version can represent, `Portable` converts objects
+  for it.
+- The tables `FORMATS`, `FRAMEWORKS` and `EMITTERS` also have functions over all their entries.
 
-A name is loaded when it is first used: importing one costs what its own module costs.
+Each name is imported on first use, at the cost of its own module.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ __all__ = [
     "run_jobs", "slice_of", "source_of", "spell", "thread_count", "typed_array",
 ]  # fmt: skip
 
-if not TYPE_CHECKING:  # checkers have the imports above; to them any name would be there
+if not TYPE_CHECKING:  # type checkers would accept any name; they use the imports above
     __getattr__ = Registry.lazy(__name__, _HOMES)
 
 

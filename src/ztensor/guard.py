@@ -1,12 +1,12 @@
-"""The guard around code that reads a stranger's bytes.
+"""The guard around code that parses untrusted bytes.
 
-Parsers raise what their rules say. What no rule foresees, Python raises: an index behind the end, a
-number that is too large, text that is none. Where bytes enter, this guard turns that into an error
-of ours, so that any bytes give a right result or one error of the family. It is a net: a file that
-reaches it shows that a rule is missing, and the fuzzers count it (`Reason.UNFORESEEN`).
+Parsers raise the errors of their rules. For a fault without a rule Python raises its own exception:
+an index out of range, a number too large, invalid text. Wherever bytes enter, this guard turns such
+exceptions into ours, so that any bytes give a right result or an error of the family. A file that
+reaches the guard shows a missing rule; fuzzers count it (`Reason.UNFORESEEN`).
 
-Every other exception passes unchanged: an error of the system, which `io/source/` translates, an
-exception of the caller's own code, a bug.
+All other exceptions pass unchanged: errors of the system (translated in `io/source/`), exceptions
+of the caller's code, and bugs.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 ON_BAD_BYTES = (struct.error, ValueError, LookupError, ArithmeticError)
 
 
-class foreign_bytes:  # it reads as a phrase: with foreign_bytes("the file"): ...
-    """Turn what Python raises on bad bytes into an error of ours, and tell errors their file.
+class foreign_bytes:  # lower case, as it is used: with foreign_bytes("the file"): ...
+    """A context that turns Python's exceptions for bad bytes into ours, and adds their place.
 
     Args:
-        what: the bytes, as they are called in a sentence: "the file".
-        file: path or name of the file, where it is known.
-        object_name: the object's name, where it is known.
-        component: the component's role, where it is known.
-        is_ours: whether the file is of our format, so that errors may cite its specification.
+        noun: the bytes, for the message: "the file".
+        file: path or name of the file; None if unknown.
+        object_name: the object's name; None if unknown.
+        component: the component's role; None if unknown.
+        is_ours: whether the file is a zTensor file; only then errors cite its specification.
     """
 
-    __slots__ = ("_is_ours", "_place", "_what")
+    __slots__ = ("_is_ours", "_noun", "_place")
 
     def __init__(
         self,
-        what: str,
+        noun: str,
         file: str | None = None,
         object_name: str | None = None,
         component: str | None = None,
         *,
         is_ours: bool = True,
     ) -> None:
-        self._what = what
+        self._noun = noun
         self._place = file, object_name, component
         self._is_ours = is_ours
 
     def __enter__(self) -> None:
-        """Begin; nothing is done."""
+        """Do nothing."""
 
     def __exit__(
         self,
@@ -61,7 +61,7 @@ class foreign_bytes:  # it reads as a phrase: with foreign_bytes("the file"): ..
     ) -> None:
         if error is None:
             return
-        ours = error if isinstance(error, ZTensorError) else error_of(error, self._what)
+        ours = error if isinstance(error, ZTensorError) else error_of(error, self._noun)
         if ours is None:
             return
         self.locate(ours)
@@ -69,28 +69,28 @@ class foreign_bytes:  # it reads as a phrase: with foreign_bytes("the file"): ..
             raise ours from error
 
     def locate(self, error: ZTensorError) -> None:
-        """Fill in where an error comes from."""
+        """Add file, object and component to an error."""
         file, object_name, component = self._place
         error.locate(file=file, object_name=object_name, component=component)
         if not self._is_ours:
             error.forget_sections()
 
 
-def error_of(error: BaseException, what: str) -> ZTensorError | None:
-    """Return the error of ours for an exception that bad bytes cause; None for any other."""
+def error_of(error: BaseException, noun: str) -> ZTensorError | None:
+    """Return our error for an exception that bad bytes cause; None for any other exception."""
     if isinstance(error, RecursionError):
-        deep = LimitError(f"{what} needs a deeper stack than is left", reason=Reason.LIMIT_STACK)
-        deep.hint = "read it where fewer calls are open, or raise sys.setrecursionlimit"
+        deep = LimitError(f"{noun} needs a deeper stack than is left", reason=Reason.LIMIT_STACK)
+        deep.hint = "read it from a shallower call, or raise sys.setrecursionlimit"
         return deep
     if isinstance(error, MemoryError):
-        import traceback  # which takes a millisecond to load
+        import traceback  # takes a millisecond to import
 
-        traceback.clear_frames(error.__traceback__)  # gives back what they had allocated
-        message = f"{what} needs more memory than there is"
+        traceback.clear_frames(error.__traceback__)  # frees the memory of their variables
+        message = f"{noun} needs more memory than there is"
         return LimitError(message, reason=Reason.LIMIT_MEMORY, found=describe(str(error)))
     if isinstance(error, ON_BAD_BYTES):
         return FormatError(
-            f"{what} is malformed in a way that no rule names",
+            f"{noun} is malformed in a way that no rule names",
             reason=Reason.UNFORESEEN,
             found=f"{type(error).__name__} {describe(str(error), 200)}",
         )

@@ -1,4 +1,4 @@
-"""Names that users of other libraries look for, and what to call here instead.
+"""Names of other libraries that users may look for, and the calls to use instead.
 
 Read only when a name is missing: the `AttributeError` then ends with the right call.
 """
@@ -14,7 +14,7 @@ _ATTRIBUTES = "`attributes` has the key-value pairs of the file, metadata(name) 
 _READ_ONLY = "a reader changes nothing: ztensor.Writer writes a file, ztensor.Editor changes one"
 _FRAMEWORKS = "reader[name] gives an array, read_torch(name) and read_jax(name) tensors"
 
-# By where they are missing: "ztensor" for the package, else the name of a class.
+# The package "ztensor" or the name of a class, to missing names, to hints.
 HINTS: dict[str, dict[str, str]] = {
     "ztensor": {
         **dict.fromkeys(("load", "load_file", "save", "save_file"), _DICTS),
@@ -73,10 +73,10 @@ def missing(where: str, name: str, kinds: tuple[str, ...] = (), found: Any = Non
     """Return the error for a name that is missing.
 
     Args:
-        where: what lacks it, as Python calls it: `module 'ztensor'`.
+        where: the module or object without the name, in Python's words: `module 'ztensor'`.
         name: the name.
-        kinds: keys of `HINTS`, the nearest first.
-        found: the object that lacks it, from which Python suggests names alike.
+        kinds: keys of `HINTS`, the most specific first.
+        found: the object without the name; Python suggests its similar names.
     """
     hint = next((HINTS[kind][name] for kind in kinds if name in HINTS.get(kind, ())), None)
     message = f"{where} has no attribute {name!r}"

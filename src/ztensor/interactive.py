@@ -1,4 +1,4 @@
-"""What shells and notebooks ask objects for, for classes to inherit."""
+"""Base classes for the hooks of shells and notebooks."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ztensor.registry import Registry
 
-# What makes the sheets knows all classes that inherit from here.
+# The function that renders any class which inherits from `Shown`.
 _MAKERS: Registry[str, Callable[[object], str]] = Registry(
     {"html": "ztensor.insight.notebook.makers:shown"}
 )
 
 
 class Shown:
-    """Shows itself in a notebook; `insight/notebook/makers.py` has a line for the class.
+    """Adds a rich display in notebooks; `insight/notebook/makers.py` has a line for each class.
 
-    A mapping also offers its keys where `thing["` is completed.
+    Mappings also offer their keys for the completion of `thing["`.
     """
 
     __slots__ = ()
@@ -27,20 +27,20 @@ class Shown:
     def _ipython_key_completions_(self) -> list[str]:
         try:
             return list(self) if isinstance(self, Mapping) else []
-        except Exception:  # noqa: BLE001  # of a closed file; a shell that completes has no errors
+        except Exception:  # noqa: BLE001  # a closed file; completion must not raise
             return []
 
 
 class Hinted:
-    """Says what to call where a name of another library was looked for."""
+    """Names the right call for a missing attribute that another library has."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # to type checkers any name would be there
+    if not TYPE_CHECKING:  # type checkers would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
             from ztensor.hints import missing
 
             kind = type(self)
-            kinds = tuple(one.__name__ for one in kind.__mro__)
+            kinds = tuple(base.__name__ for base in kind.__mro__)
             raise missing(f"{kind.__name__!r} object", name, kinds, self)

@@ -1,4 +1,4 @@
-"""The safety caps, one frozen value, and the one budget that whatever parses a file charges."""
+"""Safety caps as one frozen value, and the budget that every parser of a file charges."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ GIB = 1 << 30
 
 
 class Limits(NamedTuple):
-    """Caps on what a file may ask for. Pass a changed one as `open(..., limits=...)`.
+    """Safety caps for one file. Pass changed caps as `open(..., limits=...)`.
 
     Attributes:
         manifest_bytes: largest manifest, in bytes. 1.1 and 1.2 fix 1 GiB (1.2 section 5, step 4);
-            the same is applied to 0.1, whose text names none.
-        depth: deepest nesting of CBOR items. Real manifests need 6; Python's own recursion limit
-            refuses more than some 450 levels in any case.
+            0.1 has no rule, and gets the same.
+        depth: deepest nesting of CBOR items. Real manifests need 6. Python's recursion limit allows
+            at most about 450.
         rank: most dimensions of an object that is read as an array. NumPy stops at 64.
         decoded_bytes: largest decoded size of one compressed component, in bytes. Raw components
             need no cap: their bytes are in the file.
         window_log: binary logarithm of the largest zstd window. Level 22 needs 27.
         index_bytes: longest index of a sharded model, in bytes. The largest known ones have 20 MB.
-        cost_floor: memory, in bytes, that listing or refusing a file may take however short it is.
-        cost_factor: memory, in bytes, that it may take beside that for each byte of the file.
+        cost_floor: memory, in bytes, that listing or refusing any file may take.
+        cost_factor: additional memory, in bytes, per byte of the file.
     """
 
     manifest_bytes: int = GIB
@@ -46,10 +46,10 @@ DEFAULT_LIMITS = Limits()
 
 
 def caps_of(limits: Limits | None) -> Limits:
-    """Return the caps in force: those that the caller gave, or the default ones.
+    """Return the caller's caps, or the defaults for None.
 
     Raises:
-        ArgumentTypeError: the caller gave something else.
+        ArgumentTypeError: `limits` is not a `Limits`.
     """
     if limits is None:
         return DEFAULT_LIMITS
@@ -57,35 +57,34 @@ def caps_of(limits: Limits | None) -> Limits:
     return limits
 
 
-_WIDENED = 6  # bytes of memory for one of UTF-8: a character takes two, then all take four
-_TEXT_BYTES = 80  # that a text takes beside its characters
-_BYTES_PER_STEP = 64  # of the floor: a million steps, about a second of Python
+_WIDENED = 6  # peak memory per byte of UTF-8: two per character, while all are widened to four
+_TEXT_BYTES = 80  # overhead of a string
+_BYTES_PER_STEP = 64  # the default floor allows a million steps, about a second of Python
 
-# Bytes of memory at most for each character that begins or parts values of JSON, as CPython's own
-# reader makes them where objects are made of pairs: an array, an object, the value behind a comma,
-# a pair with its place in the object and in the reader's table of keys, half of a text.
+# Upper bounds of CPython's memory per structural character of JSON, with `object_pairs_hook`: an
+# array, an object, the value after a comma, a pair with its entries in the object and in the
+# parser's key table, half a string.
 _JSON_COSTS = {b"[": 96, b"{": 300, b",": 44, b":": 296, b'"': 32}
-# A text with all between its quotes. It need not end, so that none is looked for twice.
+# A string. The closing quote is optional, so that an unterminated string is scanned once.
 _JSON_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?'
-_SHORT = 64  # a text that holds too little of others' JSON to be looked into
-_WIDE = 4  # bytes of every character of a text that has one beyond ASCII
+_SHORT = 64  # shorter strings are not checked for nested JSON
+_WIDE = 4  # bytes per character of a string with a character beyond ASCII
 
 
 class Budget:
-    """What listing or refusing one file may cost, in memory and in steps.
+    """The memory and steps that listing or refusing one file may still cost.
 
-    One is made where a file is opened and handed to each parser that looks at the file: a manifest,
-    the zip directory around a pickle, the pickle. A parser charges what it is about to allocate
-    before it does, and a step for each item it visits, so that no bytes make it take more than
-    `Limits.cost_floor + Limits.cost_factor * length` bytes, or more than linear time. Data that a
-    caller asked for is not charged: its shape says how long it is.
+    Each open has one budget for all parsers of the file: a manifest, the zip directory around a
+    pickle, the pickle. A parser charges memory before it allocates, and a step for each item it
+    visits. So no file takes more than `Limits.cost_floor + Limits.cost_factor * length` bytes, or
+    more than linear time. Data that a caller requests is not charged: its shape gives its size.
 
     Args:
         limits: the caps in force.
         length: length of the file, in bytes.
 
     Attributes:
-        bytes_left: how many bytes may still be charged.
+        bytes_left: the bytes that may still be charged.
     """
 
     __slots__ = ("_most_bytes", "_most_steps", "_steps_left", "bytes_left", "length", "limits")
@@ -99,30 +98,30 @@ class Budget:
         )
 
     def lengthen(self, nbytes: int) -> None:
-        """Count another file of the same set, whose length was not known before."""
+        """Add the length of another file of the same set."""
         self.length += nbytes
-        for_it = self.limits.cost_factor * nbytes
-        self._most_bytes += for_it
-        self.bytes_left += for_it
-        self._most_steps += for_it
-        self._steps_left += for_it
+        allowance = self.limits.cost_factor * nbytes
+        self._most_bytes += allowance
+        self.bytes_left += allowance
+        self._most_steps += allowance
+        self._steps_left += allowance
 
     def charge_bytes(self, nbytes: int) -> None:
-        """Take memory from the budget, before it is allocated.
+        """Charge memory before it is allocated.
 
         Raises:
-            LimitError: the file would take more than it may (LIMIT_COST).
+            LimitError: the budget is spent (LIMIT_COST).
         """
         self.bytes_left -= nbytes
         if self.bytes_left < 0:
             raise self.exceeded()
 
     def text(self, data: bytes | bytearray) -> str:
-        """Return bytes as text, whose memory is charged before it is taken.
+        """Decode UTF-8, and charge the memory of the string before it is allocated.
 
         Raises:
-            UnicodeDecodeError: they are not UTF-8.
-            LimitError: the file would take more than it may (LIMIT_COST).
+            UnicodeDecodeError: `data` is not UTF-8.
+            LimitError: the budget is spent (LIMIT_COST).
         """
         before = self.bytes_left
         self.charge_bytes(_TEXT_BYTES + len(data) * (1 if data.isascii() else _WIDENED))
@@ -134,17 +133,17 @@ class Budget:
         return text
 
     def charge_json(self, data: bytes | bytearray) -> None:
-        """Charge what `json.loads` makes of `data`, whatever it holds.
+        """Charge an upper bound of the memory that `json.loads(data)` takes.
 
-        The characters are counted in the whole, and if that is too much without those inside texts:
-        what writers put into metadata is often JSON itself.
+        Structural characters are counted everywhere. If that exceeds the budget, those inside
+        strings are subtracted: metadata often contains JSON as text.
 
         Raises:
-            LimitError: the file would take more than it may (LIMIT_COST).
+            LimitError: the budget is spent (LIMIT_COST).
         """
         width = 1 if data.isascii() and b"\\u" not in data else _WIDE
         if b"\\" in data:
-            width *= 2  # a text with an escape is put together, and is in memory twice as it grows
+            width *= 2  # a string with escapes is joined from parts: both are in memory
         cost = len(data) * width + _structure(data, 0, len(data))
         if cost > self.bytes_left:
             self.charge_steps(len(data))
@@ -156,10 +155,10 @@ class Budget:
 
     @contextlib.contextmanager
     def lent(self, nbytes: int) -> Iterator[None]:
-        """Take memory from the budget within a context.
+        """Return a context in which memory is charged.
 
         Raises:
-            LimitError: the file would take more than it may (LIMIT_COST).
+            LimitError: the budget is spent (LIMIT_COST).
         """
         self.charge_bytes(nbytes)
         try:
@@ -168,32 +167,32 @@ class Budget:
             self.release_bytes(nbytes)
 
     def release_bytes(self, nbytes: int) -> None:
-        """Give memory back that was charged and is free again."""
+        """Return charged memory that was freed."""
         self.bytes_left += nbytes
 
     def release_to(self, bytes_left: int) -> None:
-        """Give back all that was charged since `bytes_left` was this."""
+        """Return all memory charged since `bytes_left` had this value."""
         self.bytes_left = bytes_left
 
     def charge_steps(self, count: int) -> None:
-        """Take items that are about to be visited from the budget.
+        """Charge items before they are visited.
 
         Raises:
-            LimitError: the file would take more than it may (LIMIT_COST).
+            LimitError: the budget is spent (LIMIT_COST).
         """
         self._steps_left -= count
         if self._steps_left < 0:
             raise self._over("steps", self._most_steps)
 
     def exceeded(self) -> LimitError:
-        """Return the error for a file that would take more memory than it may."""
+        """Return the error for a spent memory budget."""
         return self._over("bytes of memory", self._most_bytes)
 
-    def _over(self, what: str, most: int) -> LimitError:
+    def _over(self, unit: str, most: int) -> LimitError:
         error = LimitError(
             "listing the file would cost far more than a file of its length needs",
             reason=Reason.LIMIT_COST,
-            expected=f"at most {most} {what} for {describe(self.length)} bytes",
+            expected=f"at most {most} {unit} for {describe(self.length)} bytes",
             found="more",
         )
         error.in_python = (

@@ -1,7 +1,7 @@
-"""A table of names and what they stand for, each imported when it is first asked for.
+"""`Registry`: a mapping from names to values that are imported on first use.
 
-Our own names are lines of the table. Other distributions add names by an entry point in the table's
-group. Reading what is installed takes about 20 ms, so it is read for a name that no line has.
+The library's names are lines of the table. Other distributions add names by entry points in the
+table's group. Listing entry points takes about 20 ms, so they are only read for unknown names.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _Other = TypeVar("_Other")
 
 
 class Registry(MutableMapping[_Key, _Value]):
-    """A mapping whose values are imported when they are first used.
+    """A mapping whose values are imported on first use.
 
-    Asking whether a line is in the table imports nothing, unless its name is in a family. A plugin
-    is the entry point of exactly the name that is asked for. One that is broken counts as absent to
-    `in` and `get`; `table[name]` says what is wrong with it.
+    `in` imports nothing for a line of the table, unless its name is in a family. A plugin is the
+    entry point with exactly the requested name. A broken plugin is absent for `in` and `get`;
+    `table[name]` raises its error.
 
-    Iterating gives the lines, and the plugins that were used; `installed` gives all plugins.
+    Iteration yields the lines and the plugins used so far; `installed` returns all plugins.
 
     Args:
-        lines: by name, the value, or its place: `"package.module:attribute"`.
-        families: by the beginning of names, the place of a dict that has all names so begun.
+        lines: names to values, or to their places `"package.module:attribute"`.
+        families: prefixes of names to the places of dicts with all names of that prefix.
         group: the group of entry points of plugins, such as `ztensor.encodings`.
-        kind: the class of all values; what a plugin gives is held to it.
+        kind: the class of all values; the value of a plugin is checked.
 
     Attributes:
         lines: the names of the table's own lines.
@@ -62,7 +62,7 @@ class Registry(MutableMapping[_Key, _Value]):
 
         Raises:
             KeyError: neither the table nor a plugin has the name.
-            UnsupportedError: the plugin that has it is broken.
+            UnsupportedError: the plugin of that name is broken.
         """
         if self._families:
             self._load_family(key)
@@ -78,7 +78,7 @@ class Registry(MutableMapping[_Key, _Value]):
     @overload
     def get(self, key: _Key, default: _Value | _Other, /) -> _Value | _Other: ...
     def get(self, key: _Key, default: _Value | _Other | None = None, /) -> _Value | _Other | None:
-        """Return the value of a name; the default if there is none, or its plugin is broken."""
+        """Return the value of a name; the default if there is none, or the plugin is broken."""
         try:
             return self[key]
         except KeyError:
@@ -89,45 +89,45 @@ class Registry(MutableMapping[_Key, _Value]):
             return default
 
     def __contains__(self, key: object) -> bool:
-        """Return whether a name has a value; a plugin is loaded to tell."""
+        """Return whether a name has a value; this loads a plugin of that name."""
         if self._families:
             self._load_family(key)
         return key in self._values or self.get(key, self) is not self  # type: ignore[arg-type]
 
     def own(self, key: _Key) -> _Value | None:
-        """Return the value of a name that the table has, or None; no plugin is looked for."""
+        """Return the value of a line or used plugin, or None; other plugins are not looked up."""
         return self[key] if key in self._values else None
 
     def __setitem__(self, key: _Key, value: _Value) -> None:
-        """Add a name, or give it another value."""
+        """Set the value of a name."""
         self._values[key] = value
 
     def __delitem__(self, key: _Key) -> None:
-        """Take a name away."""
+        """Remove a name."""
         del self._values[key]
 
     def __iter__(self) -> Iterator[_Key]:
-        """Iterate over the names of the table; families are loaded for them, plugins are not."""
+        """Iterate over the names of the table; this loads families, but no plugins."""
         for start in list(self._families):
             self._load_family(start)
         return iter(list(self._values))
 
     def __len__(self) -> int:
-        """Return how many names the table has."""
+        """Return the number of names in the table."""
         return sum(1 for _ in self)
 
     def installed(self) -> list[str]:
-        """Return the names that only plugins have; none of them is loaded."""
+        """Return the names of plugins that are not in the table, without loading them."""
         return [name for name in _installed(self._group) if name not in self._values]
 
     def usable(self, *, plugins: bool = True) -> Iterator[tuple[_Key, _Value]]:
-        """Yield names and values, those of plugins last, without broken plugins.
+        """Yield names and values: the table's, then those of working plugins.
 
-        What is installed is read where the iteration gets to plugins. A line whose package is
-        not there, as beside the core alone, is left out, too.
+        Entry points are only read when the iteration reaches plugins. A line is skipped if its
+        package is not installed, as with the core alone.
 
         Args:
-            plugins: False yields what iterating over the table gives.
+            plugins: False yields only the table.
         """
         for name in self:
             try:
@@ -143,11 +143,11 @@ class Registry(MutableMapping[_Key, _Value]):
 
     @staticmethod
     def lazy(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-        """Return the `__getattr__` of a module whose names are imported when they are first used.
+        """Return a module's `__getattr__` that imports names on first use.
 
         Args:
-            package: its `__name__`.
-            homes: by module, the names that come from it, with spaces between.
+            package: the module's `__name__`.
+            homes: modules to the names that they define, separated by spaces.
         """
         home_of = {name: module for module, names in homes.items() for name in names.split()}
 
@@ -156,7 +156,7 @@ class Registry(MutableMapping[_Key, _Value]):
             if name not in home_of:
                 raise AttributeError(f"module {package!r} has no attribute {name!r}")
             home = importlib.import_module(home_of[name])
-            is_home = home_of[name].endswith(f".{name}")  # a module may be a name, too
+            is_home = home_of[name].endswith(f".{name}")  # a name may stand for a module
             value = getattr(home, name, home) if is_home else getattr(home, name)
             setattr(sys.modules[package], name, value)
             return value
@@ -165,11 +165,11 @@ class Registry(MutableMapping[_Key, _Value]):
 
     def _load_family(self, key: object) -> None:
         if isinstance(key, str):
-            for start in [one for one in self._families if key.startswith(one)]:
+            for start in [prefix for prefix in self._families if key.startswith(prefix)]:
                 self._values.update(_attribute(self._families.pop(start)))
 
     def _plugin(self, name: Any) -> _Value:
-        """Return what the entry point of a name gives."""
+        """Load the plugin of a name, and return its value."""
         entry = _installed(self._group).get(name) if self._group else None
         if entry is None:
             raise KeyError(name)
@@ -177,7 +177,7 @@ class Registry(MutableMapping[_Key, _Value]):
             try:
                 value = entry.load()
                 _require(value, self._kind, name)
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # whatever a stranger's does
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # foreign code
                 self._broken[name] = error
             else:
                 return value  # type: ignore[no-any-return]
@@ -193,7 +193,7 @@ class Registry(MutableMapping[_Key, _Value]):
 
 
 def _require(value: Any, kind: Any, name: str) -> None:
-    """Raise where a plugin gives something else than its group and its name say."""
+    """Require that a plugin's value has the kind of its group and its own name."""
     if not isinstance(value, kind):
         raise TypeError(f"it gives {describe(value)}, not a {kind.__name__}")
     own = getattr(value, "name", name)
@@ -203,23 +203,23 @@ def _require(value: Any, kind: Any, name: str) -> None:
 
 @functools.cache
 def _installed(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of a group; of several with one name the first on the path."""
+    """Return the entry points of a group by name; the first on the path wins."""
     from importlib.metadata import entry_points
 
     try:
         entries = list(entry_points(group=group))
-    except Exception as error:  # noqa: BLE001  # some distribution has metadata of no form
+    except Exception as error:  # noqa: BLE001  # malformed metadata of some distribution
         import logging
 
         logging.getLogger("ztensor").warning("installed plugins cannot be listed: %s", error)
         return {}
-    found: dict[str, EntryPoint] = {}
+    by_name: dict[str, EntryPoint] = {}
     for entry in entries:
-        found.setdefault(entry.name, entry)
-    return found
+        by_name.setdefault(entry.name, entry)
+    return by_name
 
 
 def _attribute(place: str) -> Any:
-    """Return what `package.module:attribute` names."""
+    """Import and return `package.module:attribute`."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
