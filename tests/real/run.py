@@ -32,7 +32,7 @@ from tests.real.archives import (
     write_pins,
 )
 from tests.real.checking import Row, check
-from tests.real.page import PAGE, page, text
+from tests.real.page import INTRODUCTION, PAGE, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 LEAST = 150  # files that are read
@@ -65,11 +65,12 @@ def main() -> int:
     if sys.stderr.isatty():
         sys.stderr.write("\r" + " " * 90 + "\r")
     faults = [f"{row.package}: {row.member}: {fault}" for row in rows for fault in row.faults]
-    sys.stdout.write(text(rows, {p.name: p for p in chosen}, archives))
+    results = tables(rows, {p.name: p for p in chosen}, archives)
+    sys.stdout.write(results)
     if options.pin:
         write_pins(pins)
     if options.write_docs:
-        (ROOT / PAGE).write_text(page(rows, {p.name: p for p in chosen}, archives), "utf-8")
+        (ROOT / PAGE).write_text(INTRODUCTION + results, "utf-8")
     read = sum(not row.reason and not row.faults for row in rows)
     if not options.only and read < LEAST:
         faults.append(f"{read} files are read; {LEAST} are wanted")
