@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "foreign" / "accept"
@@ -199,6 +200,10 @@ def _pt_state(torch: Any) -> dict[Any, Any]:
         },
         "meta": torch.empty(3, device="meta"),
         "text": np.array(["a", "bc"]),
+        "objects": np.array([None]),
+        "records": np.zeros(1, "i4,f4"),
+        "times": np.zeros(1, "M8[s]"),
+        "bfloat16": np.zeros(1, ml_dtypes.bfloat16),
     }
 
 
@@ -244,6 +249,10 @@ _PICKLED = {
     ("integer of more than 64 bits", ""): 1,
     ("unread f32", "meta"): 1,
     ("unread numpy.U2", "text"): 1,
+    ("unread numpy.O8", "objects"): 1,
+    ("unread numpy.V8", "records"): 1,
+    ("unread numpy.M8", "times"): 1,
+    ("unread numpy.ml_dtypes.bfloat16", "bfloat16"): 1,
 }
 PT = Case(
     "pt",
@@ -284,6 +293,8 @@ def _npz_everything(path: Path) -> None:
             record=np.zeros(2, [("x", "i4"), ("y", "f8")]),
             objects=np.array([{}, 1], object),
             wide=np.zeros(3, np.longdouble),
+            bfloat16=np.zeros(2, ml_dtypes.bfloat16),
+            fp8=np.zeros(2, ml_dtypes.float8_e4m3fn),
         )
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("note.txt", "hello")
@@ -301,6 +312,8 @@ NPZ = Case(
         ("unread <M8[D]", "when"): 1,
         ("unread <m8[s]", "span"): 1,
         ("unread records", "record"): 1,
+        ("unread <V2", "bfloat16"): 1,
+        ("unread <V1", "fp8"): 1,
         ("unread objects (a pickle, which is never read)", "objects"): 1,
         ("member that is no array", "note.txt"): 1,
         ("comment of the archive", ""): 1,
@@ -336,6 +349,11 @@ def _h5_everything(path: Path) -> None:
         file.create_dataset("texts", data=["a", "bc"])
         file.create_dataset("refs", (1,), h5py.ref_dtype)
         file["null"] = h5py.Empty("f4")
+        file.create_dataset("external", (2,), "f4", external=[("other.bin", 0, 8)])
+        layout = h5py.VirtualLayout((2,), "f4")
+        layout[:] = h5py.VirtualSource("other.h5", "x", (2,))
+        file.create_virtual_dataset("virtual", layout)
+        h5py.h5d.create(file.id, b"time", h5py.h5t.UNIX_D32LE, h5py.h5s.create_simple((2,)))
         file["type"] = np.dtype("f4")
         file["group/inner"] = A
         file["group/self"] = file["group"]
@@ -386,6 +404,9 @@ HDF5 = Case(
         ("unread HDF5 opaque of 5 bytes", "opaque"): 1,
         ("unread HDF5 reference", "refs"): 1,
         ("unread HDF5 string", "texts"): 1,
+        ("unread HDF5 data in another file", "external"): 1,
+        ("unread HDF5 virtual dataset", "virtual"): 1,
+        ("unread HDF5 time", "time"): 1,
         ("user block", ""): 1,
     },
     _h5_plain,

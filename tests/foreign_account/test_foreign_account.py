@@ -54,6 +54,20 @@ def test_the_loss_report_is_complete(case: Case, everything: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
+def test_unread_objects_are_listed_and_refused(case: Case, everything: Path) -> None:
+    with ztensor.open(everything) as reader:
+        unread = {where for kind, where in case.left if kind.startswith("unread ")}
+        for name in unread:
+            with pytest.raises(ztensor.UnsupportedError):
+                reader.read(name)
+        for name in set(reader) - unread:
+            reader.read(name)
+        report = reader.verify()
+        assert not report.problems
+        assert {problem.object_name for problem in report.unsupported} == unread
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_loss_report_of_weights_is_empty(case: Case, plain: Path) -> None:
     with ztensor.open(plain) as reader:
         assert reader.unrepresented == ()

@@ -98,32 +98,6 @@ def test_what_numpy_saved_is_read(name: str, how: str) -> None:
         assert reader.verify().ok
 
 
-UNKNOWN = {
-    "text": (np.array(["a"]), "<U1"),
-    "bytes": (np.array([b"ab"]), "|S2"),
-    "dates": (np.array(["2020-01-01"], "M8[D]"), "<M8[D]"),
-    "records": (np.zeros(2, [("a b'", "<f4"), ("c", "u1", (2,))]), "records"),
-    "objects": (np.array([{}], object), "objects (a pickle, which is never read)"),
-    "bfloat16": (np.zeros(2, ml_dtypes.bfloat16), "<V2"),
-    "fp8": (np.zeros(2, ml_dtypes.float8_e4m3fn), "V1"),
-}
-
-
-@pytest.mark.parametrize("how", SAVE)
-@pytest.mark.parametrize(("array", "word"), UNKNOWN.values(), ids=list(UNKNOWN))
-def test_other_elements_are_listed_and_refused(array: Any, word: str, how: str) -> None:
-    with ztensor.open(saved(how, {"a": array, "good": np.arange(3)})) as reader:
-        assert word in str(reader.metadata("a").dtype)
-        assert reader.metadata("a").shape == array.shape
-        with pytest.raises(ztensor.UnsupportedError) as caught:
-            reader.read("a")
-        assert word in str(caught.value)
-        assert reader["good"].tolist() == [0, 1, 2]
-        report = reader.verify()
-        assert report.ok
-        assert len(report.unsupported) == 1
-
-
 NOTATIONS = {
     "as other writers have it": '{"fortran_order":False,"descr":"<f4","shape":(2)}',
     "python 2": "{'shape': (2L,), 'fortran_order': False, 'descr': '<f4'}",

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -553,26 +552,6 @@ def test_numpy_arrays_in_the_pickle(torch: Any) -> None:
         for name, array in arrays.items():
             np.testing.assert_array_equal(reader[name], array)
             assert reader[name].dtype == array.dtype.newbyteorder("=")
-
-
-@pytest.mark.parametrize(
-    ("array", "word"),
-    [
-        (np.array(["a"]), "numpy.U1"),
-        (np.array([None]), "numpy.O8"),
-        (np.zeros(1, "i4,f4"), "numpy.V8"),
-        (np.zeros(1, "M8[s]"), "numpy.M8"),
-        (np.zeros(1, ml_dtypes.bfloat16), "numpy.ml_dtypes.bfloat16"),
-    ],
-    ids=["text", "objects", "records", "times", "bfloat16"],
-)
-def test_other_numpy_arrays_are_listed(torch: Any, array: Any, word: str) -> None:
-    reader = saved(torch, {"a": array, "b": torch.ones(2)})
-    assert reader.metadata("a").shape == (1,)
-    assert reader.metadata("a").dtype == word
-    with refused(UnsupportedError, Reason.UNKNOWN_DTYPE):
-        reader["a"]
-    assert reader["b"].tolist() == [1, 1]
 
 
 def test_conjugated_and_negated_views(torch: Any) -> None:
