@@ -443,12 +443,12 @@ def _results(
     else:
         done = _by(executor, workers, jobs())
     try:
-        for count, (source, found) in enumerate(done, 1):
+        for count, (source, report) in enumerate(done, 1):
             if progress is not None:
                 progress(count, len(sources) if hasattr(sources, "__len__") else begun)
-            if on_error == "raise" and isinstance(found, ZTensorError):
-                raise found
-            yield source, found
+            if on_error == "raise" and isinstance(report, ZTensorError):
+                raise report
+            yield source, report
     finally:
         done.close()
 

@@ -248,13 +248,13 @@ def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
 def left_behind(terminal: Terminal, file: str, reader: ztensor.Reader) -> list[dict[str, Any]]:
     """Print the content of a file that no copy of its objects has, and return it for JSON."""
     # Objects without data are refused when they are chosen.
-    found = [loss for loss in reader.unrepresented if not loss.is_unread]
-    for one in found[:_MOST_LINES]:
+    losses = [loss for loss in reader.unrepresented if not loss.is_unread]
+    for one in losses[:_MOST_LINES]:
         terminal.note(f"{file}: left out: {one}")
-    if len(found) > _MOST_LINES:
-        more = f"{len(found) - _MOST_LINES:,} more; `ztensor info` lists all"
+    if len(losses) > _MOST_LINES:
+        more = f"{len(losses) - _MOST_LINES:,} more; `ztensor info` lists all"
         terminal.note(f"{file}: left out: {more}")
-    return [{"file": file, **dataclasses.asdict(one)} for one in found]
+    return [{"file": file, **dataclasses.asdict(loss)} for loss in losses]
 
 
 def size_of(path: str) -> int:

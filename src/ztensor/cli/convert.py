@@ -187,19 +187,19 @@ def convert(terminal: Terminal, options: Namespace) -> None:
     }
     is_folder = output.endswith(("/", os.sep)) or (len(files) > 1 and os.path.isdir(output))
     if is_folder_asked(files, output):
-        found = convert_whole(terminal, files[0], output, options, keywords)
+        document = convert_whole(terminal, files[0], output, options, keywords)
     elif options.pickled:
         raise UsageError("--pickled is for folders; a file that is named is read as it is")
     elif is_folder:
-        found = {"files": convert_several(terminal, files, output, options, keywords)}
+        document = {"files": convert_several(terminal, files, output, options, keywords)}
     elif len(files) == 1:
-        found = convert_file(terminal, files[0], output, options, keywords)
+        document = convert_file(terminal, files[0], output, options, keywords)
     else:
         raise UsageError(
             "several files go into a folder: OUT must exist, or end with a slash",
             file=output,
         )
-    terminal.result(found)
+    terminal.result(document)
 
 
 def _compression_of(text: str) -> bool | int | str | None:

@@ -117,20 +117,20 @@ def hash_(terminal: Terminal, options: Namespace) -> None:
     if options.check is not None:
         _check(terminal, options.check, options)
         return
-    found = (
+    reports = (
         (file, _report(terminal, file, ids, tensors=tensors))
         for file, ids in _each(terminal, files, options)
     )
-    terminal.result({"attributes": options.attributes, "files": in_order(files, found)})
+    terminal.result({"attributes": options.attributes, "files": in_order(files, reports)})
 
 
 def _report(
-    terminal: Terminal, file: str, found: _Ids | ZTensorError, *, tensors: bool
+    terminal: Terminal, file: str, result: _Ids | ZTensorError, *, tensors: bool
 ) -> dict[str, Any]:
-    if isinstance(found, ZTensorError):
-        terminal.error(found)
-        return {"file": file, "error": error_as_json(found)}
-    whole, ids = found
+    if isinstance(result, ZTensorError):
+        terminal.error(result)
+        return {"file": file, "error": error_as_json(result)}
+    whole, ids = result
     terminal.line(f"{whole}  {file}")
     if not tensors:
         return {"file": file, "id": whole}
@@ -150,12 +150,14 @@ def _each(
         return
     keywords = {**patterns(options), "attributes": options.attributes}
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        for file, found in ztensor.fleet.hash_files(
+        for file, report in ztensor.fleet.hash_files(
             files, **workers, **keywords, progress=progress
         ):
             yield (
                 file,
-                (found.id, found.tensors) if isinstance(found, ztensor.fleet.FileHash) else found,
+                (report.id, report.tensors)
+                if isinstance(report, ztensor.fleet.FileHash)
+                else report,
             )
 
 
@@ -190,13 +192,15 @@ def _check(terminal: Terminal, listing: str, options: Namespace) -> None:
     expected = _read(listing)
     plain = [file for text, file in expected if ":" not in text]
     # A file may be listed twice, with ids of two kinds.
-    found = {(file, ""): one for file, one in _each(terminal, list(dict.fromkeys(plain)), options)}
+    ids = {
+        (file, ""): report for file, report in _each(terminal, list(dict.fromkeys(plain)), options)
+    }
     results = []
     for text, file in expected:
         algorithm = text.partition(":")[0] if ":" in text else ""
         if algorithm:
-            found[file, algorithm] = _ids(terminal, file, options, algorithm)
-        results.append(_compared(terminal, file, text, found[file, algorithm]))
+            ids[file, algorithm] = _ids(terminal, file, options, algorithm)
+        results.append(_compared(terminal, file, text, ids[file, algorithm]))
     ok = sum(result["ok"] for result in results)
     if len(results) > 1:
         terminal.line(f"{ok:,} of {count_text(len(results), 'file')} as listed")
@@ -204,13 +208,13 @@ def _check(terminal: Terminal, listing: str, options: Namespace) -> None:
 
 
 def _compared(
-    terminal: Terminal, file: str, expected: str, found: _Ids | ZTensorError
+    terminal: Terminal, file: str, expected: str, ids: _Ids | ZTensorError
 ) -> dict[str, Any]:
     result: dict[str, Any] = {"file": file, "expected": expected, "ok": False}
-    if isinstance(found, ZTensorError):
-        terminal.error(found)
-        return {**result, "error": error_as_json(found)}
-    result |= {"id": found[0], "ok": found[0] == expected}
+    if isinstance(ids, ZTensorError):
+        terminal.error(ids)
+        return {**result, "error": error_as_json(ids)}
+    result |= {"id": ids[0], "ok": ids[0] == expected}
     if result["ok"]:
         terminal.line(f"{file}: ok")
     else:
@@ -231,7 +235,7 @@ def _read(listing: str) -> Sequence[tuple[str, str]]:
             text = lines.read().decode("utf-8", "surrogateescape")
     except OSError as error:
         raise SourceError.from_os(error, "cannot open for reading", listing) from error
-    found = []
+    pairs = []
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None or not _IDS.fullmatch(match[1].lower()):
@@ -241,7 +245,7 @@ def _read(listing: str) -> Sequence[tuple[str, str]]:
                 expected="an id, two spaces and a path",
                 found=describe(line),
             )
-        found.append((match[1].lower(), match[2]))
-    if not found:
+        pairs.append((match[1].lower(), match[2]))
+    if not pairs:
         raise FormatError("the list is empty", file=listing)
-    return found
+    return pairs

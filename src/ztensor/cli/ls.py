@@ -142,12 +142,12 @@ def select(reader: Reader, options: Namespace) -> list[TensorMetadata]:
     """Return the objects that patterns choose, sorted as `--sort` says."""
     objects = [reader.metadata(name) for name in filter(name_filter(options), reader)]
     if options.sort == "name":
-        objects.sort(key=lambda found: _by_number(found.name))
+        objects.sort(key=lambda metadata: _by_number(metadata.name))
     elif options.sort == "size":
-        objects.sort(key=lambda found: -found.stored_nbytes)
+        objects.sort(key=lambda metadata: -metadata.stored_nbytes)
     elif options.sort == "offset":
         objects.sort(
-            key=lambda found: min((c.offset for c in found.components.values()), default=0)
+            key=lambda metadata: min((c.offset for c in metadata.components.values()), default=0)
         )
     return objects
 
@@ -279,22 +279,22 @@ def _show_sums(terminal: Terminal, listings: Sequence[dict[str, Any]]) -> None:
         terminal.table(_SUMS, rows)
 
 
-def _dimensions(found: dict[str, Any]) -> str:
-    return f"[{','.join(map(str, found['shape']))}]"  # no spaces: one field
+def _dimensions(entry: dict[str, Any]) -> str:
+    return f"[{','.join(map(str, entry['shape']))}]"  # no spaces: one field
 
 
-def _size(found: dict[str, Any]) -> int:
-    nbytes: int = found["stored_nbytes"]
+def _size(entry: dict[str, Any]) -> int:
+    nbytes: int = entry["stored_nbytes"]
     return nbytes
 
 
-def _row(found: dict[str, Any], shape: str, elements: str, size: str) -> list[str]:
+def _row(entry: dict[str, Any], shape: str, elements: str, size: str) -> list[str]:
     return [
-        found["name"],
+        entry["name"],
         shape,
         elements,
-        found["format"],
-        found["encoding"],
+        entry["format"],
+        entry["encoding"],
         size,
-        found["digest"],
+        entry["digest"],
     ]

@@ -97,17 +97,17 @@ def plot(terminal: Terminal, options: Namespace) -> None:
         options.include = [*options.globs, *options.include]
         names = chosen([reader], options)
         height = options.height or (_LARGE if len(names) <= _FEW else 1)
-        found = _histograms(terminal, reader, names, height, options)
+        histograms = _histograms(terminal, reader, names, height, options)
     if output is not None:
-        _draw(terminal, found, options)
+        _draw(terminal, histograms, options)
     elif terminal.wants_text:
-        (_show_large if height > 1 else _show_small)(terminal, found, height, options)
+        (_show_large if height > 1 else _show_small)(terminal, histograms, height, options)
     terminal.result(
         {
             "file": file,
             "output": output,
             "dry_run": options.dry_run,
-            "objects": [_as_json(one) for one in found.values()],
+            "objects": [_as_json(stats) for stats in histograms.values()],
         }
     )
 
@@ -143,45 +143,45 @@ def _draw(terminal: Terminal, found: _Found, options: Namespace) -> None:
 
 def _show_large(
     terminal: Terminal,
-    found: _Found,
+    histograms: _Found,
     height: int,
     options: Namespace,
 ) -> None:
-    for place, one in enumerate(found.values()):
+    for place, stats in enumerate(histograms.values()):
         if place:
             terminal.line()
-        kind = f"{shape_text(one.shape)} {one.dtype or 'unknown'}"
-        terminal.line(f"{one.name}  {kind}")
-        if one.histogram is None:
-            terminal.line(_why(one))
+        kind = f"{shape_text(stats.shape)} {stats.dtype or 'unknown'}"
+        terminal.line(f"{stats.name}  {kind}")
+        if stats.histogram is None:
+            terminal.line(_why(stats))
             continue
-        counts, blocks = one.histogram.counts, blocks_for(height)
+        counts, blocks = stats.histogram.counts, blocks_for(height)
         for line in text_bars(counts, height, blocks=blocks, log_counts=options.log_counts):
             terminal.line(line)
-        edges = one.histogram.edges
-        is_linear = one.histogram.scale == "linear"
+        edges = stats.histogram.edges
+        is_linear = stats.histogram.scale == "linear"
         terminal.line(text_axis(edges[0], edges[-1], len(edges) - 1, has_zero=is_linear))
-        facts = [count_text(one.count, "value"), f"mean {one.mean:.4g}", f"std {one.std:.4g}"]
-        facts += _alarms(one)
+        facts = [count_text(stats.count, "value"), f"mean {stats.mean:.4g}", f"std {stats.std:.4g}"]
+        facts += _alarms(stats)
         terminal.line(", ".join(facts))
 
 
 def _show_small(
     terminal: Terminal,
-    found: _Found,
+    histograms: _Found,
     height: int,
     options: Namespace,
 ) -> None:
     columns = (Column("name"), Column("min", numeric=True), Column("histogram"), Column("max"))
     rows: list[Sequence[str]] = []
-    for one in found.values():
-        if one.histogram is None:
-            rows.append((one.name, "-", _why(one), "-"))
+    for stats in histograms.values():
+        if stats.histogram is None:
+            rows.append((stats.name, "-", _why(stats), "-"))
             continue
-        counts, edges = one.histogram.counts, one.histogram.edges
+        counts, edges = stats.histogram.counts, stats.histogram.edges
         bars = text_bars(counts, height, blocks=blocks_for(height), log_counts=options.log_counts)
-        after = ", ".join([f"{edges[-1]:.4g}", *_alarms(one)])
-        rows.append((one.name, f"{edges[0]:.4g}", bars[0], after))
+        after = ", ".join([f"{edges[-1]:.4g}", *_alarms(stats)])
+        rows.append((stats.name, f"{edges[0]:.4g}", bars[0], after))
     terminal.table(columns, rows)
 
 

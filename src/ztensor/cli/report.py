@@ -138,7 +138,7 @@ def report(terminal: Terminal, options: Namespace) -> None:
                 require_apart(output, reader)
         names = chosen_or_all(readers, options)
         progress = stack.enter_context(terminal.progress(os.path.basename(options.file)))
-        found = model_report(
+        result = model_report(
             readers[0],
             readers[1] if len(readers) > 1 else None,
             names,
@@ -147,22 +147,22 @@ def report(terminal: Terminal, options: Namespace) -> None:
             threads=options.threads,
             progress=progress,
         )
-    _show(terminal, found.insight, found.findings())
+    _show(terminal, result.insight, result.findings())
     if output is not None and options.dry_run:
-        terminal.line(f"{output}: not written; it would take {size_text(len(found.page()))}")
+        terminal.line(f"{output}: not written; it would take {size_text(len(result.page()))}")
     elif output is not None:
-        found.save(output)
-        terminal.line(f"{output}: {size_text(len(found.page()))} written")
+        result.save(output)
+        terminal.line(f"{output}: {size_text(len(result.page()))} written")
     met = [
         {"condition": condition.condition, "tensor": condition.tensor, "text": condition.text}
-        for condition in found.met
+        for condition in result.met
     ]
     if met:
         terminal.fail(ExitCode.FAILED)
         _show_met(terminal, met)
     if terminal.wants_json:
         facts = {"output": output, "dry_run": options.dry_run, "met": met}
-        terminal.result(found.insight.as_json() | facts)
+        terminal.result(result.insight.as_json() | facts)
 
 
 def _show(

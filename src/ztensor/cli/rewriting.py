@@ -97,8 +97,10 @@ def convert_several(
         return _end(terminal, file, report, options)
 
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        found = ztensor.fleet.convert_files(files, folder, progress=progress, **workers, **keywords)
-        return in_order(files, ((file, reported(file, report)) for file, report in found))
+        reports = ztensor.fleet.convert_files(
+            files, folder, progress=progress, **workers, **keywords
+        )
+        return in_order(files, ((file, reported(file, report)) for file, report in reports))
 
 
 def rewrite(terminal: Terminal, options: Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:

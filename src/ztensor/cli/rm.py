@@ -64,19 +64,19 @@ def rm(terminal: Terminal, options: Namespace) -> None:
         removed = [editor.metadata(name) for name in dict.fromkeys(plain)]
         removed += map(editor.metadata, _matching(editor.keys(), patterns, plain))
         keep = keeps(exclude=options.exclude)
-        removed = [found for found in removed if keep(found.name)]
+        removed = [metadata for metadata in removed if keep(metadata.name)]
         if not removed:
             raise ObjectNotFoundError("everything is excluded", file=options.file)
-        editor.remove([found.name for found in removed])
-        for found in removed:
-            changes.removed(found)
+        editor.remove([metadata.name for metadata in removed])
+        for metadata in removed:
+            changes.removed(metadata)
 
 
 def _matching(names: list[str], patterns: Iterable[str], taken: Iterable[str]) -> list[str]:
     chosen: dict[str, None] = {}
     for pattern in patterns:
-        found = list(filter(keeps([pattern]), names))
-        if not found:
+        matches = list(filter(keeps([pattern]), names))
+        if not matches:
             raise nothing_matches(names, [pattern])
-        chosen.update(dict.fromkeys(found))
+        chosen.update(dict.fromkeys(matches))
     return [name for name in chosen if name not in set(taken)]

@@ -130,9 +130,10 @@ def _of_tree(reader: Reader, path: str) -> dict[str, Any]:
     except ZTensorError:  # the error for the missing name follows
         return {}
     return {
-        one: as_json(value)
-        for one, value in values.every.items()
-        if (one == path or one.startswith(f"{path}.")) and one not in values.containers
+        value_path: as_json(value)
+        for value_path, value in values.every.items()
+        if (value_path == path or value_path.startswith(f"{path}."))
+        and value_path not in values.containers
     }
 
 
@@ -148,21 +149,21 @@ def describe(reader: Reader, name: str) -> dict[str, Any]:
     Raises:
         ObjectNotFoundError: no object has that name.
     """
-    found = reader.metadata(name)
+    metadata = reader.metadata(name)
     return {
-        "name": found.name,
-        "shape": list(found.shape),
-        "dtype": found.dtype,
-        "type": found.type,
-        "elements": element_text(found),
-        "format": found.format,
-        "nbytes": as_json(found.nbytes),
-        "stored_nbytes": found.stored_nbytes,
+        "name": metadata.name,
+        "shape": list(metadata.shape),
+        "dtype": metadata.dtype,
+        "type": metadata.type,
+        "elements": element_text(metadata),
+        "format": metadata.format,
+        "nbytes": as_json(metadata.nbytes),
+        "stored_nbytes": metadata.stored_nbytes,
         "components": {
             role: {field: as_json(component[field]) for field in component}
-            for role, component in found.components.items()
+            for role, component in metadata.components.items()
         },
-        "attributes": as_json(found.attributes),
+        "attributes": as_json(metadata.attributes),
         "values": None,
     }
 

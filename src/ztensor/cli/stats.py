@@ -95,43 +95,47 @@ def stats(terminal: Terminal, options: Namespace) -> None:
     if files == [file]:
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen([reader], options)
-            found = ztensor.stats(reader, names, progress=progress, **keywords)
-        terminal.result(_report(terminal, file, found, shown, check=options.check))
+            report = ztensor.stats(reader, names, progress=progress, **keywords)
+        terminal.result(_report(terminal, file, report, shown, check=options.check))
         return
     keywords |= patterns(options)
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
         results = []
-        for one, report in ztensor.fleet.stats_files(
+        for source, result in ztensor.fleet.stats_files(
             files, **workers, **keywords, progress=progress
         ):
-            terminal.line(f"{one}:")
-            results.append((one, _report(terminal, str(one), report, shown, check=options.check)))
+            terminal.line(f"{source}:")
+            results.append(
+                (source, _report(terminal, str(source), result, shown, check=options.check))
+            )
     terminal.result({"files": in_order(files, results)})
 
 
 def _report(
     terminal: Terminal,
     file: str,
-    found: ztensor.insight.StatsReport | ZTensorError,
+    report: ztensor.insight.StatsReport | ZTensorError,
     shares: Sequence[float],
     *,
     check: bool,
 ) -> dict[str, Any]:
     """Print the statistics of a file, and return them as JSON."""
-    if isinstance(found, ZTensorError):
-        terminal.error(found)
-        return {"file": file, "error": error_as_json(found)}
-    total = ztensor.insight.TensorStats.total(found.values())
-    _show(terminal, [*found.values(), total], shares)
-    bad = [one for one in found.values() if one.nans or one.infs]
+    if isinstance(report, ZTensorError):
+        terminal.error(report)
+        return {"file": file, "error": error_as_json(report)}
+    total = ztensor.insight.TensorStats.total(report.values())
+    _show(terminal, [*report.values(), total], shares)
+    bad = [
+        tensor_stats for tensor_stats in report.values() if tensor_stats.nans or tensor_stats.infs
+    ]
     if check and bad:
         terminal.fail(ExitCode.FAILED)
-        for one in bad:
-            facts = f"{one.nans:,} NaN, {one.infs:,} infinite"
-            terminal.problem(f"not finite '{one.name}': {facts}")
+        for tensor_stats in bad:
+            facts = f"{tensor_stats.nans:,} NaN, {tensor_stats.infs:,} infinite"
+            terminal.problem(f"not finite '{tensor_stats.name}': {facts}")
     return {
         "file": file,
-        "objects": [_as_json(one) for one in found.values()],
+        "objects": [_as_json(tensor_stats) for tensor_stats in report.values()],
         "total": _as_json(total),
     }
 

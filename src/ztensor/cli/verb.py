@@ -74,7 +74,7 @@ def in_order(
 ) -> list[dict[str, Any]]:
     """Return the reports on files in the order of `files`, not of completion."""
     places = {file: place for place, file in enumerate(files)}
-    return [one for _, one in sorted(found, key=lambda pair: places[pair[0]])]
+    return [report for _, report in sorted(found, key=lambda pair: places[pair[0]])]
 
 
 def _print_error(terminal: Terminal, error: Exception) -> None:

@@ -96,8 +96,10 @@ def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, An
     files = options.files
     keywords = {**patterns(options), "deep": options.deep}
     with jobs.executing(options, files) as workers, terminal.progress("files") as progress:
-        found = ztensor.fleet.verify_files(files, **workers, **keywords, progress=progress)
-        return in_order(files, ((file, _report(terminal, file, one)) for file, one in found))
+        reports = ztensor.fleet.verify_files(files, **workers, **keywords, progress=progress)
+        return in_order(
+            files, ((file, _report(terminal, file, report)) for file, report in reports)
+        )
 
 
 def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _moved(
         if key is not None and key in by_key:
             candidates[a.objects[place].name] = (place, by_key[key])
     named = [(name, b.objects[there].name) for name, (_, there) in candidates.items()]
-    found = {
+    differences = {
         difference.name: difference
         for difference in diff_pairs(first, second, named)
         if has_same_values(difference)
@@ -141,7 +141,7 @@ def _moved(
     added = {pair.b for pair in pairs if pair.kind == "added"}
     renamed: dict[int, int] = {}
     findings = []
-    for name in found:
+    for name in differences:
         here, there = candidates[name]
         if kinds[here] == "removed" and there in added and there not in renamed.values():
             renamed[here] = there
@@ -149,7 +149,7 @@ def _moved(
             text = f"its values are now under {b.shown[there]}"
             findings.append(Finding("moved", "warn", 0, name, 1, 0, text))
     kept = [
-        Pair(pair.a, renamed[pair.a], "renamed", found[a.objects[pair.a].name])
+        Pair(pair.a, renamed[pair.a], "renamed", differences[a.objects[pair.a].name])
         if pair.a is not None and pair.a in renamed
         else pair
         for pair in pairs

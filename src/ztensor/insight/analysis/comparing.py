@@ -137,11 +137,11 @@ def diff(
         pairs.update((name, (None, name)) for name in second if name not in mapped)
         if names is not None:
             pairs = _chosen(pairs, [names] if isinstance(names, str) else names, first)
-        found = _compare_all(first, second, pairs, rules, threads, progress)
+        differences = _compare_all(first, second, pairs, rules, threads, progress)
         if values_only or names is not None:
-            return DiffReport(found, {})
+            return DiffReport(differences, {})
         values, ours, theirs = _changed_values(first, second)
-        return DiffReport(found, changed(ours, theirs), values)
+        return DiffReport(differences, changed(ours, theirs), values)
 
 
 def _changed_values(
@@ -163,12 +163,12 @@ def _changed_values(
     except (FormatError, LimitError, UnsupportedError):
         return {}, *files
     tensors = values[0].tensors | values[1].tensors
-    found = {
+    differing = {
         path: pair
         for path, pair in changed(values[0].every, values[1].every).items()
         if not (MISSING in pair and path in tensors)  # compared as an object
     }
-    return (found, ours.attributes, theirs.attributes) if found else ({}, *files)
+    return (differing, ours.attributes, theirs.attributes) if differing else ({}, *files)
 
 
 def diff_pairs(

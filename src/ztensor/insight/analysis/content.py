@@ -38,12 +38,12 @@ def _content(name: str, tensor_object: TensorObject) -> dict[str, object]:
         if not component.is_exact:
             raise _without_digest(name, role, "a digest that may cover stored bytes, as in 1.x")
     entry = EMITTERS.named("2.1").entry(tensor_object)
-    found = {key: entry[key] for key in ("shape", "layout", "attributes") if key in entry}
+    content = {key: entry[key] for key in ("shape", "layout", "attributes") if key in entry}
     parts = {
         role: {key: part[key] for key in ("dtype", "type", "digest") if key in part}
         for role, part in entry["parts"].items()
     }
-    return {**found, "parts": parts}
+    return {**content, "parts": parts}
 
 
 def _without_digest(name: str, role: str, found: str) -> NotRepresentableError:

@@ -69,8 +69,8 @@ class _Keys:
 
     def finish(self) -> Array:
         """Return the counts by key."""
-        found = np.bincount(self._gathered[: self._filled])
-        self.counts[: found.size] += found
+        counts = np.bincount(self._gathered[: self._filled])
+        self.counts[: counts.size] += counts
         self._filled = 0
         return self.counts
 

@@ -147,8 +147,12 @@ def document_of(insight: Insight, *, has_details: bool = True) -> dict[str, Any]
         "sampled": False if insight.sample is None else {"share": insight.sample},
         "models": [_model(model, has_details=has_details) for model in insight.models],
         "rules": {
-            rule: {"title": found.title, "threshold": found.threshold, "meaning": found.meaning}
-            for rule, found in RULES.items()
+            rule: {
+                "title": definition.title,
+                "threshold": definition.threshold,
+                "meaning": definition.meaning,
+            }
+            for rule, definition in RULES.items()
         },
         "findings": _findings(insight),
         "not_looked_at": list(insight.not_looked_at),
@@ -277,12 +281,12 @@ def detail_of(stats: TensorStats) -> dict[str, Any]:
     if stats.note is not None:
         detail["note"] = visible(stats.note)[:1000]
     for field in ("histogram", "middle"):
-        found = getattr(stats, field)
-        if found is not None:
+        number = getattr(stats, field)
+        if number is not None:
             detail[field] = {
-                "low": plain(found.edges[0]),
-                "high": plain(found.edges[-1]),
-                "counts": [plain(count) for count in found.counts],
+                "low": plain(number.edges[0]),
+                "high": plain(number.edges[-1]),
+                "counts": [plain(count) for count in number.counts],
             }
     return detail if stats.channels is None else detail | channels_of(stats.channels)
 
@@ -397,11 +401,11 @@ def _diff(insight: Insight) -> dict[str, Any]:
 
 def row_of(pair: Pair) -> dict[str, Any]:
     """Return the row of a pair in `diff`, without its indices."""
-    found = pair.found
+    difference = pair.found
     row = {
         "kind": pair.kind,
-        "differences": [] if found is None else list(found.differences),
-        "note": None if found is None else _note(found.note),
+        "differences": [] if difference is None else list(difference.differences),
+        "note": None if difference is None else _note(difference.note),
         "relative": plain(pair.relative),
     }
     return row | {field: plain(_number(pair, field)) for field in ROW[4:]}

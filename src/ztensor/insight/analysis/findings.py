@@ -167,30 +167,30 @@ def _look(subject: Subject) -> Iterator[_Found]:
 
 
 def _not_finite(subject: Subject) -> Iterator[_Found]:
-    found = subject.stats
-    excuse: Level | None = "info" if found.count == 1 else None
-    if found.nans:
-        text = f"{found.nans:,} of {found.count:,} values are NaN"
-        yield "nan", excuse, found.nans, text
-    if found.infs:
-        if found.infs == found.negative_infs and not found.nans:
+    stats = subject.stats
+    excuse: Level | None = "info" if stats.count == 1 else None
+    if stats.nans:
+        text = f"{stats.nans:,} of {stats.count:,} values are NaN"
+        yield "nan", excuse, stats.nans, text
+    if stats.infs:
+        if stats.infs == stats.negative_infs and not stats.nans:
             excuse = "info"  # as in masks
-        text = f"{found.infs:,} of {found.count:,} values are infinite"
-        if found.infs == found.negative_infs:
+        text = f"{stats.infs:,} of {stats.count:,} values are infinite"
+        if stats.infs == stats.negative_infs:
             text += ", all below zero as in masks"
-        yield "inf", excuse, found.infs, text
+        yield "inf", excuse, stats.infs, text
 
 
 def _one_value(subject: Subject) -> Iterator[_Found]:
-    found = subject.stats
-    is_matrix = len(found.shape) > 1
-    if found.mean == 0:
+    stats = subject.stats
+    is_matrix = len(stats.shape) > 1
+    if stats.mean == 0:
         is_odd = is_matrix and not subject.is_buffer
-        yield "all-zero", None if is_odd else "info", found.count, "every value is zero"
-    elif found.count > 1:
-        is_odd = is_matrix and found.count >= _TALL and not subject.is_buffer
+        yield "all-zero", None if is_odd else "info", stats.count, "every value is zero"
+    elif stats.count > 1:
+        is_odd = is_matrix and stats.count >= _TALL and not subject.is_buffer
         level: Level | None = None if is_odd else "info"
-        yield "constant", level, found.count, f"every value is {found.mean:.6g}"
+        yield "constant", level, stats.count, f"every value is {stats.mean:.6g}"
 
 
 def _layer(subject: Subject) -> Iterator[_Found]:
@@ -245,12 +245,12 @@ def _zeros(subject: Subject) -> Iterator[_Found]:
 
 
 def _saturated(subject: Subject) -> Iterator[_Found]:
-    found = subject.stats
-    share = found.at_limit / found.count
-    rows = found.count // found.shape[-1] if found.shape and found.shape[-1] else 1
+    stats = subject.stats
+    share = stats.at_limit / stats.count
+    rows = stats.count // stats.shape[-1] if stats.shape and stats.shape[-1] else 1
     # With a scale for each row, one saturated value per row is normal.
-    if share > RULES["saturated"].threshold and found.at_limit >= max(16, 2 * rows):
-        text = f"{share:.2%} of the values have the largest magnitude of {found.dtype}"
+    if share > RULES["saturated"].threshold and stats.at_limit >= max(16, 2 * rows):
+        text = f"{share:.2%} of the values have the largest magnitude of {stats.dtype}"
         yield "saturated", None, share, text
 
 
@@ -319,6 +319,6 @@ def not_looked_at(*, is_sampled: bool, has_other: bool) -> tuple[str, ...]:
     of_two = {"moved", "change", "noisy"}
     return tuple(
         rule
-        for rule, found in RULES.items()
-        if (is_sampled and found.is_exact) or (rule in of_two and not has_other)
+        for rule, definition in RULES.items()
+        if (is_sampled and definition.is_exact) or (rule in of_two and not has_other)
     )

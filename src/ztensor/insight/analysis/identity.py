@@ -177,10 +177,10 @@ def _ids(
 
 def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: bool) -> str:
     portable = Portable()
-    found = portable.decoded(file, name)
+    decoded = portable.decoded(file, name)
     there = file.object(name)
     components = {}
-    for role, component in found.components.items():
+    for role, component in decoded.components.items():
         stored = there.components[role]
 
         def hexdigest(charge: Callable[[int], None], role: str = role) -> str:
@@ -193,8 +193,8 @@ def _tensor_id(file: FileObjects, name: str, overlaps: Overlaps, *, attributes: 
         key = stored._replace(extra=None), component.dtype, file.known_length(name, role)
         text = overlaps.once(file, stored, key, hexdigest)
         components[role] = [component.type or component.dtype, bytes.fromhex(text)]
-    own = found.attributes if attributes or found.format not in _PLAIN_LAYOUTS else None
-    return _sha256(cbor.encode([found.shape, found.format, components, own or {}])).hex()
+    own = decoded.attributes if attributes or decoded.format not in _PLAIN_LAYOUTS else None
+    return _sha256(cbor.encode([decoded.shape, decoded.format, components, own or {}])).hex()
 
 
 def _sha256(data: bytes) -> bytes:

@@ -135,10 +135,10 @@ def plot(
         ZTensorError: what `ztensor.stats` raises.
     """
     require_matplotlib()
-    found = stats(
+    report = stats(
         source, names, bins=bins, scale=scale, quantiles=(), threads=threads, progress=progress
     )
-    return picture_of(found.values(), log_counts=log_counts, title=title)
+    return picture_of(report.values(), log_counts=log_counts, title=title)
 
 
 def require_matplotlib() -> None:

@@ -96,10 +96,10 @@ def _groups(
     numbers: dict[tuple[str, str], Any] = {}
     names: dict[tuple[str, str], Any] = {}
     for path, value in plain_values.plain.items():
-        found = _LISTED.fullmatch(path)
-        if found and (found["of"] or "") == of:
-            into = numbers if found["what"] == "params" else names
-            into[found["group"], found["place"]] = value
+        match = _LISTED.fullmatch(path)
+        if match and (match["of"] or "") == of:
+            into = numbers if match["what"] == "params" else names
+            into[match["group"], match["place"]] = value
     return numbers, names
 
 

@@ -64,8 +64,8 @@ class StatsReport(Shown, dict[str, "TensorStats"]):
 
     def __repr__(self) -> str:
         """Return the number of objects, and of objects with NaN or infinity."""
-        nans = [name for name, found in self.items() if found.nans]
-        infs = [name for name, found in self.items() if found.infs]
+        nans = [name for name, tensor_stats in self.items() if tensor_stats.nans]
+        infs = [name for name, tensor_stats in self.items() if tensor_stats.infs]
         facts = [counted(len(self), "object", self)]
         facts += [f"NaN in {counted(len(nans), 'object', nans)}"] if nans else []
         facts += [f"infinity in {counted(len(infs), 'object', infs)}"] if infs else []
@@ -269,9 +269,9 @@ def survey(
     places = []
     for name in names:
         there = reader.objects.part(name)
-        found = there.object(name)
+        tensor_object = there.object(name)
         objects[name] = reader.metadata(name)
-        places += [(there, component) for component in found.components.values()]
+        places += [(there, component) for component in tensor_object.components.values()]
     sizes = {name: metadata.nbytes for name, metadata in objects.items()}
     meter = Meter(sum(sizes.values()), progress)
     overlaps = Overlaps(places)
@@ -296,9 +296,9 @@ def survey(
         def work(charge: Callable[[int], None]) -> TensorStats:
             return _stats_of(there, objects[name], options, report, charge)
 
-        found = overlaps.once(there, main, key, work)
+        shared = overlaps.once(there, main, key, work)
         report(sizes[name])  # if the result of another object was reused
-        return dataclasses.replace(found, name=name)
+        return dataclasses.replace(shared, name=name)
 
     done = share_out(of, sizes, threads, order)
     return objects, StatsReport({name: done[name] for name in objects})

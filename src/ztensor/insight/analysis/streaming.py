@@ -123,11 +123,11 @@ def sampled_blocks(
         LimitError: a safety cap is exceeded.
         SourceError: the bytes could not be read.
     """
-    found = file.object(name)
-    length = found.shape[0] if found.shape else 0
+    tensor_object = file.object(name)
+    length = tensor_object.shape[0] if tensor_object.shape else 0
     each = round(length * share / _STRATA)
-    is_raw = found.format == "dense" and found.components["data"].encoding == "raw"
-    if not is_raw or element_count(found.shape) < LARGE or not 0 < each < length // _STRATA:
+    is_raw = tensor_object.format == "dense" and tensor_object.components["data"].encoding == "raw"
+    if not is_raw or element_count(tensor_object.shape) < LARGE or not 0 < each < length // _STRATA:
         return None
     random = np.random.default_rng([*name.encode("utf-8", "surrogatepass")])
     part = slice_of(file, name, copy=True)

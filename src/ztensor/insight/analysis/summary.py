@@ -41,23 +41,23 @@ def summarize(
         LimitError: a safety cap is exceeded.
     """
     file = reader.objects.part(name)
-    found = file.object(name)
-    layout = LAYOUTS.get(found.format)
+    tensor_object = file.object(name)
+    layout = LAYOUTS.get(tensor_object.format)
     if layout is None:
         return None
-    if is_quantized(found.format):
-        blocks, nbytes = dequantized(file, name), element_count(found.shape) * 4
+    if is_quantized(tensor_object.format):
+        blocks, nbytes = dequantized(file, name), element_count(tensor_object.shape) * 4
         try:
             facts = _summary(blocks, first, nbytes, progress)
         except UnsupportedError:  # some blocks of GGUF cannot be dequantized
             return None
         return {"of": "dequantized values", **facts}
-    component = found.components[layout.main_role]
+    component = tensor_object.components[layout.main_role]
     if component.type is not None and component.logical is None:
         return None
     nbytes = component.known_decoded_length or component.length
     facts = _summary(component_blocks(file, name, layout.main_role), first, nbytes, progress)
-    return {"of": "elements" if found.format == "dense" else "stored values", **facts}
+    return {"of": "elements" if tensor_object.format == "dense" else "stored values", **facts}
 
 
 def _summary(

@@ -54,7 +54,7 @@ def of_verify(report: VerifyReport) -> Sheet:
 
 def of_stats(report: StatsReport) -> Sheet:
     """Return the sheet of statistics."""
-    rows = (_stats(one) for one in report.values())
+    rows = (_stats(stats) for stats in report.values())
     return Sheet(
         "ztensor.insight.StatsReport",
         "",

@@ -88,9 +88,9 @@ def html_of(sheet: Sheet) -> str:
     end = ([f"<p>More: <code>{_text(sheet.ways)}</code></p>"] if sheet.ways else []) + ["</div>"]
     left = MOST_BYTES - sum(map(_nbytes, pieces)) - sum(map(_nbytes, end))
     for table in (*([_facts(sheet)] if sheet.facts else []), *sheet.tables):
-        found = list(_table(table, left, is_facts=not table.columns))
-        left -= sum(map(_nbytes, found))
-        pieces += found
+        lines = list(_table(table, left, is_facts=not table.columns))
+        left -= sum(map(_nbytes, lines))
+        pieces += lines
     return "".join([*pieces, *end])
 
 

@@ -144,7 +144,7 @@ class _Details:
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._models = document["models"]
-        found = {(finding["model"], finding["tensor"]) for finding in document["findings"]}
+        with_findings = {(finding["model"], finding["tensor"]) for finding in document["findings"]}
         known: set[tuple[int, int]] = set()  # tensors of a second model that equal the first
         if "diff" in document:
             diff = document["diff"]
@@ -160,7 +160,7 @@ class _Details:
 
         def interest(key: tuple[int, int]) -> tuple[bool, int, tuple[int, int]]:
             nbytes = self._models[key[0]]["tensors"]["nbytes"][key[1]]
-            return key not in found, -int(nbytes), key
+            return key not in with_findings, -int(nbytes), key
 
         self._ranked = sorted(self._keys, key=interest)
 

@@ -246,6 +246,6 @@ def report(
         LimitError: a safety cap is exceeded.
         SourceError: bytes could not be read, or the page cannot be written.
     """
-    found = model_report(source, other, names, sample=sample, threads=threads, progress=progress)
-    found.save(output)
-    return found.insight
+    result = model_report(source, other, names, sample=sample, threads=threads, progress=progress)
+    result.save(output)
+    return result.insight

@@ -88,9 +88,9 @@ class Viewed:
         Args:
             progress: see `ztensor.examine`; may raise to end the work.
         """
-        found = self._unchanged(lambda: examine(*self._readers, threads=2, progress=progress))
+        insight = self._unchanged(lambda: examine(*self._readers, threads=2, progress=progress))
         with self._page_lock, self._lock:
-            self._insight, self._is_whole, self._page = found, True, None
+            self._insight, self._is_whole, self._page = insight, True, None
 
     def tensor(self, number: int, index: int, check: Check) -> dict[str, Any]:
         """Return the details of one tensor, and its findings.
@@ -149,9 +149,9 @@ class Viewed:
         """
         reader, name = self._chosen(number, index)
         cut = cut_of(query)
-        found = self._unchanged(lambda: map_cut(reader, name, cut, TILES, check))
-        facts = channels_of(found.channels) | {"shape": list(found.shape)}
-        values = None if found.values is None else [plain(value) for value in found.values]
+        cut_map = self._unchanged(lambda: map_cut(reader, name, cut, TILES, check))
+        facts = channels_of(cut_map.channels) | {"shape": list(cut_map.shape)}
+        values = None if cut_map.values is None else [plain(value) for value in cut_map.values]
         return _rounded(facts | {"values": values})
 
     def singular(self, number: int, index: int, check: Check) -> dict[str, Any]:
@@ -163,8 +163,8 @@ class Viewed:
             check: see `tensor`.
         """
         reader, name = self._chosen(number, index)
-        found = self._unchanged(lambda: singular_values(reader, name, check))
-        fields = dataclasses.asdict(found)
+        singular = self._unchanged(lambda: singular_values(reader, name, check))
+        fields = dataclasses.asdict(singular)
         values = [plain(value) for value in fields.pop("values")]
         return _rounded(fields | {"values": values[:1024], "count": len(values)})
 

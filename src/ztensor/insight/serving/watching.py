@@ -45,7 +45,7 @@ class OpenedFiles:
 def _identity(path: str) -> tuple[int, ...] | None:
     """Return a key that differs for other files and after writes; None if missing."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
