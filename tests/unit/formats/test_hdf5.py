@@ -292,15 +292,7 @@ def test_what_is_written_is_read_by_h5py(h5py: Any) -> None:
 
 
 def test_losses_are_reported(h5py: Any, tmp_path: Path) -> None:
-    sparse = ztensor.Tensor(
-        {
-            "indices": np.array([1], "u8"),
-            "indptr": np.array([0, 1, 1], "u8"),
-            "values": np.array([5], "f4"),
-        },
-        shape=(2, 3),
-        format="sparse_csr",
-    )
+    sparse = ztensor.Tensor.csr([5.0], [1], [0, 1, 1], (2, 3))
     tensors = {
         "bf": np.array([1, 2], ml_dtypes.bfloat16),
         "f8": np.array([1, 2], ml_dtypes.float8_e4m3fn),

@@ -265,17 +265,8 @@ def test_other_elements_are_written_as_bits(dtype: Any, bits: Any, shape: tuple[
 
 def test_losses_are_reported() -> None:
     buffer = io.BytesIO()
-    csr = ztensor.Tensor(
-        {
-            "values": np.array([1.5], np.float32),
-            "indices": np.array([2], np.uint64),
-            "indptr": np.array([0, 1], np.uint64),
-        },
-        shape=(1, 3),
-        format="sparse_csr",
-    )
     with ztensor.Writer(buffer, attributes={"k": 1}) as writer:
-        writer.write("s", csr)
+        writer.write("s", ztensor.Tensor.csr([1.5], [2], [0, 1], (1, 3)))
         writer.write("nul\0", np.zeros(1))
         writer.write("d", np.zeros(1), attributes={"unit": "m"})
     with ztensor.open(buffer.getvalue()) as reader:

@@ -266,15 +266,7 @@ def test_what_is_written_is_read_again() -> None:
     assert exercise(written).verified
 
 
-CSR = ztensor.Tensor(
-    {
-        "values": np.array([1.5], np.float32),
-        "indices": np.array([2], np.uint64),
-        "indptr": np.array([0, 1], np.uint64),
-    },
-    shape=(1, 3),
-    format="sparse_csr",
-)
+CSR = ztensor.Tensor.csr(np.array([1.5], np.float32), [2], [0, 1], (1, 3))
 # Saved arrays, names and types of the written tensors, and a word of the loss.
 LOSSES: dict[str, tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...]]], str]] = {
     "complex128": (
