@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CONTENT_BYTES = 16  # of an xxh3-128
 _WIDENED = 6  # bytes of memory for a byte of a name that is not ASCII, while it is decoded
-_NAME_COST = 120  # bytes of memory that a name and its place take, or a shape
+_NAME_COST = 120  # bytes of memory for a name with its index, or for a shape
 _INTEGERS = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "i8": 1, "i16": 2, "i32": 4, "i64": 8}
 
 
@@ -32,8 +32,8 @@ class Columns:
 
     Args:
         file: the open file.
-        budget: of the file.
-        prefix: before the names of the columns.
+        budget: budget of the file.
+        prefix: prefix of the names of the columns.
     """
 
     def __init__(self, file: FileObjects, budget: Budget, prefix: str = "") -> None:
@@ -90,10 +90,10 @@ class Columns:
         return array
 
     def bytes_of(self, name: str, count: int, width: int) -> Any:
-        """Return an optional column of so many bytes for each row: (count, width) uint8, or None.
+        """Return an optional column of byte strings: (count, width) uint8, or None.
 
         Raises:
-            FormatError: it is not as it should be.
+            FormatError: the column is malformed.
         """
         flat = self.column(name, count * width, optional=True)
         if flat is None:
@@ -103,10 +103,10 @@ class Columns:
         return flat.reshape(count, width)
 
     def names(self, count: int) -> list[str]:
-        """Return the names of so many tensors, each once.
+        """Return the names of the tensors, which are unique.
 
         Raises:
-            FormatError: a name is not UTF-8, or comes twice.
+            FormatError: a name is not UTF-8, or not unique.
         """
         lengths = self.column("tensors/name_lengths", count).astype(np.int64)
         text = self.column("tensors/names")
@@ -130,7 +130,7 @@ class Columns:
         """Return the shape of each tensor.
 
         Raises:
-            FormatError: the shapes have another number of axes than `ranks` says.
+            FormatError: the column has another number of lengths than the sum of `ranks`.
         """
         counts = ranks.astype(np.int64)
         flat = self.column("tensors/shape", int(counts.sum()))
@@ -160,7 +160,7 @@ def listed_kinds(kinds: Sequence[Kind]) -> list[list[str]]:
 
 
 def columns_of(table: ChunkTable) -> dict[str, Array]:
-    """Return the columns of a table as they are stored: in the shortest type that holds them."""
+    """Return the columns of a table for a file, each in its shortest element type."""
     encoded = [name.encode() for name in table.names]
     shapes = list(itertools.chain.from_iterable(table.shapes))
     columns: dict[str, Any] = {

@@ -241,7 +241,7 @@ def merged(tables: list[ChunkTable]) -> ChunkTable:
     )
 
 
-# Of the columns of a table those in which nothing is a number of another one.
+# The columns of a table that are not indices into others.
 _KEPT = ("offsets", "sizes", "at", "length", "digest", "content")
 
 
@@ -270,7 +270,7 @@ def _sorted(columns: list[dict[str, Any]], shapes: list[tuple[int, ...]]) -> dic
     ends = np.cumsum(ranks)
     order = np.lexsort((_positions(tensor, ranks, ends, offsets, shapes), tensor))
     counts = ranks[order]
-    # Where the axes of the rows are in the new order.
+    # The axes of the rows in the new order.
     axes = np.repeat(ends[order] - counts - (np.cumsum(counts) - counts), counts)
     axes = axes + np.arange(len(axes))
     for name, column in joined.items():
@@ -285,7 +285,7 @@ def _sorted(columns: list[dict[str, Any]], shapes: list[tuple[int, ...]]) -> dic
 def _positions(
     tensor: Array, ranks: Array, ends: Array, offsets: Array, shapes: list[tuple[int, ...]]
 ) -> Array:
-    """Return of each box a number that rises in the order of C; about, as floats have it."""
+    """Return the flat index of the first element of each box, as a float."""
     positions = np.zeros(len(tensor), np.float64)
     for rank in np.unique(ranks).tolist():
         rows = np.flatnonzero(ranks == rank)
@@ -302,7 +302,7 @@ def _positions(
 
 
 def record_to_bytes(record: PartRecord) -> bytes:
-    """Return a record as bytes, for processes that exchange no more: a root of its chunks.
+    """Return a record as bytes, a root of its chunks, for processes that exchange bytes.
 
     A `PartRecord` may also be pickled; these bytes are only columns of numbers and texts.
     """

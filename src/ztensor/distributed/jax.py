@@ -41,7 +41,7 @@ __all__ = ["leaf_names", "save_sharded"]
 
 _DONE, _FAILED = b"\1", b"\0"
 _LEAST_BYTES = 4096
-_MESSAGE_BYTES = 1 << 20  # gRPC takes four times as much
+_MESSAGE_BYTES = 1 << 20  # gRPC accepts four times as much
 _MILLISECONDS = 60_000  # for a message that is there
 
 
@@ -139,13 +139,13 @@ def save_sharded(
 
 
 def leaf_names(tree: object) -> object:
-    """Return a tree with the name that `save_sharded` gives each leaf in the leaf's place.
+    """Return a tree with the names of the leaves, as `save_sharded` saves them.
 
-    With what `load_file` returns it makes a tree of arrays again:
+    With the result of `load_file` it makes a tree of arrays again:
     `jax.tree.map(arrays.__getitem__, leaf_names(tree))`.
 
     Args:
-        tree: any tree of JAX, of arrays or of what stands for them.
+        tree: any tree of JAX, of arrays or placeholders.
 
     Raises:
         ArgumentValueError: two leaves have one name.
@@ -233,12 +233,12 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _is_of_one_process(leaf: Any) -> bool:
-    """Return whether a process has all of an array, so that others may have it as well."""
+    """Return whether one process has all of an array, so that others may have it as well."""
     return _is_array(leaf) and not (isinstance(leaf, jax.Array) and not leaf.is_fully_addressable)
 
 
 def _each_first(every: list[Any]) -> dict[str, int]:
-    """Return of each array that processes have as a whole the first that does: that one writes."""
+    """Return for each whole array the first process that has it, which writes it."""
     first: dict[str, int] = {}
     for process, names in enumerate(every):
         for name in names:
@@ -248,7 +248,7 @@ def _each_first(every: list[Any]) -> dict[str, int]:
 
 
 def _write(writer: PartWriter, name: str, leaf: Any, *, is_ours: bool) -> None:
-    """Write of an array what this process is the one to write.
+    """Write the shards of an array that belong to this process.
 
     Raises:
         ZTensorError: it cannot be stored, by its name.
@@ -290,7 +290,7 @@ def _together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
         answer = _FAILED + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
     try:
         answers = [bytes(other) for other in share(answer)]
-    except RuntimeError as error:  # JAX's is one
+    except RuntimeError as error:  # JAX raises a subclass
         if failure is not None:
             raise failure from None
         raise SourceError(
@@ -383,7 +383,7 @@ class _ToFirst:
     def _asked(self, ask: Callable[..., Any], *arguments: object) -> Any:
         try:
             return ask(*arguments)
-        except RuntimeError as error:  # JAX's is one
+        except RuntimeError as error:  # JAX raises a subclass
             raise SourceError(
                 "the processes cannot reach one another", found=describe(str(error), 200)
             ) from error

@@ -68,7 +68,7 @@ class LazyFile(Source):
     def require_unchanged(self, *, ask: bool = False) -> None:
         """Raise if the file is missing or has another length, unless that is already known."""
         source = self.opened() if ask else None
-        if source is not None and source.identity() is None:  # no answer has said so
+        if source is not None and source.identity() is None:  # the store has not confirmed it
             self._asked(functools.partial(source.require_unchanged, ask=True))
 
     def _asked(self, ask: Callable[[], _T]) -> _T:
@@ -110,12 +110,12 @@ class LazyFile(Source):
         """Fill `destination` with the bytes from `offset`.
 
         Raises:
-            SourceError: the bytes could not be read, or it is not the file it was.
+            SourceError: the bytes could not be read, or the file was replaced.
         """
         self._read(lambda source: source.read_into(offset, destination))
 
     def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory, as the file does it best; see `Source`."""
+        """Fill several pieces of memory, in the way that suits the file; see `Source`."""
         self._read(lambda source: source.read_many(pieces))
 
     def _read(self, read: Callable[[Source], None]) -> None:
@@ -123,7 +123,7 @@ class LazyFile(Source):
             source = self.opened()
             try:
                 self._asked(functools.partial(read, source))
-            except ClosedError:  # by another thread, which needed the place
+            except ClosedError:  # by another thread, which opened other files
                 if self._pool is None:
                     raise
                 continue
@@ -138,7 +138,7 @@ class LazyFile(Source):
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
     def close(self) -> None:
-        """Close it for good."""
+        """Close it permanently."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.close(self)
@@ -153,10 +153,10 @@ class OpenFiles:
 
     @staticmethod
     def behind(first: Source, files: Sequence[Source]) -> Source:
-        """Return a source with files behind an open one, each at the start of a page.
+        """Return an open source joined with lazy files, each at the start of a page.
 
         Raises:
-            SourceError: they are longer together than any file can be.
+            SourceError: their total length exceeds 2^62.
         """
         parts: list[tuple[int, Source]] = [(0, first)]
         end = first.size

@@ -114,13 +114,13 @@ def nested(flat: Mapping[str, Any], paths: Mapping[Any, Any]) -> dict[Any, Any]:
             left.append(name)
     for name in left:
         whole[tree.unique(name, whole, {})] = flat[name]
-    for outer, key, inner in reversed(inners):  # those within come behind those around them
+    for outer, key, inner in reversed(inners):  # inner containers come after outer ones
         outer[key] = _closed(inner)
     return dict(whole)
 
 
 class _Inner(dict[Any, Any]):
-    """A container that is being filled, unlike a dict that is a value."""
+    """A container that is being filled, distinct from a dict that is a value."""
 
 
 def _keys(path: object) -> Sequence[Any]:
@@ -130,7 +130,7 @@ def _keys(path: object) -> Sequence[Any]:
 
 
 def _put(whole: _Inner, path: Sequence[Any], value: object, inners: list[Any]) -> bool:
-    """Put a value in its place, and return whether that is free."""
+    """Put a value at its path; return False if the path is taken."""
     target = whole
     for key in path[:-1]:
         found = target.get(key)

@@ -323,10 +323,10 @@ def divided_of(place: Place, **how: Unpack[FileOptions]) -> DividedObjects | Non
 def open_given(
     given: Any, *, is_missing: bool, **how: Unpack[FileOptions]
 ) -> DividedObjects | None:
-    """Return the tensors of a divided checkpoint where a caller means one, else None.
+    """Return the tensors of a distributed checkpoint if the argument names one, else None.
 
-    That is a folder that has a root, or the root; in a store the root, a URL that ends with "/",
-    or one at which there is no object.
+    It does if it is a root, or a folder with a root; in a store a root, a URL that ends with "/",
+    or the URL of a missing object.
 
     Args:
         given: the caller's argument.
@@ -340,7 +340,7 @@ def open_given(
     path = path_text(given, local=True)
     if not isinstance(given, Remote) and not is_remote(path):
         return _in_folder(path, **how)
-    url, is_signed, _ = path.partition("?")  # a signed URL is good for one object
+    url, is_signed, _ = path.partition("?")  # a signed URL opens only one object
     is_prefix = not is_signed and (is_missing or url.endswith("/"))
     if is_prefix or (not is_missing and url.rpartition("/")[2] == ROOT):
         with contextlib.suppress(SourceNotFoundError, SourcePermissionError):
@@ -366,7 +366,7 @@ def _in_folder(path: str, **how: Unpack[FileOptions]) -> DividedObjects | None:
 
 
 class DividedCheckpoint(Shown):
-    """An open divided checkpoint: whole tensors, and boxes of them; `open_divided` makes it.
+    """An open divided checkpoint: whole tensors, and boxes of them; see `open_divided`.
 
     Attributes:
         objects: the whole tensors; see `ztensor.Reader.objects`.
@@ -380,15 +380,15 @@ class DividedCheckpoint(Shown):
     def read_box(
         self, name: str, offsets: Sequence[int], sizes: Sequence[int], destination: Array
     ) -> None:
-        """Fill an array with a box of a dense tensor, of whatever chunks it was saved in.
+        """Fill an array with a box of a dense tensor, which may overlap any chunks.
 
         Chunks entirely inside the box are compared with their digests while they are read. Other
         chunks are read in part, and checked only with `verify=True`.
 
         Args:
             name: the tensor's name.
-            offsets: where the box begins along each axis.
-            sizes: how long it is.
+            offsets: first element of the box along each axis.
+            sizes: lengths of the box.
             destination: an array of shape `sizes`, of any strides, of the tensor's element type,
                 or of unsigned integers of its width. Nothing is copied twice.
 
@@ -404,7 +404,7 @@ class DividedCheckpoint(Shown):
         self.objects.read_box(name, offsets, sizes, destination)
 
     def close(self) -> None:
-        """Give back the files. May be called again."""
+        """Close the files. May be called again."""
         self.objects.close()
 
     def __enter__(self) -> Self:
@@ -417,7 +417,7 @@ class DividedCheckpoint(Shown):
         self.close()
 
     def __repr__(self) -> str:
-        """Return where it is, and counts."""
+        """Return its place, and counts."""
         table = self.root.table
         state = " (closed)" if self.objects.is_closed else ""
         return (

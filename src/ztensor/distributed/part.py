@@ -130,9 +130,9 @@ class PartWriter:
         self._tensors = Tensors()
         self._rows: list[Chunk] = []
         self._files: list[TableFile] = []
-        self._empty: set[int] = set()  # tensors of which there will be no object
+        self._empty: set[int] = set()  # tensors without elements, which have no object
         self._token = secrets.token_hex(8)  # a process may try again with the same id
-        self._held: list[object] = []  # locks, for as long as this lives
+        self._held: list[object] = []  # locks, held as long as this lives
         self._output: Writer | None = None
         self._sink: Sink
         self._counts: dict[str, int] = {}
@@ -155,7 +155,7 @@ class PartWriter:
         max_shard_size: int | str | None = None,
         since: Path | None = None,
     ) -> None:
-        """Look at the folder, and take the options; see `PartOptions`."""
+        """Check the folder, and set the options; see `PartOptions`."""
         self._place = Place(folder, storage)
         self._place.require_no_link()
         self._older = None if since is None else Older(since, self._place, storage)
@@ -246,14 +246,14 @@ class PartWriter:
         shape: Sequence[int] | None = None,
         offsets: Sequence[int] | None = None,
     ) -> bool:
-        """Write a chunk that has the bytes of one written before, without writing them again.
+        """Write a chunk with the bytes of an earlier chunk, without writing them again.
 
         Args:
             name: the tensor's name.
-            of: the tensor that has a chunk alike in type, layout, shape and every element.
-            at: where that chunk begins; where the tensor does, by default.
+            of: the tensor of the earlier chunk, which is equal in type, layout, shape and elements.
+            at: offsets of the earlier chunk; by default those of the tensor's first element.
             shape: as for `add`, like `offsets`.
-            offsets: where the box begins along each axis.
+            offsets: first element of the box along each axis.
 
         Returns:
             Whether it was written; not where that chunk is in another file, or has no element.
@@ -299,7 +299,7 @@ class PartWriter:
         return checksum if checksum in ALGORITHMS else ""
 
     def _copy(self, objects: FileObjects, chunk: Chunk) -> None:
-        """Copy a chunk of an older file, as it is stored there, of which little else is needed."""
+        """Copy a stored chunk from an older file that is hardly needed otherwise."""
         name = self._tensors.names[chunk.tensor]
         self._roll(chunk.length)
         count = self._next(name)
@@ -307,7 +307,7 @@ class PartWriter:
         self._written.append(chunk._replace(number=count))
 
     def _roll(self, nbytes: int) -> None:
-        """Go on in another file where this one would become too long."""
+        """Begin another file if this one would become too long."""
         output = self._require_open()
         if self._most is None or not output.draft.objects:
             return
@@ -333,7 +333,7 @@ class PartWriter:
         number = len(self._files)
         has_older = self._older is not None and bool(self._older.files)
         is_needed = bool(number or self._empty or has_older or self.processes)
-        if not (output.draft.objects or is_needed):  # no file for nothing
+        if not (output.draft.objects or is_needed):  # without chunks, no file
             output.abort()
             self._output = None
             return
@@ -434,7 +434,7 @@ class PartWriter:
         self.abort()
 
     def __repr__(self) -> str:
-        """Return where it writes, and its state."""
+        """Return its place and state."""
         return (
             f"<PartWriter {describe(self._place.name, 200)} process {self.process}, {self.state}>"
         )
@@ -444,7 +444,7 @@ def require_save_id(save_id: object) -> str:
     """Return the id of a save as text.
 
     Raises:
-        ArgumentValueError: it is neither a text nor an integer, or it is empty or too long.
+        ArgumentValueError: it is not a text or an integer, or it is empty or too long.
     """
     is_id = isinstance(save_id, str) or type(save_id) is int
     text = str(save_id) if is_id else ""
@@ -463,7 +463,7 @@ def _box(
     shape: Sequence[int] | None,
     offsets: Sequence[int] | None,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shape of the whole tensor, and where the box begins.
+    """Return the shape of the whole tensor, and the offsets of the box.
 
     Raises:
         ArgumentValueError: the box is outside the shape, or only one of both is given.
@@ -484,7 +484,7 @@ def _box(
 
 
 def _is_durable(place: Place, durable: Durable) -> Durable:
-    """Return whether files are flushed: with "auto", where a checkpoint is there already."""
+    """Return whether files are flushed; with "auto", if a checkpoint exists already."""
     if durable != "auto":
         return durable
     target = place.target(ROOT)

@@ -34,24 +34,24 @@ from ztensor.typing import Durable, Storage
 # The name of the root, and of the format.
 ROOT = "checkpoint.zt"
 DIVIDED = "divided"
-# The key of attributes of the root, of files of processes, and of objects in these.
+# The key of our attributes in roots, in parts, and in the objects of parts.
 ATTRIBUTE = "divided"
 REQUESTS = 16  # to a store at once, when all parts are opened
 _PART = re.compile(r"\d{5,}-[0-9a-f]{8}\.zt")
 
 
 def part_name(process: int) -> str:
-    """Return a name for a file of a process that no file had before."""
+    """Return an unused name for a part."""
     return f"{process:05d}-{secrets.token_hex(4)}.zt"
 
 
 def is_own(name: str, process: int) -> bool:
-    """Return whether a file is called as one of a process."""
+    """Return whether a name is that of a part of this process."""
     return is_part_name(name) and name.startswith(f"{process:05d}-")
 
 
 def is_part_name(name: str) -> bool:
-    """Return whether a name is that of a part."""
+    """Return whether a name has the form of a part's name."""
     return _PART.fullmatch(name) is not None
 
 
@@ -59,7 +59,7 @@ def require_plain(name: object) -> str:
     """Return the name of a file in the folder of a root.
 
     Raises:
-        FormatError: it is none: a path, a URL, hidden, or the root's own.
+        FormatError: it is not such a name: a path, a URL, hidden, or the root's name.
     """
     if isinstance(name, str) and name != ROOT and len(name.encode("utf-8", "replace")) <= 255:
         try:
@@ -77,11 +77,11 @@ def require_plain(name: object) -> str:
 
 
 class PartFile(NamedTuple):
-    """A file of a process, as a list of the folder has it.
+    """A part in the listing of a folder.
 
     Attributes:
         nbytes: its length.
-        modified: when it got its bytes, in seconds since 1970.
+        modified: time of its last change, in seconds since 1970.
     """
 
     nbytes: int
@@ -96,8 +96,8 @@ class Place:
         storage: see `ztensor.typing.OpenOptions`.
 
     Attributes:
-        name: what messages call it.
-        folder: the folder; None in a store.
+        name: its name in messages.
+        folder: the folder, None in a store.
     """
 
     def __init__(self, given: Any, storage: Storage | None = None) -> None:
@@ -125,7 +125,7 @@ class Place:
         return self._root is not None
 
     def make(self) -> None:
-        """Make the folder where it is missing; a store needs none.
+        """Make the folder if it is missing; a store needs none.
 
         Raises:
             SourceError: it cannot be made.
@@ -134,7 +134,7 @@ class Place:
             OpenFolder.make(self.folder)
 
     def target(self, name: str) -> str | Remote:
-        """Return the path or URL of a file in it, where one is written."""
+        """Return the path or URL for writing a file in it."""
         if self._root is not None:
             return self._root.beside(name)
         return os.path.join(self.folder or os.curdir, name)
@@ -244,7 +244,7 @@ def opener(target: str | Remote) -> Beneath | Remote:
 
 
 def root_url(remote: Remote) -> Remote:
-    """Return the URL of the root that the URL of a prefix, or of the root, means."""
+    """Return the URL of the root, given that or the URL of its prefix."""
     whole, mark, query = remote.url.partition("?")
     if whole.rpartition("/")[2] == ROOT:
         return remote

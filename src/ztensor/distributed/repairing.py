@@ -132,7 +132,7 @@ def _report(path: str, table: ChunkTable) -> RootReport:
 
 
 def _keep_object(place: Place) -> str:
-    """Have a store copy a damaged root, and return the copy's URL."""
+    """Copy a damaged root in the store, and return the URL of the copy."""
     for number in range(1, _MOST_KEPT):
         kept = place.remote(f"{ROOT}.damaged-{number}")
         store = Store.of(kept.url)
@@ -143,7 +143,7 @@ def _keep_object(place: Place) -> str:
 
 
 def _keep_path(path: str) -> str:
-    """Give a damaged root a second name, and return that."""
+    """Link a damaged root under a second name, and return the path."""
     folder = os.path.dirname(path)
     for number in range(1, _MOST_KEPT):
         kept = os.path.join(folder, f"{ROOT}.damaged-{number}")

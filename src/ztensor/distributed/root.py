@@ -192,10 +192,10 @@ def read_root(
 def open_root(
     place: Place, *, verify: bool | None = None, limits: Limits | None = None
 ) -> FileObjects:
-    """Open the root of a checkpoint as the file it is.
+    """Open the root of a checkpoint as a plain file.
 
     Raises:
-        ZTensorError: what `read_root` raises.
+        ZTensorError: as `read_root` raises.
     """
     return open_file(opener(place.target(ROOT)), verify=verify, mmap=False, limits=limits)
 
@@ -210,15 +210,15 @@ def _says_root(value: object) -> bool:
 
 
 class _RootKind(AttributeKind):
-    """The attribute of roots, and of files of processes."""
+    """The attribute of roots and parts."""
 
     def require_changeable(self, value: object, file: str) -> None:
-        """Raise where the file is a root."""
+        """Raise if the file is a root."""
         if os.path.basename(file) == ROOT and _says_root(value):
             raise FORMATS.unchangeable(file, "the root of a divided checkpoint")
 
     def require_whole(self, value: object, folder: str) -> None:
-        """Raise: no root says which files belong together, since a folder with one is not a set."""
+        """Raise: without a root, nothing says which parts belong together."""
         error = SourceNotFoundError(
             "the root of the divided checkpoint is missing", file=folder + ROOT
         )
@@ -240,7 +240,7 @@ def values_as(root: Root, framework: str | None, types: Iterable[type] = ()) -> 
         types: classes of namedtuples, dataclasses and enums; see `ztensor.load_tree`.
 
     Raises:
-        ZTensorError: as for `Root.values`, and what `ztensor.load_tree` raises for classes.
+        ZTensorError: as for `Root.values`, and as `ztensor.load_tree` raises for classes.
     """
     if root._values is None:
         return {}
@@ -259,7 +259,7 @@ def parse_root(file: FileObjects, *, is_part: bool = False) -> Root:
         is_part: True if it has the chunks of one process, which need not tile the tensors.
 
     Raises:
-        ZTensorError: what `read_root` raises.
+        ZTensorError: as `read_root` raises.
     """
     with foreign_bytes("the root", file.name):
         return _Parser(file).root(is_part=is_part)
@@ -303,7 +303,7 @@ class _Parser:
         kind = self._columns.column("tensors/kind", len(ranks), most=len(kinds) - 1)
         tensor = self._columns.column("chunks/tensor", most=len(ranks) - 1)
         count = len(tensor)
-        axes = sum(  # not all at once: few bytes may be very many rows
+        axes = sum(  # one by one: few bytes may decompress to many rows
             int(ranks[tensor[start : start + _BATCH]].sum(dtype=np.int64))
             for start in range(0, count, _BATCH)
         )

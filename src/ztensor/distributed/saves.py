@@ -99,17 +99,17 @@ def file_of_part(name: str, table: ChunkTable, attributes: Mapping[str, Any]) ->
 def require_one_save(
     folder: str, files: Iterable[FileOfPart], *, one_save: bool
 ) -> list[FileOfPart]:
-    """Return the files of the one save that is there as a whole.
+    """Return the files of the only complete save.
 
-    Files of saves that are not whole do not count: nothing was ever made of these.
+    Files of incomplete saves are ignored, since no root ever named them.
 
     Args:
         folder: for messages.
         files: all files of processes.
-        one_save: whether the caller vouches for files that do not say which save they are of.
+        one_save: True if the caller vouches for files without a save id.
 
     Raises:
-        UsageError: no save is proven to be whole, or several may be.
+        UsageError: no save is proven to be complete, or several may be.
     """
     saves: dict[str | None, list[FileOfPart]] = {}
     for file in files:

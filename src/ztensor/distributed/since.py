@@ -36,7 +36,7 @@ class Older:
     Args:
         since: its folder or URL.
         place: the folder or prefix of the new checkpoint.
-        storage: how stores of URLs are opened.
+        storage: see `ztensor.typing.OpenOptions`.
 
     Raises:
         FormatError: it is damaged.
@@ -85,11 +85,11 @@ class Older:
         """Copy the chunks of files of which less than half is needed, or that cannot be linked.
 
         Args:
-            copy: takes the older file and the chunk, with the number of the new tensor.
+            copy: called with the older file and the chunk, which has the number of the new tensor.
 
         Raises:
             FormatError: the older file is damaged.
-            SourceError: it cannot be read, or the copy not written.
+            SourceError: it cannot be read, or the copy cannot be written.
         """
         table = self._table
         lengths = np.zeros(len(table.files), np.int64)
@@ -108,7 +108,7 @@ class Older:
                     copy(file, one)
 
     def _is_linkable(self, name: str) -> bool:
-        """Link a file into the new folder, or copy it in the store; return whether it is there."""
+        """Link a file into the new folder, or copy it in the store; return whether that worked."""
         source, target = self._from.target(name), self._to.target(name)
         if isinstance(source, Remote) or isinstance(target, Remote):
             if not (isinstance(source, Remote) and isinstance(target, Remote)):
@@ -121,7 +121,7 @@ class Older:
             return is_done
         try:
             os.link(source, target, follow_symlinks=False)
-        except FileExistsError:  # another process needed it, too, or it is the same folder
+        except FileExistsError:  # linked by another process, or the same folder
             return os.path.samefile(source, target)
         except OSError as error:
             if error.errno in _NO_LINKS:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-_MOST = 256  # chunks of a file that are listed one by one
+_MOST = 256  # differences of a file that are listed
 Rows = np.ndarray[Any, Any]
 
 
@@ -39,8 +39,7 @@ def verify_divided(
     The path of a problem begins with the file; its message names the chunk.
 
     Args:
-        objects: the open checkpoint. That its chunks make its tensors was checked when it was
-            opened.
+        objects: the open checkpoint; opening has checked that chunks tile their tensors.
         names: tensors to check; all of them, and the root, by default.
         threads: as for `FileObjects.check`.
         progress: likewise.
@@ -64,7 +63,7 @@ def verify_divided(
         reports.append((root.name, root.check(arrays, threads=1)))
     if asked is None:
         try:
-            dict(objects.attributes)  # which are made of the values beside the tensors
+            dict(objects.attributes)  # decodes the values
         except ZTensorError as error:
             reports.append((objects.file.name, error))
     for number, rows in _rows_of_files(table, tensors):
@@ -81,7 +80,7 @@ def verify_divided(
 def _of_file(
     objects: DividedObjects, number: int, rows: Rows, *, is_whole: bool, **how: Any
 ) -> VerifyReport | ZTensorError:
-    """Return the report of one file, or why it cannot be opened."""
+    """Return the report of one part, or the error of opening it."""
     table, file = objects.root.table, objects.root.table.files[number]
     target = opener(objects.place.target(file.name))
     try:
@@ -151,7 +150,7 @@ def _has_manifest(file: FileObjects, digest: str) -> bool:
 
 
 def _named(report: VerifyReport, chunks: Mapping[str, Chunk]) -> VerifyReport:
-    """Return a report of one file with problems about tensors and chunks instead of objects."""
+    """Return the report of a part with tensors and chunks instead of objects."""
 
     def renamed(problem: Problem) -> Problem:
         name = problem.object_name

@@ -115,7 +115,7 @@ def tree_makers(
     """
     place = None if device is None else device_of(device)
     # A placed tensor may be a copy of its leaf, so each is made once. Leaves are known by their
-    # ids: a value here holds its leaf, so that no id is given out again.
+    # ids: a value here holds its leaf, so that no id is reused.
     placed: dict[tuple[int, str], tuple[Any, Any]] = {}
     values: dict[tuple[int, str, object], Any] = {}
 

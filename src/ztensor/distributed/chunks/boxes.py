@@ -1,4 +1,4 @@
-"""Boxes in arrays: where each begins and how long it is along each axis, as NumPy columns.
+"""Arithmetic of boxes, which are NumPy columns of offsets and sizes along each axis.
 
 Which boxes overlap, and whether boxes tile the shapes that they are parts of.
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
-# Corners that are compared: of a grid two a box are, of uneven tiles in four axes sixteen.
+# Limit of compared corners: a grid has two for each box, uneven tiles in four axes sixteen.
 _CORNERS_A_BOX, _LEAST_CORNERS = 64, 1 << 20
 
 
 class Overlap(NamedTuple):
-    """The common part of two boxes: as a part of the first, of the second, and its lengths."""
+    """The intersection of two boxes: as slices of the first, of the second, and its lengths."""
 
     source: tuple[slice, ...]
     target: tuple[slice, ...]
@@ -32,12 +32,12 @@ class Overlap(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is none."""
+        """Return whether the boxes do not overlap."""
         return 0 in self.sizes
 
     @property
     def in_target(self) -> Any:
-        """Return `target` as an index that gives a view: without dots, no axes give a copy."""
+        """Return `target` as an index that returns a view, also without axes."""
         return (*self.target, ...)
 
 
@@ -52,7 +52,7 @@ def is_within(offsets: Sequence[int], sizes: Sequence[int], shape: Sequence[int]
 def overlap(
     offsets: Sequence[int], sizes: Sequence[int], others: Sequence[int], lengths: Sequence[int]
 ) -> Overlap:
-    """Return the common part of the box (offsets, sizes) and the box (others, lengths)."""
+    """Return the intersection of the box (offsets, sizes) and the box (others, lengths)."""
     source, target, common = [], [], []
     for offset, size, other, length in zip(offsets, sizes, others, lengths, strict=True):
         start = max(offset, other)
@@ -80,8 +80,8 @@ class Misfit(NamedTuple):
 
     Attributes:
         tensor: the row of its tensor.
-        element: its place.
-        boxes: the rows of the boxes that have it: none, or several.
+        element: its indices.
+        boxes: the rows of the boxes that have it; empty, or several.
     """
 
     tensor: int
@@ -127,8 +127,8 @@ class _Corners(NamedTuple):
 
     Attributes:
         group: (corners,) a number for these coordinates, in the same order.
-        row: (corners,) the box; shapes are behind the boxes.
-        weight: (corners,) how often the corner counts, with its sign.
+        row: (corners,) the box; shapes follow the boxes.
+        weight: (corners,) the sum of its signs.
         is_stop: (corners, axes) whether a coordinate is the end of the box.
     """
 
@@ -153,7 +153,7 @@ def _first_left(
     weight = np.where(row < count, 1, -1).astype(np.int32)
 
     def inner(row: Array, axis: int) -> Array:
-        """Return which boxes end before the far side."""
+        """Return the boxes that end before the far side."""
         return np.flatnonzero(stops[row, axis] < shapes[tensor_of[row], axis]).astype(np.int32)
 
     axes = sorted(range(rank), key=lambda axis: len(inner(row, axis)))  # few cuts first
@@ -198,13 +198,13 @@ def _first_left(
 
 
 def _numbers(numbers: Array, *columns: Array) -> Array:
-    """Return a number for each row of some columns, in the rows' order, equal where they are."""
+    """Return numbers for the rows of columns, in the order of the rows, equal for equal rows."""
     numbers = numbers.astype(np.int64)
     top = int(numbers.max(initial=0)) + 1
     for column in columns:
         span = int(column.max(initial=0)) + 1
         part = column
-        if top * span > 1 << 62:  # places in order instead: at most a square of the rows
+        if top * span > 1 << 62:  # ranks instead: at most the square of the number of rows
             numbers, part = (np.unique(one, return_inverse=True)[1] for one in (numbers, column))
             top, span = int(numbers.max()) + 1, int(part.max()) + 1
         numbers *= span
@@ -214,7 +214,7 @@ def _numbers(numbers: Array, *columns: Array) -> Array:
 
 
 def _sorted(numbers: Array) -> tuple[Array, Array]:
-    """Return the order of numbers, and where in it each of them comes first."""
+    """Return the sorted order of numbers, and the first position of each number in it."""
     order = np.argsort(numbers, kind="stable")
     numbers = numbers[order]
     is_first = np.concatenate((np.ones(1, np.bool_), numbers[1:] != numbers[:-1]))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # An encoding of a table: the manifest of the chunk's file has the components.
 WHOLE_OBJECT = "object"
-_CHUNK_COST, _AXIS_COST = 100, 28  # bytes: for each chunk, and for each axis of each
+_CHUNK_COST, _AXIS_COST = 100, 28  # bytes for each chunk, and for each of its axes
 _BATCH = 1 << 14  # rows checked together, so that they stay in cache
 
 
@@ -103,13 +103,13 @@ class Chunk(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ChunkTable:
-    """The chunks of many tensors. Arrays are not written to.
+    """The chunks of many tensors. Its arrays are read-only by convention.
 
     Attributes:
-        names: of each tensor; each once.
+        names: unique names of the tensors.
         kinds: few in number; `kind` (tensors,) has the index of each tensor.
-        shapes: of each tensor.
-        files: that the chunks are in; `file` (chunks,) has the index of each chunk.
+        shapes: shapes of the tensors.
+        files: files of the chunks; `file` (chunks,) has the index of each chunk.
         encodings: few in number, `WHOLE_OBJECT` among them; `encoding` (chunks,) has the index of
             each chunk, None if all are the first.
         tensor: (chunks,) the tensor of each, ascending.
@@ -140,7 +140,7 @@ class ChunkTable:
     content: Array | None = None
 
     def __len__(self) -> int:
-        """Return how many chunks there are."""
+        """Return the number of chunks."""
         return len(self.tensor)
 
     @cached_property
@@ -230,7 +230,7 @@ class ChunkTable:
 
     @property
     def check_cost(self) -> int:
-        """Return the bytes of memory that `require_valid` takes at most."""
+        """Return the most bytes of memory that `require_valid` takes."""
         return _CHUNK_COST * len(self) + _AXIS_COST * len(self.offsets)
 
     def require_valid(self) -> None:

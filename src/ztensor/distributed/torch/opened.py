@@ -120,7 +120,7 @@ class Opened:
             return self.objects.tensor(name, copy=True)
 
     def close(self) -> None:
-        """Give back the files."""
+        """Close the files."""
         for one in (self, *self._parts):
             one.objects.close()
 
@@ -154,7 +154,7 @@ def _joined_table(parts: list[Opened], order: Iterable[int]) -> ChunkTable:
     files = [(number, file) for number, part in enumerate(parts) for file in part.root.table.files]
     places = {one: at for at, one in enumerate(files)}
     tensors = Tensors()
-    chunks: dict[tuple[str, Shape, Shape], list[Chunk]] = {}  # of each box once
+    chunks: dict[tuple[str, Shape, Shape], list[Chunk]] = {}  # each box once
     for number in order:
         part, table = parts[number], parts[number].root.table
         for own, of, shape, offsets in _boxes_of(part):

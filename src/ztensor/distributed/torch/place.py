@@ -1,4 +1,4 @@
-"""Where a checkpoint is written or read: what torch asks of a writer and of a reader alike."""
+"""The path of a checkpoint, for writers and readers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.distributed.checkpoint import filesystem
 from ztensor.errors import without_secrets
 from ztensor.ext import is_remote, path_text
 
-# Of what torch's own writer and reader put into their metadata; older releases have none.
+# The version in the metadata of torch's own writer; older releases have none.
 DCP_VERSION: str | None = getattr(filesystem, "CURRENT_DCP_VERSION", None)
 
 
@@ -23,7 +23,7 @@ class AtPlace:
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether a checkpoint can be there: whether it is a path, or a URL that is read."""
+        """Return whether it is a path, or a URL of a known scheme."""
         if not isinstance(checkpoint_id, (str, os.PathLike)):
             return False
         path = path_text(checkpoint_id, absolute=True)
@@ -31,5 +31,5 @@ class AtPlace:
 
     @property
     def checkpoint_id(self) -> str:
-        """The folder or URL, without what signs it."""
+        """Return the folder, or the URL without its signature."""
         return self._name

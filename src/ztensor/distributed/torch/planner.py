@@ -47,5 +47,5 @@ def require_shape(name: str, tensor: Any, planned: Any) -> None:
 
 
 def elements(sizes: Any, dtype: Any) -> tuple[int, ...]:
-    """Return sizes or offsets of torch in elements: it packs two of 4 bits, along the last axis."""
+    """Return sizes or offsets in elements; torch packs two 4-bit elements along the last axis."""
     return (*sizes[:-1], 2 * sizes[-1]) if sizes and is_packed(dtype) else tuple(sizes)

@@ -149,10 +149,10 @@ class StorageReader(AtPlace, dcp.StorageReader):  # type: ignore[misc]  # torch 
         *args: object,
         **kwargs: object,
     ) -> None:
-        """Open the checkpoint where that was not done; called by torch, in every process.
+        """Open the checkpoint if it is not open; called by torch, in every process.
 
         Raises:
-            ZTensorError: it cannot be opened, and why.
+            ZTensorError: it cannot be opened.
         """
         del metadata, is_coordinator, args, kwargs
         self._checkpoint()
@@ -294,7 +294,7 @@ class _Entries(Mapping[str, Any]):
 
 
 def _fill(opened: Opened, item: Any, target: Any) -> None:
-    """Fill a tensor of the planner with a box of one of the checkpoint.
+    """Fill a tensor of the planner with a box of a tensor of the checkpoint.
 
     Raises:
         ZTensorError: the files are damaged, or the tensor cannot be filled.
@@ -325,7 +325,7 @@ def _fill(opened: Opened, item: Any, target: Any) -> None:
 def _copy_sparse(source: Any, target: Any) -> None:
     if target.layout is torch.strided:
         source = source.to_dense()
-    elif target.layout is torch.sparse_csr:  # which takes only as many entries as it has
+    elif target.layout is torch.sparse_csr:  # whose number of entries is fixed
         target.resize_as_sparse_(source)
     target.copy_(source)
 

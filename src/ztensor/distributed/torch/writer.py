@@ -87,8 +87,8 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
     Args:
         path: the folder, or a URL of a prefix on an object store. Made where it is missing.
         overwrite: False refuses a folder that has a checkpoint, before anything is written.
-        values: plain values that the root has beside the state, by name, such as those that
-            `ztensor.CheckpointManager.save_divided` gives. The coordinator's count.
+        values: more plain values for the root by name, such as those that
+            `ztensor.CheckpointManager.save_divided` passes. The coordinator writes its own.
         save_id: a text or number that all processes of a save pass, and no other save into the
             folder, such as the step with the number of the attempt. By default the processes agree
             on one; with `use_collectives=False` one that tries again by itself needs it.
@@ -154,15 +154,15 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
             self._apart = SaveApart(self._name, self._rank, self._save_id)
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Return the plan with a token of this save: planners may use one of an earlier save."""
+        """Return the plan with a token of this save, since planners may reuse an earlier plan."""
         return with_token(plan, self._token)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Refuse a folder that must not be overwritten; called by torch, in the coordinator.
 
         Raises:
-            UsageError: there is a checkpoint, and `overwrite` is False, or the processes do not
-                talk.
+            UsageError: there is a checkpoint, and `overwrite` is False, or the processes save
+                without collectives.
         """
         for home in (self._path, self._home):
             if (self._is_alone or not self._overwrite) and Place(home, self._storage).has_root():
@@ -174,14 +174,14 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
     def write_data(
         self, plan: SavePlan, planner: SavePlanner
     ) -> torch.futures.Future[list[WriteResult]]:
-        """Write what this process has to write; called by torch, in every process.
+        """Write the items of a plan; called by torch, in every process.
 
         Returns:
             A `torch.futures.Future` of a list of one `WriteResult`, which is done.
 
         Raises:
-            NotRepresentableError: a value that cannot be stored, by its name; nothing is left.
-            SourceError: a file could not be written; nothing is left.
+            NotRepresentableError: a value cannot be stored; the error names it. No file is left.
+            SourceError: a file could not be written. No file is left.
         """
         values: dict[str, Any] = {}
         tensors = []
@@ -209,17 +209,17 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
                 for item in tensors:
                     size += _write(part, item, planner, alike.get(item.index), boxes)
                 record = part.finish()
-            self._part = part  # while it lives no other save takes its files for a dead one's
+            self._part = part  # while it lives, clean-ups leave its files
         index = MetadataIndex(f"process {self._rank}")
         done: Any = torch.futures.Future()
         done.set_result([WriteResult(index, size, _Written(record, values, boxes))])
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Write the root behind all files; called by torch, in the coordinator.
+        """Write the root after all parts; called by torch, in the coordinator.
 
         Raises:
-            SourceError: it could not be written. The old checkpoint is still there.
+            SourceError: it could not be written. The old checkpoint is untouched.
         """
         written = [result.storage_data for some in results for result in some]
         values: dict[str, Any] = {}
@@ -237,7 +237,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
         records = [one.record for one in written if one.record is not None]
         save = None if self._apart is None else self._apart.save
         if save is None and len({(one.save_id, one.processes) for one in records}) > 1:
-            # Some used a plan of an earlier save, and could not learn the id of this one.
+            # Processes with a reused plan do not know the id of this save.
             records = [PartRecord(one.process, one.table) for one in records]
         commit_as(
             self._home,
@@ -255,7 +255,7 @@ class StorageWriter(AtPlace, dcp.StorageWriter):  # type: ignore[misc]  # torch 
 
     @property
     def _home(self) -> Any:
-        """Where the root goes: into a folder of this process' own where processes do not talk."""
+        """Return the folder of the root, a subfolder of this process without collectives."""
         if not self._is_alone:
             return self._path
         return folder_of(self._path, self._storage, self._rank)
@@ -265,7 +265,7 @@ def _plain(item: Any, planner: Any) -> Any:
     """Return the plain value of an item.
 
     Raises:
-        NotRepresentableError: it is none.
+        NotRepresentableError: it is not a plain value.
     """
     name = item.index.fqn
     with asking(planner, name):
@@ -279,7 +279,7 @@ def _plain(item: Any, planner: Any) -> Any:
                     value = torch.load(data, weights_only=True)
             except Exception as error:
                 raise NotRepresentableError(
-                    "the planner gives no plain value but a pickle of something else",
+                    "the planner returns a pickle of something else than a plain value",
                     object_name=name,
                     found=first_line(error),
                 ) from error
@@ -292,12 +292,12 @@ def _plain(item: Any, planner: Any) -> Any:
 
 
 class _Alike(NamedTuple):
-    """A tensor over the same elements as one that is written before it.
+    """A tensor that is tied to another one, which is written before it.
 
     Attributes:
-        identity: of both; see `ztensor.torch.tying.identity`.
-        of: the name of the other.
-        at: where its box begins.
+        identity: identity of both; see `ztensor.torch.tying.identity`.
+        of: name of the other tensor.
+        at: offsets of its box.
     """
 
     identity: object
@@ -306,10 +306,10 @@ class _Alike(NamedTuple):
 
 
 def _alike(items: list[Any], planner: Any) -> dict[Any, _Alike]:
-    """Return the items whose elements another item has too, by index.
+    """Return the items of tied tensors by index.
 
-    All are looked up while all live, so that no memory is given out twice meanwhile. Planners that
-    make tensors only when they are resolved are asked for none here.
+    Tensors are compared while all are alive, so that no memory is reused meanwhile. Planners that
+    make tensors only on demand are not asked here.
     """
     alike: dict[Any, _Alike] = {}
     if not hasattr(planner, "lookup_object"):
@@ -332,13 +332,13 @@ def _alike(items: list[Any], planner: Any) -> dict[Any, _Alike]:
 def _write(
     part: PartWriter, item: Any, planner: Any, alike: _Alike | None, boxes: Boxes | None
 ) -> int:
-    """Write the tensor of an item, or the box of one; return its bytes.
+    """Write the tensor or box of an item; return its number of bytes.
 
-    With `boxes` the box is a tensor by itself, and is noted there.
+    With `boxes`, a box is written as a tensor of its own and noted there.
 
     Raises:
-        NotRepresentableError: zTensor has no such elements or layout.
-        UsageError: the planner gives a tensor of another shape than it planned.
+        NotRepresentableError: zTensor does not support its element type or layout.
+        UsageError: the planner returns a tensor of another shape than it planned.
     """
     name, data = item.index.fqn, item.tensor_data
     with asking(planner, name):

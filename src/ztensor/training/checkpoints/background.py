@@ -47,10 +47,10 @@ class Background:
             Exception: the error of a write that is done at once.
         """
         _BACKGROUND.add(self)
-        if threading.main_thread().is_alive():  # else Python no longer waits for threads
+        if threading.main_thread().is_alive():  # otherwise Python no longer waits for threads
             try:
                 self._thread.start()
-            except RuntimeError:  # the interpreter or the system starts no more
+            except RuntimeError:  # the interpreter or the system starts no more threads
                 pass
             else:
                 return
@@ -58,7 +58,7 @@ class Background:
         self.end()
 
     def end(self) -> None:
-        """Wait until it has ended.
+        """Wait until the write has ended.
 
         Raises:
             BaseException: the error of the write; raised once.

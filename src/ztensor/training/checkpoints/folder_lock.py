@@ -24,10 +24,10 @@ for _name in ("O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
 
 @contextlib.contextmanager
 def folder_in_use(path: str) -> Iterator[None]:
-    """Make a folder where there is none, and keep others from removing it as a killed save's.
+    """Make a folder if it is missing, and keep other processes from removing it as a leftover.
 
-    Several processes may use one folder at once. Where the system cannot lock folders, this makes
-    it only, and no process takes it for left over.
+    Several processes may use one folder at once. Without locks of the system the folder is only
+    made, and never removed as a leftover.
 
     Raises:
         OSError: it cannot be made, or is a link.

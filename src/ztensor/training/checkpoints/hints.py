@@ -1,4 +1,4 @@
-"""Names that users of other libraries look for in a manager, and what to call here instead."""
+"""Names of other libraries' managers, and the method to call here instead."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ HINTS = {
 
 
 class Hinted:
-    """Says what to call where a name of another library was looked for."""
+    """Names the method to call if a name of another library is looked up."""
 
-    if not TYPE_CHECKING:  # to type checkers any name would be there
+    if not TYPE_CHECKING:  # type checkers would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
             message = f"{type(self).__name__!r} object has no attribute {name!r}"

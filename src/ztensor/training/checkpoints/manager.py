@@ -129,7 +129,7 @@ class CheckpointManager(Shown, Hinted, History):
     # --- Saving -----------------------------------------------------------------------------
 
     def should_save(self, step: int) -> bool:
-        """Return whether `save` would save a step: `every` divides it, or a signal came."""
+        """Return whether `save` would save a step: a multiple of `every`, or after a signal."""
         step = step_number(step)
         return self.interrupted or self._every is None or step % self._every == 0
 
@@ -146,13 +146,13 @@ class CheckpointManager(Shown, Hinted, History):
         *,
         force: bool = False,
     ) -> bool:
-        """Save a step, unless `every` says no; then remove what no rule keeps.
+        """Save a step, unless `every` excludes it; then remove steps that no rule keeps.
 
         In the background this returns after one copy of the state. After a signal it returns when
         the step is on disk.
 
         Args:
-            step: its number; one that is there is replaced.
+            step: its number; an existing step is replaced.
             tree: the state; see `ztensor.save_tree`.
             metrics: names to numbers, by which `keep_best` and `best` judge.
             force: True saves whatever `every` says.
@@ -193,7 +193,7 @@ class CheckpointManager(Shown, Hinted, History):
         process: int = 0,
         force: bool = False,
     ) -> bool:
-        """Save a step that several processes write, unless `every` says no; all of them call it.
+        """Save a step that several processes write, unless `every` excludes it; all call this.
 
             def write(folder, values):
                 dcp.save(state, storage_writer=StorageWriter(folder, values=values))
@@ -263,7 +263,7 @@ class CheckpointManager(Shown, Hinted, History):
         self._settle()
 
     def close(self) -> None:
-        """Wait for a save in the background, and give up the signal. May be called again.
+        """Wait for a save in the background, and restore the signal handler. May be called again.
 
         Raises:
             SourceError: the save failed; this is raised once.
@@ -284,7 +284,7 @@ class CheckpointManager(Shown, Hinted, History):
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Close it; where an exception is under way, a failed save is noted on that."""
+        """Close it; if an exception is being raised, a failed save is noted on it."""
         raised = sys.exception()
         try:
             self.close()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-REQUESTS = 16  # to a store at a time
+REQUESTS = 16  # to a store at once
 _LISTING, _MAKING = "cannot list the steps of a run", "cannot make the folder of a run"
 # The root of a step that is a folder; it is written last.
 ROOT = "checkpoint.zt"
@@ -111,10 +111,10 @@ def place_of(where: Any, storage: Any) -> StepPlace:
 
 
 def _by_step(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries in order; where a step is there twice, its file."""
+    """Return the entries in order; if a step exists twice, its file."""
     found: dict[int, Entry] = {}
     for entry in sorted(entries, key=lambda one: (one.step, one.name)):
-        found[entry.step] = entry  # "step-1.zt" is behind "step-1"
+        found[entry.step] = entry  # "step-1.zt" comes after "step-1"
     return list(found.values())
 
 
@@ -129,9 +129,9 @@ class Folder:
         self.name = path_text(path, absolute=True)
 
     def entries(self) -> list[Entry]:
-        """Return all names that are steps', by number.
+        """Return all entries with names of steps, by number.
 
-        While another process saves one and removes one, a listing may have neither.
+        While another process saves a step and removes one, a listing may lack both.
 
         Raises:
             SourceError: they cannot be listed.
@@ -151,7 +151,7 @@ class Folder:
         step = step_of(found.name)
         if step is None:
             return None
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # gone, or no folder
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # gone, or not a folder
             is_file = found.name.endswith(SUFFIX)
             status = found.stat() if is_file else os.stat(os.path.join(found.path, ROOT))
             if is_file and not found.is_file():
@@ -174,7 +174,7 @@ class Folder:
             durable: True flushes all its files when the context ends.
 
         Raises:
-            SourceError: its folder cannot be made, or not be flushed.
+            SourceError: its folder cannot be made or flushed.
         """
         path = self.path(name)
         try:

@@ -225,7 +225,7 @@ class _Encoder:
             columns.counts.append(count)
 
     def _other(self, value: Any, key: object, place: Place, depth: int) -> Any:
-        """Append a node of a type that is looked up: by ours, by its framework, by its fields."""
+        """Append a node of another type: of our table, of a framework, or with fields."""
         columns, kind = self._columns, type(value)
         form_of_kind = self._forms.get(kind)
         if form_of_kind is None:
@@ -235,7 +235,7 @@ class _Encoder:
             self._held.append(value)
             self._leaf(form, key, place, depth)
             return None
-        if isinstance(form, Made):  # no key of its own is on the way
+        if isinstance(form, Made):  # the part of a made value has no key
             if type(form.of) is not tuple:
                 self._made(form.name, is_tuple=False)
                 return iter(((None, form.of),))
@@ -334,7 +334,7 @@ def _require_depth(depth: int, key: object) -> None:
 
 
 def _require_hashed(value: object) -> None:
-    """Raise where a loaded key could not be hashed, which is hashed by its fields."""
+    """Raise if a key could not be hashed once loaded, when its fields are hashed."""
     try:
         hash(value)
     except TypeError:

@@ -116,7 +116,7 @@ _FACTORIES: dict[str | None, Any] = {
 
 def _state_dict(entries: dict[Any, Any], metadata: object) -> Any:
     result: Any = OrderedDict(entries)
-    result._metadata = metadata  # where torch looks for the versions of its modules
+    result._metadata = metadata  # torch reads the versions of its modules there
     return result
 
 
@@ -297,7 +297,10 @@ def form_of(value: object) -> Made | None:
     kind = KINDS.get(type_)
     if type_ is OrderedDict and vars(value):
         kind = _STATE_DICT
-    elif (type_.__module__, type_.__qualname__) == ("argparse", "Namespace"):  # loaded where used
+    elif (type_.__module__, type_.__qualname__) == (
+        "argparse",
+        "Namespace",
+    ):  # not imported here
         kind = _ARGUMENTS
     elif isinstance(value, np.generic) and type_.__module__ in ("numpy", "ml_dtypes"):
         kind = _SCALAR

@@ -1,7 +1,7 @@
 """Classes that a file only names: namedtuples, dataclasses and enums.
 
 A file has the name of a class and of its fields, and never imports one. A loaded tree has a
-`Record` in its place, unless the caller hands the class in.
+`Record` in its place, unless the caller passes the class.
 """
 
 from __future__ import annotations
@@ -130,13 +130,13 @@ def _data(kind: Any) -> list[str]:
 
 
 class Classes:
-    """The classes a caller hands in, by the name a file has for them.
+    """The classes that a caller passes, by their names in files.
 
     Args:
         types: namedtuples, dataclasses and enums.
 
     Raises:
-        ArgumentTypeError: one is nothing of these.
+        ArgumentTypeError: a type is none of these.
     """
 
     def __init__(self, types: Iterable[type] = ()) -> None:
