@@ -242,10 +242,10 @@ class ZTensorError(Exception):
 
     def __str__(self) -> str:
         """Return place, sentence, expectation, finding, section and hints on one line."""
-        text = self.for_command()
+        text = self.told()
         return f"{text}; {self.in_python}" if self.in_python else text
 
-    def for_command(self) -> str:
+    def told(self) -> str:
         """Return the text without `in_python`, for users of the command."""
         place = [] if self.file is None else [printable(self.file)]
         if self.object_name is not None:

@@ -175,7 +175,7 @@ def _print_verified(
             terminal.line(f"step {checkpoint.step}: {word}, {size_text(checkpoint.nbytes)}")
         else:
             word = "DAMAGED" if checkpoint.is_damaged else "not read"
-            terminal.problem(f"step {checkpoint.step}: {word}; {checkpoint.problem.for_command()}")
+            terminal.problem(f"step {checkpoint.step}: {word}; {checkpoint.problem.told()}")
     counts = {
         "ok": sum(checkpoint.is_checked for checkpoint in steps),
         "unchecked": sum(

@@ -262,7 +262,7 @@ def message_of(error: BaseException) -> str:
     """Return the message of an error; advice for code is marked as such."""
     if isinstance(error, ZTensorError):
         advice = f"; in Python, {error.in_python}" if error.in_python else ""
-        return f"{error.for_command()}{advice}"
+        return f"{error.told()}{advice}"
     return str(error) or type(error).__name__
 
 

@@ -409,7 +409,7 @@ def not_read(source: Source) -> NotZTensorError:
             error.hint = kind.advice or f"readable formats are {known}"
             return error
     return NotZTensorError(
-        "unknown format",
+        "no format that can be read",
         file=source.name,
         expected=f"the first bytes of one of {known}",
         found=describe(head[:16]),

@@ -160,7 +160,7 @@ def test_messages_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
             call(given)
         message = str(caught.value)
         assert WRONG[given][1] in message
-        require_plain(caught.value.for_command(), given)
+        require_plain(caught.value.told(), given)
         if given.endswith((".txt", ".png", ".json", ".pb", ".zip", ".tar", ".bin")):
             assert isinstance(caught.value, NotZTensorError)
 
@@ -245,7 +245,7 @@ def test_advice_for_python_is_marked(run: Run, good: Path) -> None:
     with pytest.raises(ztensor.LimitError) as refused:
         ztensor.open(good, limits=limits)
     assert "limits=ztensor.Limits(manifest_bytes=...)" in str(refused.value)
-    assert "ztensor" not in refused.value.for_command().replace(str(good), "")
+    assert "ztensor" not in refused.value.told().replace(str(good), "")
 
 
 BY_PATTERN = [

@@ -82,7 +82,7 @@ def test_no_secret_is_shown_or_pickled() -> None:
     assert pickle.loads(pickle.dumps(hidden)).storage == {"client_options": {"timeout": "9s"}}
     for url in ("https://host/m?sig=s3cret", "https://me:s3cret@host/m"):
         assert "s3cret" not in repr(Remote(url))
-        assert "s3cret" not in ztensor.SourceError("no", file=url).for_command()
+        assert "s3cret" not in ztensor.SourceError("no", file=url).told()
         with pytest.raises(UsageError, match="not pickled") as caught:
             pickle.dumps(Remote(url))
         assert "s3cret" not in str(caught.value)

@@ -146,7 +146,7 @@ def _listed(source: Sequence[Any]) -> FileSet:
         place = Remote(item) if isinstance(item, Remote) or is_remote(url) else url
         if file in places:  # URLs that differ only in their queries, which may have secrets
             if place in places.values():
-                raise ArgumentValueError("duplicate file in the list", file=file)
+                raise ArgumentValueError("the list has this file twice", file=file)
             file = f"{file} ({len(places) + 1})"
         places[file] = place
     first, more = next(iter(places)), len(places) - 1
