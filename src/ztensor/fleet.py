@@ -108,8 +108,8 @@ def verify_files(
     Args:
         sources: paths and URLs of files, indexes or folders. They are taken when workers are about
             to be free, so a generator of any length will do, for all functions of this module.
-        include: patterns with `*`, `?` and `[...]`; only objects whose name matches one.
-        exclude: likewise; no objects whose name matches one.
+        include: patterns with `*`, `?` and `[...]`: only objects with a matching name.
+        exclude: patterns: no objects with a matching name.
         deep: as for `Reader.verify`.
         options: see `ztensor.typing.FleetOptions`.
 
@@ -335,7 +335,7 @@ class _Targets:
         """Return a source and the place of its new file.
 
         Raises:
-            UsageError: the path is that of another file.
+            UsageError: another source has the same path.
         """
         path = f"{self._folder}/{_stem(without_secrets(path_text(source)))}{self._suffix}"
         place = _place_of(path)
@@ -565,7 +565,7 @@ class Processes(concurrent.futures.Executor):
 
         Raises:
             BrokenProcessPool: the process died again.
-            Exception: what the job raises.
+            Exception: errors of the job.
         """
         with _pool(1) as pool:
             return pool.submit(job).result()

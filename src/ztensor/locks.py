@@ -1,9 +1,8 @@
-"""Locks that a forked child finds free.
+"""Locks that are free in a forked child.
 
-A child has only the thread that forked. What another thread had locked at that moment would stay
-locked in it for ever, also where opening a file takes that thread a second. What these locks guard
-is complete at any moment, or made anew: caches, counts, what is opened or found once. So a child
-begins with free locks of its own.
+A child has only the thread that forked: locks of other threads would stay locked in it for ever.
+The state behind these locks is complete at any moment, or can be made anew: caches, counts, lazily
+opened files. So a child starts with free locks of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
-_forks = 0  # that lie between this process and the one which imported this
+_forks = 0  # between the process that imported this module and the current one
 _renewing = threading.Lock()
 
 
