@@ -34,8 +34,8 @@ def reserve(descriptor: int, offset: int, nbytes: int) -> bool:
     """
     if sys.platform != "linux":
         return False
-    library, found = _library(), ctypes.create_string_buffer(_STATFS_BYTES)
-    if library.fstatfs(descriptor, found) or ctypes.c_long.from_buffer(found).value != _EXT4:
+    library, status = _library(), ctypes.create_string_buffer(_STATFS_BYTES)
+    if library.fstatfs(descriptor, status) or ctypes.c_long.from_buffer(status).value != _EXT4:
         return False
     start, count = ctypes.c_int64(offset), ctypes.c_int64(nbytes)
     answer: int = library.fallocate(descriptor, _KEEP_SIZE, start, count)

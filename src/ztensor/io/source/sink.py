@@ -79,16 +79,16 @@ class Place(NamedTuple):
     check: Callable[[str], None] | None = None
 
     @classmethod
-    def of(cls, given: Any) -> Place:
+    def of(cls, target: Any) -> Place:
         """Return the place that the caller's path, URL or `Remote` names.
 
         Raises:
             ArgumentTypeError: it is not a path.
             ArgumentValueError: no file can have that path.
         """
-        path = path_text(given)
-        if isinstance(given, Remote):
-            return cls(path, remote=given)
+        path = path_text(target)
+        if isinstance(target, Remote):
+            return cls(path, remote=target)
         return cls(path, remote=Remote(path) if is_remote(path) else None)
 
     def require_free(self, *, overwrite: bool = False, allowed_by: str | None = None) -> None:

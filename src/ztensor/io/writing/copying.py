@@ -194,9 +194,9 @@ class Copier:
 
         def pieces() -> Iterator[memoryview]:
             nonlocal chunks, reported
-            given, chunks = chunks, self._portable.chunks
+            current, chunks = chunks, self._portable.chunks
             done = 0
-            for chunk in given(part.file, part.name, part.role):
+            for chunk in current(part.file, part.name, part.role):
                 yield chunk
                 done += chunk.nbytes
                 if done > reported and part.progress is not None:

@@ -38,7 +38,7 @@ class Draft:
         emitter: emits its bytes.
 
     Attributes:
-        emitter: as given.
+        emitter: the argument.
         version: the version text.
         objects: the objects so far.
         attributes: the file's own key-value pairs, or None.
@@ -133,8 +133,8 @@ def plan_of(
             _require_whole_bytes(role, array.size, components[role])
     if tensor.format == "dense" and tensor.type in (None, *LOGICAL_TYPES):
         DENSE.flat(View(tensor.shape, tensor.components, {}))  # others may pack their elements
-    given = attributes_of(tensor.attributes if attributes is None else attributes)
-    return TensorObject(tensor.shape, tensor.format, components, given or None), tensor.components
+    own = attributes_of(tensor.attributes if attributes is None else attributes)
+    return TensorObject(tensor.shape, tensor.format, components, own or None), tensor.components
 
 
 def _component(array: Array, storage: str, logical: str | None) -> Component:
@@ -156,8 +156,8 @@ def plan_of_stream(
     element = element_type(dtype)
     storage, logical = spell(element)
     components = {"data": Component(storage, 0, 0, logical)}
-    given = attributes_of(attributes) or None
-    return TensorObject(shape_of(shape), "dense", components, given), element
+    own = attributes_of(attributes) or None
+    return TensorObject(shape_of(shape), "dense", components, own), element
 
 
 def _require_whole_bytes(role: str, count: int, component: Component) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -174,42 +175,29 @@ def entry_0(name: str, one: Object, fields: dict[str, Any]) -> dict[str, Any]:
 # --- The ways to a new file -------------------------------------------------------------------
 
 
-def convert_to(name: str, **options: Any) -> Callable[[Path, Path], Path]:
-    def run(path: Path, folder: Path) -> Path:
-        target = folder / name
-        report = ztensor.convert(path, target, check=True, **options)
-        assert report.is_lossless or not name.endswith(".zt")
-        return target
-
-    return run
+def convert(path: Path, folder: Path, *, name: str = "new.zt", **options: Any) -> Path:
+    report = ztensor.convert(path, folder / name, check=True, **options)
+    assert report.is_lossless or not name.endswith(".zt")
+    return folder / name
 
 
-def merge_to(**options: Any) -> Callable[[Path, Path], Path]:
-    def run(path: Path, folder: Path) -> Path:
-        ztensor.merge([path], folder / "new.zt", **options)
-        return folder / "new.zt"
-
-    return run
+def merge(path: Path, folder: Path, **options: Any) -> Path:
+    ztensor.merge([path], folder / "new.zt", **options)
+    return folder / "new.zt"
 
 
-def migrate_to(version: str) -> Callable[[Path, Path], Path]:
-    def run(path: Path, folder: Path) -> Path:
-        del folder
-        ztensor.migrate(path, version=version)
-        return path
-
-    return run
+def migrate(path: Path, folder: Path, *, version: str) -> Path:
+    del folder
+    ztensor.migrate(path, version=version)
+    return path
 
 
-def copy_each(version: str, compress: bool | None) -> Callable[[Path, Path], Path]:
-    def run(path: Path, folder: Path) -> Path:
-        target = folder / "new.zt"
-        with ztensor.open(path) as reader, ztensor.Writer(target, version=version) as writer:
-            for name in reader:
-                writer.copy(name, reader, compress=compress)
-        return target
-
-    return run
+def copy(path: Path, folder: Path, *, version: str, compress: bool | None = None) -> Path:
+    target = folder / "new.zt"
+    with ztensor.open(path) as reader, ztensor.Writer(target, version=version) as writer:
+        for name in reader:
+            writer.copy(name, reader, compress=compress)
+    return target
 
 
 def compacted(path: Path, folder: Path) -> Path:
@@ -218,12 +206,8 @@ def compacted(path: Path, folder: Path) -> Path:
     return path
 
 
-def divided(path: Path, folder: Path) -> Path:
-    return folder / ztensor.split(path, folder / "set", max_shard_size=1)[-1]
-
-
-def divided_root(path: Path, folder: Path) -> Path:
-    return folder / ztensor.split(path, folder / "set", max_shard_size=1, root=True)[-1]
+def split(path: Path, folder: Path, *, root: bool = False) -> Path:
+    return folder / ztensor.split(path, folder / "set", max_shard_size=1, root=root)[-1]
 
 
 def appended(path: Path, folder: Path) -> Path:
@@ -256,30 +240,30 @@ def replaced(path: Path, folder: Path) -> Path:
 
 
 WAYS: dict[str, Callable[[Path, Path], Path]] = {
-    "convert-1.2": convert_to("new.zt", version="1.2.0"),
-    "convert-1.1": convert_to("new.zt", version="1.1.0"),
-    "convert-2.1": convert_to("new.zt", version="2.1"),
-    "convert-1.2-raw": convert_to("new.zt", version="1.2.0", compression=False),
-    "convert-1.2-zstd": convert_to("new.zt", version="1.2.0", compression=True),
-    "convert-2.1-zstd": convert_to("new.zt", version="2.1", compression=True),
-    "convert-canonical": convert_to("new.zt", version="2.1", canonical=True, compression=False),
-    "convert-npz": convert_to("new.npz"),
-    "convert-safetensors": convert_to("new.safetensors"),
-    "convert-hdf5": convert_to("new.h5"),
-    "merge-1.2": merge_to(version="1.2.0"),
-    "merge-1.1": merge_to(version="1.1.0"),
-    "merge-2.1": merge_to(version="2.1"),
-    "merge-canonical": merge_to(version="2.1", canonical=True),
-    "migrate-1.2": migrate_to("1.2.0"),
-    "migrate-2.1": migrate_to("2.1"),
-    "copy-1.2": copy_each("1.2.0", None),
-    "copy-1.2-raw": copy_each("1.2.0", False),
-    "copy-1.2-zstd": copy_each("1.2.0", True),
-    "copy-2.1": copy_each("2.1", None),
-    "copy-2.1-zstd": copy_each("2.1", True),
+    "convert-1.2": partial(convert, version="1.2.0"),
+    "convert-1.1": partial(convert, version="1.1.0"),
+    "convert-2.1": partial(convert, version="2.1"),
+    "convert-1.2-raw": partial(convert, version="1.2.0", compression=False),
+    "convert-1.2-zstd": partial(convert, version="1.2.0", compression=True),
+    "convert-2.1-zstd": partial(convert, version="2.1", compression=True),
+    "convert-canonical": partial(convert, version="2.1", canonical=True, compression=False),
+    "convert-npz": partial(convert, name="new.npz"),
+    "convert-safetensors": partial(convert, name="new.safetensors"),
+    "convert-hdf5": partial(convert, name="new.h5"),
+    "merge-1.2": partial(merge, version="1.2.0"),
+    "merge-1.1": partial(merge, version="1.1.0"),
+    "merge-2.1": partial(merge, version="2.1"),
+    "merge-canonical": partial(merge, version="2.1", canonical=True),
+    "migrate-1.2": partial(migrate, version="1.2.0"),
+    "migrate-2.1": partial(migrate, version="2.1"),
+    "copy-1.2": partial(copy, version="1.2.0"),
+    "copy-1.2-raw": partial(copy, version="1.2.0", compress=False),
+    "copy-1.2-zstd": partial(copy, version="1.2.0", compress=True),
+    "copy-2.1": partial(copy, version="2.1"),
+    "copy-2.1-zstd": partial(copy, version="2.1", compress=True),
     "compact": compacted,
-    "split": divided,
-    "split-root": divided_root,
+    "split": split,
+    "split-root": partial(split, root=True),
     "append": appended,
     "replace": replaced,
 }
