@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import os
 import re
 import stat
@@ -222,21 +223,39 @@ class Calls:
         self._folders.pop(descriptor, None)
         self._real["close"](descriptor)
 
-    def _mkdir(self, path: Any, *arguments: Any, **options: Any) -> None:
-        name = self._relative(path)
-        fault = self._strikes("make") if name else None
-        self._real["mkdir"](path, *arguments, **options)
-        if name:
-            self._note(Call("make folder", name=name))
+    def _do(self, name: str | None, kind: str, call: Callable[[], Any], done: Call) -> None:
+        """Make a call, and record it if it is on a file in the folder."""
+        fault = self._strikes(kind) if name is not None else None
+        call()
+        if name is not None:
+            self._note(done)
         self._after(fault)
 
+    def _mkdir(self, path: Any, *arguments: Any, **options: Any) -> None:
+        name = self._relative(path) or None
+        call = functools.partial(self._real["mkdir"], path, *arguments, **options)
+        self._do(name, "make", call, Call("make folder", name=name or ""))
+
     def _rmdir(self, path: Any, **options: Any) -> None:
+        name = self._relative(path, options.get("dir_fd")) or None
+        call = functools.partial(self._real["rmdir"], path, **options)
+        self._do(name, "remove", call, Call("remove folder", name=name or ""))
+
+    def _replace(self, source: Any, target: Any, **options: Any) -> None:
+        name, new_name = self._relative(source), self._relative(target)
+        call = functools.partial(self._real["replace"], source, target, **options)
+        self._do(new_name, "rename", call, Call("rename", name=name or "", new_name=new_name or ""))
+
+    def _unlink(self, path: Any, **options: Any) -> None:
         name = self._relative(path, options.get("dir_fd"))
-        fault = self._strikes("remove") if name else None
-        self._real["rmdir"](path, **options)
-        if name:
-            self._note(Call("remove folder", name=name))
-        self._after(fault)
+        call = functools.partial(self._real["unlink"], path, **options)
+        self._do(name, "unlink", call, Call("unlink", name=name or ""))
+
+    def _ftruncate(self, descriptor: int, length: int) -> None:
+        number = self._descriptors.get(descriptor)
+        name = None if number is None else ""
+        call = functools.partial(self._real["ftruncate"], descriptor, length)
+        self._do(name, "cut", call, Call("cut", -1 if number is None else number, length))
 
     def _write(self, descriptor: int, data: Any) -> int:
         if descriptor not in self._descriptors:
@@ -285,13 +304,6 @@ class Calls:
         self._after(fault)
         return done
 
-    def _ftruncate(self, descriptor: int, length: int) -> None:
-        fault = self._strikes("cut") if descriptor in self._descriptors else None
-        self._real["ftruncate"](descriptor, length)
-        if descriptor in self._descriptors:
-            self._note(Call("cut", self._descriptors[descriptor], length))
-        self._after(fault)
-
     def _fsync(self, descriptor: int) -> None:
         if descriptor not in self._descriptors and descriptor not in self._folders:
             self._real["fsync"](descriptor)
@@ -314,22 +326,6 @@ class Calls:
             match = _IN_PROC.fullmatch(os.fsdecode(source))
             number = self._descriptors[int(match[1])] if match else self._number_of(os.stat(target))
             self._note(Call("link", number, name=name))
-        self._after(fault)
-
-    def _replace(self, source: Any, target: Any, **options: Any) -> None:
-        name, new_name = self._relative(source), self._relative(target)
-        fault = self._strikes("rename") if new_name is not None else None
-        self._real["replace"](source, target, **options)
-        if name is not None and new_name is not None:
-            self._note(Call("rename", name=name, new_name=new_name))
-        self._after(fault)
-
-    def _unlink(self, path: Any, **options: Any) -> None:
-        name = self._relative(path, options.get("dir_fd"))
-        fault = self._strikes("unlink") if name is not None else None
-        self._real["unlink"](path, **options)
-        if name is not None:
-            self._note(Call("unlink", name=name))
         self._after(fault)
 
 
