@@ -21,7 +21,7 @@ from ztensor.errors import ZTensorError
 from ztensor.ext import cbor
 from ztensor.spec.container import EMITTERS, SCHEMAS
 from ztensor.spec.container.framing import Container
-from ztensor.spec.container.v2.words import theirs
+from ztensor.spec.container.v2.words import written_layout
 from ztensor.spec.digest import writable
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
@@ -108,7 +108,7 @@ def layouts() -> Iterable[Row]:
     for word, found in objects.items():
         if word not in LAYOUTS:
             raise ValueError(f"no layout {word}")
-        name = theirs(word, found.attributes)[0]
+        name = written_layout(word, found.attributes)[0]
         shown = f"`{word}`" if name == word else f"`{word}`; in 2.x `{name}`"
         yield row(shown, asked(found))
     unknown = TensorObject((9,), "acme.blocks/1", {"a": f32, "b": u64(1)})
