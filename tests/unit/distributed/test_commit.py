@@ -11,7 +11,7 @@ import pytest
 
 import ztensor
 from tests.unit.distributed.saving import save
-from ztensor.distributed import PartWriter, commit, open_divided
+from ztensor.distributed import PartWriter, commit
 
 W = np.arange(24.0).reshape(6, 4)
 
@@ -88,19 +88,6 @@ def test_a_value_no_file_can_hold_is_refused_by_name_before_anything_is_visible(
     with pytest.raises(ztensor.NotRepresentableError, match="scheduler"):
         commit(tmp_path, [record], {"scheduler": {"fn": lambda: 1}})
     assert not (tmp_path / "checkpoint.zt").exists()
-
-
-def test_values_come_back_with_their_types(tmp_path: Path) -> None:
-    values = {
-        "step": 3,
-        "betas": (0.9, 0.999),
-        "big": 1 << 100,
-        "rng": {1: np.arange(3), "x": None},
-    }
-    save(tmp_path, {"w": W}, values=values)
-    with open_divided(tmp_path) as checkpoint:
-        found = checkpoint.root.values
-    assert repr(found) == repr(values)
 
 
 def test_a_part_that_is_gone_before_the_root_is_written_is_an_error(tmp_path: Path) -> None:

@@ -316,17 +316,6 @@ def test_sparse_matrices_and_tensors_are_kept_whole(tmp_path: Path) -> None:
     assert found["quantized"].format == "quantized_group"
 
 
-def test_a_box_of_a_number_is_filled(tmp_path: Path) -> None:
-    """An array without axes, raw and compressed, checked or not."""
-    for compression in (False, True):
-        save_sharded({"n": np.float32(3), "h": ROWS[0, 1:2]}, tmp_path, compression=compression)
-        for verify in (None, True, False):
-            with open_divided(tmp_path, verify=verify) as checkpoint:
-                box = np.full((), 9, np.float32)
-                checkpoint.read_box("n", (), (), box)
-                assert box == 3
-
-
 # --- Records as bytes --------------------------------------------------------------------------
 
 
