@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class DividedObjects(FileObjects):
-    """The whole tensors of a divided checkpoint; see `FileObjects`.
+    """The whole tensors of a distributed checkpoint; see `FileObjects`.
 
     Args:
         place: its folder or prefix.
@@ -294,7 +294,7 @@ def _is_replaced(source: Source) -> bool:
 def open_objects(
     folder: Any, *, storage: Storage | None = None, **how: Unpack[FileOptions]
 ) -> DividedObjects:
-    """Return the whole tensors of a divided checkpoint; see `open_divided`."""
+    """Return the whole tensors of a distributed checkpoint; see `open_divided`."""
     place = Place(folder, storage)
     objects = divided_of(place, **how)
     if objects is None:
@@ -358,7 +358,7 @@ def _in_folder(path: str, **how: Unpack[FileOptions]) -> DividedObjects | None:
         return divided_of(place, **how)
     if is_folder and has_parts(folder):
         error = SourceNotFoundError(
-            "the root of the divided checkpoint is missing", file=os.path.join(folder, ROOT)
+            "the root of the distributed checkpoint is missing", file=os.path.join(folder, ROOT)
         )
         error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the other files"
         raise error
@@ -366,7 +366,7 @@ def _in_folder(path: str, **how: Unpack[FileOptions]) -> DividedObjects | None:
 
 
 class DividedCheckpoint(Shown):
-    """An open divided checkpoint: whole tensors, and boxes of them; see `open_divided`.
+    """An open distributed checkpoint: whole tensors, and boxes of them; see `open_divided`.
 
     Attributes:
         objects: the whole tensors; see `ztensor.Reader.objects`.
@@ -430,7 +430,7 @@ class DividedCheckpoint(Shown):
 def open_divided(
     folder: Path, *, storage: Storage | None = None, **options: Unpack[FileOptions]
 ) -> DividedCheckpoint:
-    """Open a divided checkpoint; `ztensor.open` gives a reader of the same tensors.
+    """Open a distributed checkpoint; `ztensor.open` gives a reader of the same tensors.
 
     Args:
         folder: the folder or the URL of the prefix, or the root in it.

@@ -79,7 +79,7 @@ class PartRecord:
 
 
 class PartWriter:
-    """Writes the part of one process of a divided checkpoint.
+    """Writes the part of one process of a distributed checkpoint.
 
     Its files get unused names, so no existing file is touched. They become part of the checkpoint
     when `commit` names them. Keep the writer until then: as long as it lives, and no newer one is

@@ -89,7 +89,7 @@ class PartFile(NamedTuple):
 
 
 class Place:
-    """The folder or prefix of a divided checkpoint.
+    """The folder or prefix of a distributed checkpoint.
 
     Args:
         given: a folder, or a URL of a prefix; also the root in it.

@@ -163,7 +163,7 @@ def _files_of(place: Place) -> list[FileOfPart]:
         found = workers.map(functools.partial(_file_of, place), names)
         files = [file for file in found if file is not None]
     if not files:
-        raise SourceError("the folder has no file of a divided checkpoint", file=place.name)
+        raise SourceError("the folder has no file of a distributed checkpoint", file=place.name)
     return files
 
 

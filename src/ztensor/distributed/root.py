@@ -201,7 +201,7 @@ def open_root(
 
 
 def is_root(file: FileObjects) -> bool:
-    """Return whether a file is the root of a divided checkpoint."""
+    """Return whether a file is the root of a distributed checkpoint."""
     return file.format == "zt" and _says_root((file.manifest.attributes or {}).get(ATTRIBUTE))
 
 
@@ -215,12 +215,12 @@ class _RootKind(AttributeKind):
     def require_changeable(self, value: object, file: str) -> None:
         """Raise if the file is a root."""
         if os.path.basename(file) == ROOT and _says_root(value):
-            raise FORMATS.unchangeable(file, "the root of a divided checkpoint")
+            raise FORMATS.unchangeable(file, "the root of a distributed checkpoint")
 
     def require_whole(self, value: object, folder: str) -> None:
         """Raise: without a root, nothing says which parts belong together."""
         error = SourceNotFoundError(
-            "the root of the divided checkpoint is missing", file=folder + ROOT
+            "the root of the distributed checkpoint is missing", file=folder + ROOT
         )
         error.hint = f"`ztensor repair {describe(folder, 200)}` makes it of the others"
         raise error
@@ -281,7 +281,7 @@ class _Parser:
             raise broken("the root has no version", found=describe(version))
         if version > VERSION:
             raise UnsupportedVersionError(
-                "a newer release wrote the divided checkpoint",
+                "a newer release wrote the distributed checkpoint",
                 reason=Reason.UNKNOWN_VERSION,
                 expected=f"version {VERSION}",
                 found=str(version),

@@ -1,4 +1,4 @@
-"""Every stored byte of a divided checkpoint checked: the root, the files, one by the other."""
+"""Check every stored byte of a distributed checkpoint, and the root against the parts."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_opening_notices_a_missing_or_shorter_file(tmp_path: Path) -> None:
 def test_opening_notices_a_missing_root(tmp_path: Path) -> None:
     save(tmp_path, {"w": TENSORS["f4"]})
     os.unlink(tmp_path / "checkpoint.zt")
-    with pytest.raises(ztensor.SourceError, match="root of the divided checkpoint is missing"):
+    with pytest.raises(ztensor.SourceError, match="root of the distributed checkpoint is missing"):
         ztensor.open(tmp_path)
 
 

@@ -266,7 +266,7 @@ def test_the_root_of_a_divided_checkpoint_is_not_changed(tmp_path: Path) -> None
     save_divided(tmp_path, {"w": FOUR.reshape(2, 2)}, processes=2)
     root = tmp_path / "checkpoint.zt"
     before = root.read_bytes()
-    with pytest.raises(UsageError, match="divided checkpoint"):
+    with pytest.raises(UsageError, match="distributed checkpoint"):
         ztensor.Editor(root)
     assert root.read_bytes() == before
     other = root.with_name("other.zt")
