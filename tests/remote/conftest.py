@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -39,14 +39,14 @@ def proxy(s3: S3Server) -> Iterator[FaultProxy]:
         yield server
 
 
-Variables = Callable[[dict[str, object]], None]
+Variables = Callable[[Mapping[str, object]], None]
 
 
 @pytest.fixture
 def variables(monkeypatch: pytest.MonkeyPatch) -> Variables:
     """Give a function that sets variables of the environment; None removes one."""
 
-    def put(values: dict[str, object]) -> None:
+    def put(values: Mapping[str, object]) -> None:
         for name, value in values.items():
             if value is None:
                 monkeypatch.delenv(name, raising=False)

@@ -1,22 +1,22 @@
-"""A corpus of files, and whether a reader does with each of them what its formats ask.
+"""Run a reader over a corpus of files, and judge whether it follows the specifications.
 
     from ztensor.conformance import run_corpus
 
     report = run_corpus("corpus2", ["my-reader", "--strict"])
     print(report.ok, report.counts)
 
-The reader is any command that takes a path: it prints what it found as JSON, or says by its exit
-code alone whether it takes the file. `docs/specification/conformance.md` has the protocol.
+The reader is any command that takes a path. It prints the content as JSON, or reports only by its
+exit code whether it accepts the file. `docs/specification/conformance.md` has the protocol.
 
 | file | has |
 | --- | --- |
-| `answer.py` | what a reader says of a file, from its exit code and its output |
-| `judging.py` | what the corpus expects, and whether an answer is that |
-| `asking.py` | a command, called within bounds of time, output and memory |
-| `reader.py` | our own reader, in the words of the protocol: `python -m ztensor.conformance FILE` |
-| `running.py` | every file of a corpus, one after another or several at a time |
+| `answer.py` | the answer of a reader: its exit code and output |
+| `judging.py` | the verdict on an answer |
+| `asking.py` | calls of a command with limits of time, output and memory |
+| `reader.py` | our own reader as a command of the protocol: `python -m ztensor.conformance FILE` |
+| `running.py` | runs over all files of a corpus |
 
-Read them in this order. Nothing else in the library imports this package, but the command.
+Read them in this order. Only the command imports this package.
 """
 
 from ztensor.conformance.answer import Answer, Ended

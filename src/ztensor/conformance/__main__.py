@@ -1,4 +1,4 @@
-"""Read one file and say what is in it, as any reader that is tested does."""
+"""Print the content of one file as the protocol asks of a tested reader."""
 
 import sys
 

@@ -1,21 +1,21 @@
-"""What a reader says of one file: its exit code, and the JSON it may have printed.
+"""The answer of a reader about one file: its exit code, and optional JSON.
 
 | exit code | means |
 | --- | --- |
-| 0 | it is a file, and all that the reader knows of was read; objects may have errors |
-| 3 | refused: it is no file that the reader takes, or something in it is wrong |
-| any other | the reader failed, as a program that was killed or left by an exception does |
+| 0 | accepted: every object was read, or has an error of its own |
+| 3 | refused: the format is unknown, or the file is wrong |
+| any other | the reader crashed |
 
-The JSON is one object, of which every field may be missing; what is missing is not judged.
+The JSON is one object. Every field may be missing; a missing field is not judged.
 
 | field | means |
 | --- | --- |
-| `objects` | a map from the name of each object to what was read of it |
-| `verified` | false where a check of digests or contents found damage, true where it found none |
+| `objects` | a map from names of objects to their content |
+| `verified` | false if a check of digests or contents found damage, true if it found none |
 
-| of an object | means |
+| field of an object | means |
 | --- | --- |
-| `error` | it could not be read: a text; the other fields are then not looked at |
+| `error` | a text: the object could not be read; the other fields are ignored |
 | `shape` | a list of integers |
 | `components` | a map from role to the sha256 of the decoded bytes, 64 hexadecimal digits |
 | `dense_sha256` | the sha256 of the elements as one dense array, little-endian, C order |
@@ -43,13 +43,13 @@ ACCEPTED_CODE, REFUSED_CODE = 0, 3
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What a reader says of one file.
+    """The answer of a reader about one file.
 
     Attributes:
         ended: how the call ended.
-        why: of one that crashed, how it did.
-        objects: what it read, by name; None where it does not say.
-        verified: what its checks found; None where it does not say.
+        why: the cause of a crash.
+        objects: the content by name; None if the answer has none.
+        verified: whether the checks passed; None if the answer has no such field.
     """
 
     ended: Ended
@@ -59,11 +59,11 @@ class Answer:
 
 
 def parse_answer(code: int, output: bytes) -> Answer:
-    """Return what a reader said.
+    """Parse the answer of a reader.
 
     Args:
-        code: how the process ended; below 0 the number of the signal that killed it.
-        output: all it printed.
+        code: the exit code; negative for the signal that killed the process.
+        output: its standard output.
     """
     if code not in (ACCEPTED_CODE, REFUSED_CODE):
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
@@ -74,13 +74,13 @@ def parse_answer(code: int, output: bytes) -> Answer:
     try:
         found = json.loads(output)
     except (ValueError, RecursionError) as error:
-        return Answer(Ended.CRASHED, f"its output is no JSON: {error}"[:200])
+        return Answer(Ended.CRASHED, f"its output is not JSON: {error}"[:200])
     if not isinstance(found, dict):
-        return Answer(Ended.CRASHED, "its output is JSON, but no object")
+        return Answer(Ended.CRASHED, "its output is JSON, but not an object")
     objects, verified = found.get("objects"), found.get("verified")
     is_map = isinstance(objects, dict) and all(isinstance(one, dict) for one in objects.values())
     if objects is not None and not is_map:
-        return Answer(Ended.CRASHED, "`objects` is no map from names to maps")
+        return Answer(Ended.CRASHED, "`objects` is not a map from names to maps")
     if not (verified is None or isinstance(verified, bool)):
         return Answer(Ended.CRASHED, "`verified` is neither true nor false nor null")
     return Answer(ended, "", objects, verified)

@@ -1,7 +1,7 @@
-"""A command that reads a file, called within bounds: time, output, and memory where Linux caps it.
+"""Call a command that reads a file, with limits of time, output and (on Linux) memory.
 
-No shell has a part in it. The process gets nothing on its standard input, its standard error is
-thrown away, and it is killed, with what it started, where a bound is met.
+No shell is involved. Standard input is empty, and standard error is discarded. A process that
+exceeds a limit is killed with its children.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ OUTPUT_BYTES = 64 << 20
 
 
 def ask(command: Sequence[str], path: str, *, seconds: float, memory: int | None = None) -> Answer:
-    """Return what a command says of a file.
+    """Return the answer of a command about a file.
 
     Args:
-        command: the program and its first arguments; the path comes behind them.
+        command: the program and its first arguments; the path follows them.
         path: the file.
-        seconds: after this long it is killed.
-        memory: bytes of address space it may have, on Linux; None for all there is.
+        seconds: the process is killed after this time.
+        memory: limit of its address space in bytes, on Linux; no limit by default.
 
     Raises:
-        SourceError: there is no such program, or it cannot be started.
+        SourceError: the program cannot be started.
     """
     try:
         process = subprocess.Popen(  # noqa: S603  # the caller's own program, and no shell
@@ -47,7 +47,7 @@ def ask(command: Sequence[str], path: str, *, seconds: float, memory: int | None
     _cap_memory(process.pid, memory)
     output = bytearray()
     stream = process.stdout
-    assert stream is not None  # noqa: S101  # no input: it is asked for above
+    assert stream is not None  # noqa: S101  # a pipe, see above
     taker = threading.Thread(target=_take, args=(stream, output), daemon=True)
     taker.start()
     taker.join(seconds)

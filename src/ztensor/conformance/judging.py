@@ -1,7 +1,7 @@
-"""What a corpus expects of a reader, and whether an answer is that.
+"""Judge whether a reader's answer is what the corpus expects.
 
-An entry of `corpus.json` is as `tests/corpus/README.md` describes it. What an answer does not say
-is not judged, but for this: a file to refuse is refused.
+`tests/corpus/README.md` describes the entries of `corpus.json`. Fields that an answer lacks are not
+judged, except that a file to refuse must be refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(enum.StrEnum):
-    """What comes of one file."""
+    """The outcome for one file."""
 
     EXPECTED = "as expected"
     WRONG = "wrong"
@@ -31,14 +31,14 @@ class Outcome(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:
-    """What comes of one file.
+    """The verdict on one file.
 
     Attributes:
         path: the file, from the folder of the corpus.
-        section: what the file is about: the version, and a section of its text or who wrote it.
+        section: the version, and a section of its specification or the file's writer.
         expect: `accept`, `reject` or `either`.
         outcome: `as expected`, `wrong`, `crashed` or `timed out`.
-        why: a sentence where it is not as expected, else empty.
+        why: a sentence; empty if the outcome is as expected.
     """
 
     path: str
@@ -51,15 +51,15 @@ class Verdict:
 def expected_of(entry: Entry) -> str:
     """Return `accept`, `reject` or `either`.
 
-    A file that a release wrote is refused only for its container, of which the corpus is not:
-    whoever reads that one may read the file.
+    A file written by a release is refused only for a container outside of the corpus; a reader of
+    that container may accept it.
     """
     expect = str(entry["expect"])
     return "either" if expect == "reject" and entry.get("origin") == "real" else expect
 
 
 def section_of(entry: Entry) -> str:
-    """Return what a file is about, for a line of the table."""
+    """Return the section of a file, for a row of the table."""
     version = str(entry["spec_version"])
     if entry.get("origin") == "real":
         return f"{version} written by {entry.get('writer', 'a release')}"
@@ -71,7 +71,7 @@ def section_of(entry: Entry) -> str:
 
 
 def judge(entry: Entry, answer: Answer) -> Verdict:
-    """Return whether an answer is what the corpus expects."""
+    """Compare an answer with the corpus."""
     expect = expected_of(entry)
     found = {Ended.CRASHED: Outcome.CRASHED, Ended.TIMED_OUT: Outcome.TIMED_OUT}.get(answer.ended)
     if found is not None:
@@ -91,7 +91,7 @@ def _wrong(entry: Entry, expect: str, answer: Answer) -> str | None:
 
 
 def _not_refused(entry: Entry, answer: Answer) -> str | None:
-    """Return what is wrong with accepting a file as a whole of which something is to be refused."""
+    """Return the fault of an answer that accepts a file with a part to refuse, or None."""
     stage, name = entry["stage"], entry.get("object")
     rule = f"accepted, against {entry['rule']}"
     if stage == "open":
@@ -147,7 +147,7 @@ def _objects_differ(
             if name not in free and readable is True:
                 yield f"object {describe(name)} was refused: {describe(answer['error'])}"
         elif readable is False and answer.get("dense_sha256") is not None:
-            yield f"object {describe(name)} was read, and nobody can know how"
+            yield f"object {describe(name)} was read, although its layout is unknown"
         else:
             for fact in _facts_differ(one, answer, version):
                 yield f"object {describe(name)}: {fact}"

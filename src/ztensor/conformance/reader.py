@@ -1,4 +1,4 @@
-"""Our own reader in the words of the protocol: one file to an answer, or to a line of JSON."""
+"""Our own reader for the protocol: it reads one file into an answer, or a line of JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-# Of quantized objects the corpora know the parts alone: programs round their elements differently.
+# For quantized objects the corpora have only the parts: programs round their elements differently.
 _DENSE = frozenset({"dense", "sparse_csr", "sparse_coo"})
 
 
@@ -29,7 +29,7 @@ _LIMITS = Limits(decoded_bytes=1 << 30)
 
 
 def read_file(path: str) -> Answer:
-    """Return what this library says of a file; a bug raises what it raises."""
+    """Return the answer of this library. An exception that is not a `ZTensorError` is a bug."""
     try:
         with open_file(path, limits=_LIMITS) as reader:
             objects = {name: _read(reader, name) for name in reader}
@@ -39,7 +39,7 @@ def read_file(path: str) -> Answer:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what is in a file as JSON; return the exit code.
+    """Print the content of a file as JSON; return the exit code.
 
     Args:
         arguments: one path.
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _verified(reader: Reader) -> bool | None:
-    """Return whether all is right; None where something is under no check that is known here."""
+    """Return whether all checks passed; None if a part has an unsupported check."""
     report = reader.verify(deep=True)
     if report.problems:
         return False
@@ -81,7 +81,7 @@ def _read(reader: Reader, name: str) -> dict[str, Any]:
 
 
 def _elements(array: Array) -> bytes:
-    """Return elements, little-endian and in C order; those of four bits one to a byte."""
+    """Return elements, little-endian, in C order; 4-bit elements have a byte each."""
     if array.dtype.name == "float4_e2m1fn":
         return np.ascontiguousarray(array).view(np.uint8).tobytes()
     return Blocks.whole(array).tobytes()

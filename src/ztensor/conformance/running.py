@@ -1,4 +1,4 @@
-"""Every file of a corpus, given to a reader; what came of each, counted by section."""
+"""Give every file of a corpus to a reader, and count the verdicts by section."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_LISTING = 1 << 30
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ConformanceReport:
-    """What came of a corpus.
+    """The verdicts on a reader.
 
     Attributes:
         verdicts: one for each file, in the order of the corpus.
@@ -42,7 +42,7 @@ class ConformanceReport:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Return how many files came out how: `as expected`, `wrong`, `crashed`, `timed out`."""
+        """Return the number of files by outcome: `as expected`, `wrong`, `crashed`, `timed out`."""
         return _counts(self.verdicts)
 
     @property
@@ -55,7 +55,7 @@ class ConformanceReport:
 
     @property
     def failures(self) -> tuple[Verdict, ...]:
-        """Return those that are not as expected."""
+        """Return the verdicts that are not as expected."""
         return tuple(one for one in self.verdicts if one.outcome is not Outcome.EXPECTED)
 
 
@@ -73,23 +73,23 @@ def run_corpus(
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> ConformanceReport:
-    """Give every file of a corpus to a reader, and say what came of each.
+    """Give every file of a corpus to a reader, and judge its answers.
 
     Args:
         folder: has `corpus.json` and the files it names.
-        reader: a program and its first arguments, which is called with a path behind them for each
-            file and answers as `docs/specification/conformance.md` says; or a function that takes
-            a path. By default this library reads the files, in this process.
-        seconds: what a call of a program may take.
-        memory: bytes of address space that a program may have, on Linux; all by default.
-        jobs: how many programs run at a time.
-        progress: called with the number of files done so far and of all.
+        reader: a program and its first arguments, called with the path of each file; it answers as
+            `docs/specification/conformance.md` defines. Or a function that takes a path. By
+            default this library reads the files, in this process.
+        seconds: time limit of one call of a program.
+        memory: limit of its address space in bytes, on Linux; no limit by default.
+        jobs: number of programs that run concurrently.
+        progress: called with the number of finished files and of all files.
 
     Raises:
-        FormatError: `corpus.json` is no list of files.
-        SourceError: it is not there, a file of it is not, or the program cannot be started.
-        ArgumentValueError: the command is empty, or a number is not above 0.
-        ArgumentTypeError: the reader is a text: give a list of words.
+        FormatError: `corpus.json` is not a list of files.
+        SourceError: `corpus.json` or a file is missing, or the program cannot be started.
+        ArgumentValueError: the command is empty, or a number is not positive.
+        ArgumentTypeError: the reader is a text, not a list of words.
     """
     call = _call_of(reader, seconds, memory)
     if jobs < 1:
@@ -152,11 +152,11 @@ def _entries(folder: str) -> list[dict[str, Any]]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError("the list of a corpus is no JSON", file=path) from error
+        raise FormatError("the list of a corpus is not JSON", file=path) from error
     entries = found.get("files") if isinstance(found, dict) else None
     if not isinstance(entries, list) or not all(_is_entry(entry) for entry in entries):
         raise FormatError(
-            "the list of a corpus is of another form",
+            "malformed list of a corpus",
             file=path,
             expected="`files`, a list of maps with `path`, `spec_version` and `expect`",
         )
@@ -183,7 +183,7 @@ def _is_entry(entry: object) -> bool:
 
 
 def _place(folder: str, entry: dict[str, Any]) -> str:
-    """Return where a file of the corpus is: in its folder, and there."""
+    """Return the path of a file, which must exist below the corpus's folder."""
     steps = entry["path"].split("/")
     if not all(step not in ("", ".", "..") and "\0" not in step for step in steps):
         raise FormatError("a file of the corpus is not below its folder", found=entry["path"])

@@ -1,9 +1,9 @@
-"""Remote objects kept in a folder on disk, whole, for who opens the same version again.
+"""Copies of whole remote objects in a folder on disk, by version.
 
-A file has two digests for a name: of the object's whole URL, without a signature, and of where its
-store is (`identity`); and of its version, which its ETag tells. It is written under another name
-and takes its own when it is whole. Nothing here raises for a folder that is full, read-only or
-gone: reading goes on from the network.
+A file's name is two digests: one of the object's URL without its signature and of its store
+(`identity`), one of its version (the ETag). It is written under a temporary name and renamed at
+the end. A folder that is full, read-only or gone raises no error here: reading goes on from the
+network.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 _VARIABLE = "ZTENSOR_CACHE"
 _LIMIT_VARIABLE = "ZTENSOR_CACHE_BYTES"
 _LIMIT_BYTES = 32 << 30
-_ROOM = "ztensor-files-1"  # beneath the caller's folder: what is in it is ours to remove
-_NAME = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}|\.[0-9a-f]{16}")  # a file, or what waits for a name
+_ROOM = "ztensor-files-1"  # subfolder of the caller's folder; only its files are removed
+_NAME = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}|\.[0-9a-f]{16}")  # a file, or a temporary one
 _CHUNK_BYTES = 64 << 20  # in memory while an object is brought
 _LOG = logging.getLogger("ztensor")
 _REFUSED: set[str] = set()  # folders that could not be used; nothing more is written to them
 
 
 class ObjectCache:
-    """What a folder keeps of one object, of any version; safe for several processes.
+    """The copies of one object in a folder, of any version; safe for several processes.
 
     Args:
         folder: the caller's.
         limit: how many bytes all objects in it may have.
-        identity: what tells the object from others.
+        identity: the digest of its URL and store; see `object_id`.
     """
 
     def __init__(self, folder: str, limit: int, identity: str) -> None:
@@ -54,7 +54,7 @@ class ObjectCache:
         return False
 
     def open(self, version: Version) -> Source | None:
-        """Return the file of a version; None where there is none."""
+        """Open the copy of a version; return None if the folder has none."""
         path = self._path(version)
         if path is None:
             return None
@@ -70,7 +70,7 @@ class ObjectCache:
         return source
 
     def bring(self, version: Version, read: Callable[[int, memoryview], None]) -> Source | None:
-        """Write the file of a version, and return it; None where it cannot be kept.
+        """Write the copy of a version and open it; return None if it cannot be kept.
 
         Args:
             version: of the object.
@@ -93,14 +93,14 @@ class ObjectCache:
         return self.open(version)
 
     def _path(self, version: Version) -> str | None:
-        """Return where a version is kept; None where no strong ETag tells it from others."""
+        """Return the path of a version's copy; None if it has no strong ETag."""
         if not version.is_strong or not self._is_ours():
             return None
         key = text_digest(f"{self._identity}\n{version.e_tag}\n{version.size}\n{version.modified}")
         return os.path.join(self._folder, f"{self._name}-{key.hex()[:40]}")
 
     def _is_ours(self) -> bool:
-        """Return whether the folder is there, or can be made, and nobody else writes to it."""
+        """Return whether the folder exists or can be made, and only its owner may write to it."""
         try:
             for folder in (os.path.dirname(self._folder), self._folder):
                 if not os.path.isdir(folder):
@@ -113,7 +113,7 @@ class ObjectCache:
             status.st_uid != os.geteuid() or bool(status.st_mode & 0o022)
         )
         if not stat.S_ISDIR(status.st_mode) or is_foreign:
-            self._refuse("it is no folder, or others may write to it")
+            self._refuse("it is not a folder, or others may write to it")
             return False
         return True
 
@@ -127,7 +127,7 @@ class ObjectCache:
         memory = empty_array((min(size, _CHUNK_BYTES),)).data
         with contextlib.ExitStack() as made:
             with open(waiting, "xb", opener=_owners) as file:
-                locking.try_acquire(file.fileno())  # nobody takes it for a dead one's
+                locking.try_acquire(file.fileno())  # else others remove it as left over
                 made.callback(remove, waiting, os.fstat(file.fileno()))
                 for start in range(0, size, _CHUNK_BYTES):
                     chunk = memory[: size - start]
@@ -137,7 +137,7 @@ class ObjectCache:
             made.pop_all()
 
     def _trim(self, most: int) -> None:
-        """Remove what was used least recently, until no more bytes are kept than that."""
+        """Remove the least recently used copies until at most `most` bytes are kept."""
         found: list[tuple[int, int, str]] = []
         with os.scandir(self._folder) as entries:
             for entry in entries:
@@ -156,7 +156,7 @@ class ObjectCache:
 
 
 def cache_of(remote: Remote, place: Place) -> ObjectCache | None:
-    """Return what is kept of an object; None where no cache was asked for.
+    """Return the cache of an object; None if the caller wants none.
 
     Raises:
         ArgumentValueError: the variable for its size has no number.

@@ -1,7 +1,7 @@
-"""What a store refused, as one error of ours: what, where, and what is missing; never a secret.
+"""Errors of stores, translated to ours: attempt, place, cause and missing rights; never a secret.
 
-The messages of the library hold the whole URL with its signature, the server's answer and its own
-state. Nothing of them is repeated: what is known of the cause is looked for, and said in our words.
+The messages of obstore contain the whole URL with its signature, and the server's answer. They are
+never repeated: known causes are searched for in them, and reported in our words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WRITING = "cannot write"  # an attempt, as `failure` takes it
 _STATUS = re.compile(r"\b(?:status(?: code)?|HTTP error)\W{1,4}([1-5]\d\d)\b", re.IGNORECASE)
 _CODE = re.compile(r"<Code>([A-Za-z]{3,60})</Code>")
 _NO_HOST = "the host is not known"
-# What a message of the library has where a cause is known, the first that fits.
+# Patterns of obstore's messages, and the cause to report. The first match counts.
 _CAUSES = (
     (r"TimedOut|timed out|deadline has elapsed", "it took too long"),
     (r"Connection ?[Rr]efused", "nothing answers there: the connection was refused"),
@@ -47,17 +47,17 @@ _CAUSES = (
     ),
     (
         r"InvalidLastModified|InvalidContentLength|BadHeader|\bParse\(",
-        "the answer is no right HTTP",
+        "the answer is not valid HTTP",
     ),
     (r"BadScheme", "plain http needs the option allow_http"),
     (r"IncompleteMessage|connection closed before|ConnectionReset", "the connection was dropped"),
     (r"Body|UnexpectedEof|end of file before", "the answer ended in its middle"),
     (r"kind: Connect\b|tcp connect error", "no connection could be made"),
 )
-# What is known of a cause is in the library's first words or its last; between them is the server's
-# answer, as long as the server likes.
+# Causes are named at the beginning or the end of a message. Between them is the server's answer, of
+# any length.
 _END_CHARACTERS = 4 << 10
-# The words of a URL say nothing of a cause, except that of the service that gives keys.
+# Words of a URL are not a cause, except for the service that gives keys.
 _URL = re.compile(r"\bhttps?://(?!169\.254\.169\.254|metadata\.google)[^\s,]+")
 _CREDENTIALS = re.compile(
     r"credential|instance metadata|169\.254\.169\.254|metadata\.google|InvalidAccessKey|token(?!,)",
@@ -82,7 +82,7 @@ _NEEDS = {
         "ZTENSOR_STORAGE=skip_signature=true",
     ),
 }
-# The same for what is written: the object, and parts that are given up.
+# The same for writing an object, and for giving up its parts.
 _WRITING_NEEDS = {
     "s3": "s3:PutObject and s3:AbortMultipartUpload on the object",
     "gs": "storage.objects.create (and storage.objects.delete, to replace one) on the bucket",
@@ -97,7 +97,7 @@ def failure(error: BaseException, doing: str, name: str) -> SourceError:
     """Return our error for one of a store.
 
     Args:
-        error: what the library raised.
+        error: of obstore or huggingface_hub.
         doing: the attempt, as it reads in a sentence: "cannot read".
         name: the URL without secrets.
     """
@@ -179,7 +179,7 @@ def _forbidden(doing: str, name: str, detail: str, *, is_unknown: bool) -> Sourc
 
 
 def changed(name: str, expected: str | None = None, found: str | None = None) -> SourceError:
-    """Return the error for an object that is no longer the one that was opened."""
+    """Return the error for an object that was replaced or removed after it was opened."""
     return SourceError(
         "the object was replaced or removed after it was opened; open it again",
         reason=Reason.SOURCE_CHANGED,
@@ -190,13 +190,13 @@ def changed(name: str, expected: str | None = None, found: str | None = None) ->
 
 
 def require_process(name: str) -> None:
-    """Count a request; raise in a process forked from one which used the library: it would hang.
+    """Count a request. Refuse it in a process forked from one that used obstore: it would hang.
 
     Args:
         name: the URL without secrets.
 
     Raises:
-        UsageError: so it is.
+        UsageError: the process is such a fork.
     """
     note_request()
     process = os.getpid()
@@ -215,11 +215,11 @@ def require_process(name: str) -> None:
 
 
 def asked(ask: Callable[[Any], Any], doing: str, name: str) -> Any:
-    """Make a request; what the library raises is one error of ours.
+    """Make a request, and translate errors of the library.
 
     Args:
         ask: called with the library.
-        doing: what is done, as an error says it.
+        doing: the attempt, as it reads in a sentence: "cannot read".
         name: the URL without secrets.
 
     Raises:
@@ -237,4 +237,4 @@ def asked(ask: Callable[[Any], Any], doing: str, name: str) -> Any:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         problem = failure(error, doing, name)
-    raise problem  # here, where the library's error is no more: it holds the whole URL
+    raise problem  # outside of the handler: the library's error contains the whole URL

@@ -33,7 +33,7 @@ class HubFile(NamedTuple):
     """A file of a repository.
 
     Attributes:
-        base: the URL beneath which the files of the revision are, without a slash at its end.
+        base: the URL that the paths of files follow, without a slash at its end.
         path: the file's path in the repository; empty for the repository itself.
     """
 
@@ -42,10 +42,10 @@ class HubFile(NamedTuple):
 
 
 def parse_hub_url(url: str) -> HubFile:
-    """Return what file a URL means: `hf://org/repo/file`, and `@revision` behind the repository.
+    """Parse `hf://org/repo@revision/file`; the revision may be missing.
 
     Raises:
-        ArgumentValueError: it names no repository.
+        ArgumentValueError: the URL names no repository.
     """
     match = _matched(url)
     place = f"{(match['kind'] or '').lower()}{match['repo']}"
@@ -93,15 +93,15 @@ def _matched(url: str) -> re.Match[str]:
     match = _URL.fullmatch(url)
     if match is None:
         raise ArgumentValueError(
-            "this is no URL of a model on a hub",
+            "not a URL of a model on a hub",
             file=url,
-            expected="hf://org/repo[@revision], and a file or a folder behind it",
+            expected="hf://org/repo[@revision], followed by a file or a folder",
         )
     return match
 
 
 def _revision(match: re.Match[str]) -> str:
-    # One such as refs/pr/1 is one part: written refs%2Fpr%2F1.
+    # The slashes of refs/pr/1 are escaped: refs%2Fpr%2F1.
     return urllib.parse.quote(urllib.parse.unquote(match["revision"] or "main"), safe="")
 
 
@@ -111,11 +111,11 @@ def endpoint() -> str:
 
 
 def headers(token: str | Literal[False] | None = None) -> Mapping[str, str]:
-    """Return the headers that say who asks.
+    """Return the headers that authorize the caller.
 
     Args:
-        token: a token; None for that of the environment or the file of the hub's own tools; False
-            for none.
+        token: a token; by default the token of the environment, or of the file that `hf auth login`
+            writes; False sends no token.
     """
     if token is False or (token is None and _is_set("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         return {}
@@ -136,7 +136,7 @@ def _token() -> str:
         with open(os.path.expanduser(path), encoding="utf-8") as file:
             return _one_line(file.read(_TOKEN_BYTES))
     except (OSError, UnicodeDecodeError):
-        return ""  # nobody has logged in
+        return ""  # no login
 
 
 def _one_line(text: str) -> str:

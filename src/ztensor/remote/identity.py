@@ -1,8 +1,8 @@
-"""Which remote object a URL names, as one digest: for the cache on disk and for tokens.
+"""The identity of a remote object as a digest, for the cache on disk and for tokens; its version.
 
-Two URLs name one object only if they are equal. One difference is allowed: the signature of a known
-scheme, which a caller has made anew for each use. It is left out where all of its parameters are
-there, and only those. A parameter that merely looks like a part of one may choose the object.
+Two URLs name the same object only if they are equal, except for the signature of a known scheme,
+which is new for each use. A signature is left out only if all of its parameters are there: a single
+parameter that looks like a part of a signature may choose the object.
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ def object_id(url: str, place: Place) -> str:
 
 
 def text_digest(text: str) -> bytes:
-    """Return the sha256 of a text, which tells nothing of a secret in it."""
+    """Return the sha256 of a text, from which its secrets cannot be recovered."""
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()
 
 
 class Version(NamedTuple):
-    """What tells one state of an object from another.
+    """A version of an object.
 
     Attributes:
-        size: length in bytes; -1 of an object that nothing was read of yet.
-        e_tag: its mark, where the store gives one.
-        modified: when it was written, where the store says so.
+        size: length in bytes; -1 before the first answer.
+        e_tag: the ETag, or None if the store gives none.
+        modified: when it was written, or None if the store does not report it.
     """
 
     size: int
@@ -98,17 +98,17 @@ class Version(NamedTuple):
 
     @property
     def is_strong(self) -> bool:
-        """Return whether the mark alone tells the state."""
+        """Return whether the ETag alone identifies the version."""
         return self.e_tag is not None and not self.e_tag.startswith("W/")
 
     def is_same(self, other: Version) -> bool:
-        """Return whether two are one; a mark that only one of them has tells them apart."""
+        """Return whether two versions are equal; if only one has an ETag, they are not."""
         if (self.size, self.e_tag) != (other.size, other.e_tag):
             return False
         return self.is_strong or self.modified == other.modified
 
     def pin(self) -> dict[str, Any]:
-        """Return the options of a request that only this state answers."""
+        """Return request options with which a store refuses any other version."""
         if self.is_strong:
             return {"if_match": self.e_tag}
         return {} if self.modified is None else {"if_unmodified_since": self.modified}
@@ -118,8 +118,8 @@ UNKNOWN = Version(-1, None, None)
 
 
 def version_of(meta: Any) -> Version:
-    """Return which state of an object an answer of a store is about."""
+    """Return the version that an answer of a store names."""
     modified = meta.get("last_modified")
-    if modified is not None and modified.timestamp() == 0:  # so obstore says that there is no date
+    if modified is not None and modified.timestamp() == 0:  # no date, as obstore reports it
         modified = None
     return Version(int(meta["size"]), meta.get("e_tag"), modified)

@@ -1,4 +1,4 @@
-"""Which requests fill several pieces of memory, and where the bytes of an answer go."""
+"""Plan the requests that fill several buffers, and scatter the bytes of an answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     import collections
     from collections.abc import Iterable, Sequence
 
-PART_BYTES = 8 << 20  # of one request at most
-GAP_BYTES = 1 << 20  # between two ranges that cost less to read than another request
-_FEW = 8  # times the bytes that are wanted: a run this long is mostly gaps
+PART_BYTES = 8 << 20  # the longest request
+GAP_BYTES = 1 << 20  # a gap up to this length costs less than another request
+_FEW = 8  # a run this many times longer than the wanted bytes is mostly gaps
 
 
 class Piece(NamedTuple):
-    """One request: bytes from `start` to `stop`, and where they go: (offset, memory)."""
+    """One request: the range [start, stop), and its targets as (offset, memory)."""
 
     start: int
     stop: int
@@ -24,7 +24,7 @@ class Piece(NamedTuple):
 
 
 def scatter(data: Any, start: int, targets: collections.deque[tuple[int, memoryview]]) -> None:
-    """Copy bytes that lie at `start` to where they go; targets that are full are taken away."""
+    """Copy the object's bytes from `start` into their targets; drop targets that are full."""
     stop = start + len(data)
     later: list[tuple[int, memoryview]] = []
     while targets and targets[0][0] < stop:
@@ -42,13 +42,13 @@ def scatter(data: Any, start: int, targets: collections.deque[tuple[int, memoryv
 
 
 def plan(parts: Sequence[tuple[int, memoryview]]) -> Iterable[Piece]:
-    """Yield the requests that fill several pieces of memory.
+    """Yield the requests that fill several buffers.
 
-    Ranges with at most `GAP_BYTES` between them are read at once, and no request is longer than
-    `PART_BYTES`; twice that where most of it is thrown away.
+    Ranges with at most `GAP_BYTES` between them share a request. No request is longer than
+    `PART_BYTES`, or twice that if most of its bytes are not needed.
 
     Args:
-        parts: where each begins in the object, and its memory; they may overlap.
+        parts: (offset in the object, memory); they may overlap.
     """
     run: list[tuple[int, memoryview]] = []
     end = 0
@@ -78,7 +78,7 @@ def _split(run: list[tuple[int, memoryview]], end: int) -> Iterable[Piece]:
         while first < len(run) and run[first][0] + run[first][1].nbytes <= stop:
             first += 1
         if targets:
-            # Bytes of a gap at either end are not asked for.
+            # A gap at either end is not requested.
             low = targets[0][0]
             high = max(offset + memory.nbytes for offset, memory in targets)
             yield Piece(low, high, targets)

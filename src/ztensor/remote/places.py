@@ -1,4 +1,4 @@
-"""What the core reaches of stores, servers and hubs: the `Store` behind their schemes."""
+"""The `Store` through which the core reaches object stores, HTTP servers and hubs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ztensor.remote.urls import is_store, names_folder, place_of, scheme_of
 
 
 class Places(Store):
-    """Object stores, HTTP servers and model hubs, which one library reaches."""
+    """Object stores, HTTP servers and model hubs, through obstore."""
 
     def open(self, remote: Remote, size: int | None = None) -> RemoteSource:
         """Open an object, by ranges; see `RemoteSource`."""
@@ -27,7 +27,7 @@ class Places(Store):
         return names_folder(url)
 
     def look(self, remote: Remote) -> Store.Listed | None:
-        """Return what there is of an object: one request."""
+        """Return the entry of an object, by one request."""
         place = place_of(remote)
         found = found_at(place)
         return None if found is None else _listed(place.key, found)
@@ -41,7 +41,7 @@ class Places(Store):
         return copy(source, target)
 
     def listed(self, folder: Remote) -> list[Store.Listed] | None:
-        """Return what lies directly in a folder; an HTTP server does not say."""
+        """Return the entries directly in a folder; None for an HTTP server."""
         scheme = scheme_of(folder.url)
         if is_store(folder.storage):
             return None if type(folder.storage).__name__ == "HTTPStore" else _of_store(folder)
@@ -50,11 +50,11 @@ class Places(Store):
         return None if scheme in ("http", "https") else _of_store(folder)
 
     def require_writable(self, remote: Remote) -> None:
-        """Raise where no object can be written: on servers and hubs."""
+        """Raise if the place is only read: a server or a hub."""
         place_to_write(remote)
 
     def sink(self, remote: Remote, **options: Any) -> RemoteSink:
-        """Return what uploads an object; see `RemoteSink`."""
+        """Return the sink that uploads an object; see `RemoteSink`."""
         return RemoteSink(remote, **options)
 
     def remove(self, remote: Remote) -> None:
@@ -85,7 +85,7 @@ def _of_store(folder: Remote) -> list[Store.Listed]:
 
 
 def _last(path: str, start: str) -> str:
-    """Return the name of what lies directly in a folder; "" of what does not."""
+    """Return the name of a path directly in a folder; "" for other paths."""
     return path[len(start) :].rstrip("/") if path.startswith(start) else ""
 
 

@@ -1,4 +1,4 @@
-"""What is beneath a prefix of a store: one level of it, or all that `s3://run/**/*.zt` matches."""
+"""Lists of a store: one level below a prefix, or the matches of `s3://run/**/*.zt`."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _PART = re.compile(r"(?P<deep>\*\*/?)|(?P<any>\*)|(?P<one>\?)|\[(?P<not>!?)(?P<s
 
 
 def expanded(url: str) -> list[str]:
-    """Return the URLs of the objects that a pattern matches; of no pattern the URL itself.
+    """Return the URLs of the objects that a pattern matches; for a plain URL, the URL itself.
 
     Args:
-        url: in that of a store `*` and `?` match within a part, `**` any number of parts, `[...]`
-            one character of several.
+        url: in the key, `*` and `?` match within a part, `**` any number of parts, `[...]` one
+            character of several.
 
     Raises:
         SourceNotFoundError: nothing matches.
-        UsageError: more objects than can be looked through begin as the pattern does, or it is
-            no pattern.
+        UsageError: the pattern is malformed, or more than `MOST_LISTED` objects match its fixed
+            beginning.
         SourceError: the store cannot be asked.
     """
     if url.partition("://")[0].lower() in _LISTED and _WILD.search(url):
@@ -66,7 +66,7 @@ def _matching(pattern: str) -> list[str]:
         raise SourceNotFoundError(
             "no object matches",
             file=pattern,
-            found=f"{len(keys):,} beneath {prefix!r}",
+            found=f"{len(keys):,} below {prefix!r}",
         )
     return found
 
@@ -77,7 +77,7 @@ def _keys(library: Any, store: Any, prefix: str, pattern: str) -> Iterator[str]:
         count += len(page)
         if count > MOST_LISTED:
             raise UsageError(
-                f"more than {MOST_LISTED:,} objects are beneath the pattern's fixed part; "
+                f"more than {MOST_LISTED:,} objects are below the pattern's fixed part; "
                 "give it a longer one",
                 file=pattern,
             )
@@ -93,23 +93,23 @@ def _keys(library: Any, store: Any, prefix: str, pattern: str) -> Iterator[str]:
 
 
 def one_level(library: Any, store: Any, key: str, name: str) -> dict[str, Any]:
-    """Return what lies beneath a prefix, one level deep, as the library has it.
+    """List one level below a prefix.
 
-    A list of one level is given as a whole only, however long it is, so the objects beneath are
-    asked for first, page by page. Where deeper ones are among many, their level is asked for, for
+    obstore gives a list of one level only at once, of any length. So all objects below the prefix
+    are listed first, page by page. If many of them are deeper, one level is requested instead, for
     a minute at most.
 
     Args:
         library: obstore.
-        store: a store of it.
-        key: the prefix, without a slash at its end; empty for all.
+        store: an obstore store.
+        key: the prefix, without a slash at its end; empty for the whole store.
         name: its URL without secrets.
 
     Returns:
-        `objects`, and `common_prefixes`, the paths of what is deeper.
+        As obstore has it: `objects`, and `common_prefixes`, the paths of subfolders.
 
     Raises:
-        UsageError: it is more than can be looked through.
+        UsageError: the level has more than `MOST_LISTED` entries.
     """
     start = f"{key}/" if key else ""
     direct: list[Any] = []
@@ -121,7 +121,7 @@ def one_level(library: Any, store: Any, key: str, name: str) -> dict[str, Any]:
                 deeper.add(start + name_here)
             else:
                 direct.append(one)
-        # An empty object may be the mark of a folder: its name is told without the slash.
+        # An empty object may mark a folder: obstore reports its name without the slash.
         if not all(one["size"] for one in page) or (deeper and len(page) == _PAGE):
             break
         if len(direct) > MOST_LISTED:
@@ -153,7 +153,7 @@ def _too_many(name: str) -> UsageError:
 
 
 def expression(pattern: str) -> re.Pattern[str]:
-    """Return what matches the keys that a pattern means.
+    """Translate a pattern over keys to a regular expression.
 
     Raises:
         ArgumentValueError: it has a range that ends before it begins, such as `[z-a]`.
@@ -168,8 +168,8 @@ def expression(pattern: str) -> re.Pattern[str]:
         if match["deep"]:
             parts.append("(?:.*/)?" if match["deep"].endswith("/") else ".*")
         elif match["any"]:
-            # What is between two stars is matched where it is first, and never again: keys come
-            # from the server, and several stars would take a power of their length.
+            # The text between two stars matches only at its first place (an atomic group). Keys
+            # come from the server, and backtracking would be exponential.
             if star >= 0:
                 parts[star:] = f"(?>[^/]*?{''.join(parts[star + 1 :])})", ""
             star = len(parts)
@@ -183,4 +183,4 @@ def expression(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile("".join(parts), re.DOTALL)
     except re.error as error:
-        raise ArgumentValueError("this is no pattern", found=describe(pattern, 200)) from error
+        raise ArgumentValueError("not a pattern", found=describe(pattern, 200)) from error

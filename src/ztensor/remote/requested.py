@@ -1,4 +1,4 @@
-"""How many requests this process has made of stores and servers, for who shows progress."""
+"""A count of this process's requests to stores and servers, for progress bars."""
 
 from __future__ import annotations
 

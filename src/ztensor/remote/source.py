@@ -1,10 +1,10 @@
-"""Objects of stores and HTTP servers, read by ranges and held to the version that was opened.
+"""Read objects of stores and HTTP servers by ranges, all of one version.
 
-Opening asks for the head and the tail side by side: one round trip, and what most formats say of
-themselves. Each later request names the version (its ETag, or where there is none its time), so a
+Opening requests the head and the tail concurrently: one round trip, which includes the metadata of
+most formats. Each later request names the version (the ETag, or the date without one), so a
 replaced object is an error and never a mixture. Short reads go through a small cache of blocks,
-long ones straight into the destination, in parts by several threads. Where a folder keeps files,
-the first read behind the head and the tail brings the whole file, and all reads are of that.
+long ones directly into the destination, in parts by several threads. With a cache on disk, the
+first read between head and tail fetches the whole object, and reads are served from the copy.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 THREADS = 8
 _BLOCK_BYTES = 256 << 10
 _CACHE_BYTES = 16 << 20
-_AHEAD = 8  # a read that goes on where the last ended takes so many times as much
-# By the end of the name, which only tells what to fetch first: bytes of the head and of the tail.
+_AHEAD = 8  # growth of sequential reads: each is this many times longer than the last
+# Bytes of the head and of the tail to fetch first, by the suffix.
 _FIRST = {".zt": (4 << 10, 256 << 10), ".gguf": (1 << 20, 4 << 10), ".npz": (4 << 10, 1 << 20)}
-_FIRST_OF_OTHERS = 256 << 10, 68 << 10  # a zip archive is looked through for 64 KiB and a record
-# A server that knows no ranges is asked for the whole, up to so much.
+_FIRST_OF_OTHERS = 256 << 10, 68 << 10  # the end record of a zip archive is searched for in 64 KiB
+# The longest object read at once from a server without ranges.
 _MOST_WHOLE = 64 << 20
-_PIECE_BYTES = 1 << 20  # of a body that is copied while the next arrives
+_PIECE_BYTES = 1 << 20  # copied while the next bytes arrive
 _ABOUT_RANGES = re.compile(r"StartTooLarge|[Ss]tatus\W{1,4}(400|416|501)\b")
-_SMALL_BYTES = 64 << 10  # of one that mostly is thrown away, and so need not be put together
+_SMALL_BYTES = 64 << 10  # the same for a body of which most bytes are not needed
 
 
 class RemoteSource(Source):
     """One object of a store; safe to use from several threads.
 
     Args:
-        remote: where it is.
-        size: its length where that is known: opening asks for nothing then, without a cache.
+        remote: the object's URL and store.
+        size: its length, if known: then opening makes no request, unless there is a cache.
 
     Attributes:
         name: the URL without secrets.
-        remote: as given; what another process opens it by.
-        requests: how many requests were made so far, tries again not counted.
-        size: length in bytes when it was opened.
+        remote: as given; another process opens the object by it.
+        requests: how many requests were made, without retries.
+        size: length in bytes when the object was opened.
 
     Raises:
         SourceError: it cannot be read.
@@ -77,7 +77,7 @@ class RemoteSource(Source):
         self._fixed: list[tuple[int, memoryview]] = []  # head and tail
         self._blocks: collections.OrderedDict[int, memoryview] = collections.OrderedDict()
         self._next, self._reach = -1, _BLOCK_BYTES
-        self._cache: ObjectCache | None = None  # what brings the file, when more is read
+        self._cache: ObjectCache | None = None  # fetches the copy at the first read
         self._file: Source | None = None  # the whole object on disk
         self._bringing = Lock()
         self._version = UNKNOWN
@@ -88,7 +88,7 @@ class RemoteSource(Source):
         self.size = size
 
     def _open_kept(self, cache: ObjectCache | None) -> Version:
-        """Open by the version alone where it is in the cache."""
+        """Open by one request for the version if the cache has it."""
         if cache is not None and cache.is_known() and (version := self._look()) is not None:
             self._file = cache.open(version)
             if self._file is not None:
@@ -99,7 +99,7 @@ class RemoteSource(Source):
     def _open(self) -> Version:
         name = self._place.key or self.name
         head_bytes, tail_bytes = _FIRST.get(os.path.splitext(name)[1].lower(), _FIRST_OF_OTHERS)
-        if type(self._place.store).__name__ != "AzureStore":  # which knows no suffix ranges
+        if type(self._place.store).__name__ != "AzureStore":  # has no suffix ranges
             try:
                 return self._open_at_once(head_bytes, tail_bytes)
             except _NoRanges:
@@ -107,7 +107,7 @@ class RemoteSource(Source):
         return self._open_by_size(head_bytes, tail_bytes)
 
     def _open_at_once(self, head_bytes: int, tail_bytes: int) -> Version:
-        for _ in range(2):  # once more where it was replaced between the two
+        for _ in range(2):  # again if it was replaced between the two requests
             with Pool(1) as pool:
                 later = pool.submit(self._first, {"range": (0, head_bytes)})
                 tail = self._first({"range": {"suffix": tail_bytes}})
@@ -117,7 +117,7 @@ class RemoteSource(Source):
         raise changed(self.name)
 
     def _open_by_size(self, head_bytes: int, tail_bytes: int) -> Version:
-        """Ask for the size first: of Azure, of servers that know less, and of empty objects."""
+        """Open by the size: on Azure, on servers without suffix ranges, and empty objects."""
         version = self._head()
         if not version.size:
             return self._keep(version, memoryview(b""), 0, memoryview(b""))
@@ -150,7 +150,7 @@ class RemoteSource(Source):
     def _first(
         self, options: dict[str, Any], version: Version | None = None
     ) -> tuple[Version, int, memoryview]:
-        """Return what one of the first requests gave: the version, where it begins, its bytes."""
+        """Make one of the first requests; return (version, offset, bytes)."""
         most = _MOST_WHOLE
         if "range" in options:
             asked = options["range"]
@@ -175,7 +175,7 @@ class RemoteSource(Source):
         if start + tail.nbytes != version.size:
             raise self._cut_short(start, version.size - start, tail.nbytes)
         self._fixed = [(0, head), (start, tail.toreadonly())]
-        if head.nbytes % _BLOCK_BYTES == 0:  # who goes on behind it reads a long header
+        if head.nbytes % _BLOCK_BYTES == 0:  # a sequential read from here reads a long header
             self._next = self._reach = head.nbytes
         return version
 
@@ -186,7 +186,7 @@ class RemoteSource(Source):
         doing: str = "cannot open for reading",
         is_first: bool = False,
     ) -> Any:
-        """Make a request; what the library raises is one error of ours."""
+        """Make a request, and translate errors of the library."""
         import obstore
 
         if self._is_closed:
@@ -208,8 +208,8 @@ class RemoteSource(Source):
                 problem = _NoRanges()
             elif not is_first and isinstance(error, FileNotFoundError) and self._fixed:
                 problem = changed(self.name, found="no object")
-        # Raised here, where the library's error is no more: it holds the whole URL, and what
-        # pickles errors for other processes takes along what they came from, even if hidden.
+        # Raised outside of the handler: the library's error contains the whole URL, and tools that
+        # pickle errors for other processes include their context, even if it is suppressed.
         raise problem
 
     def _head(self) -> Version:
@@ -218,7 +218,7 @@ class RemoteSource(Source):
         return found
 
     def _look(self) -> Version | None:
-        """Return the version that is there; None where the server does not say."""
+        """Return the present version; None if the server does not answer to HEAD."""
         try:
             return self._head()
         except SourceNotFoundError:
@@ -227,7 +227,7 @@ class RemoteSource(Source):
             return None
 
     def _require_version(self, found: Version) -> None:
-        """Hold an answer to the version that was opened; the first one tells which that is."""
+        """Require that an answer has the opened version; the first answer fixes that version."""
         with self._lock:
             if self._version is UNKNOWN and found.size == self.size:
                 self._version = found
@@ -238,7 +238,7 @@ class RemoteSource(Source):
             raise self._changed(expected, found)
 
     def _fetch(self, piece: Piece) -> None:
-        """Fill a piece's targets by one request; the first one tells how the server answers."""
+        """Fill the targets of a piece by one request; the first detects a server without ranges."""
         try:
             self._fetch_range(piece, is_first=self._version is UNKNOWN)
         except _NoRanges:
@@ -261,7 +261,7 @@ class RemoteSource(Source):
         self._ask(ask, doing="cannot read", is_first=is_first)
 
     def _receive(self, result: Any, start: int, targets: Sequence[tuple[int, memoryview]]) -> None:
-        """Copy the body of an answer to where it goes; one that is longer than it says is left."""
+        """Copy the body of an answer into its targets; stop if it is longer than announced."""
         stop = done = start
         stop += result.range[1] - result.range[0]
         waiting = collections.deque(targets)
@@ -283,7 +283,7 @@ class RemoteSource(Source):
 
     def _cut_short(self, start: int, wanted: int, got: int) -> SourceError:
         return SourceError(
-            "the server sent another number of bytes than was asked for",
+            "the server sent another number of bytes than requested",
             file=self.name,
             expected=f"{wanted} bytes at offset {start}",
             found=f"{got}",
@@ -298,11 +298,11 @@ class RemoteSource(Source):
             self.read_many([(offset, destination)])
 
     def read_many(self, pieces: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill several pieces of memory: neighbours by one request, long ones by several."""
+        """Fill several buffers: neighbours by one request, long ones by several."""
         self._fill(self._waiting(pieces))
 
     def _waiting(self, parts: Sequence[tuple[int, memoryview]]) -> list[tuple[int, memoryview]]:
-        """Fill what was kept, and return the rest."""
+        """Fill from the kept bytes; return the remaining parts."""
         waiting = []
         for offset, destination in parts:
             self._require(offset, destination.nbytes)
@@ -312,7 +312,7 @@ class RemoteSource(Source):
         return waiting
 
     def _fill(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fill memory from the file that a cache keeps, which is brought first; or fetch."""
+        """Fill memory from the cache's copy, which is fetched first; or without a cache, fetch."""
         with self._bringing:
             if self._cache is not None:
                 cache, self._cache = self._cache, None
@@ -320,7 +320,7 @@ class RemoteSource(Source):
                 self._file = cache.open(version) or cache.bring(version, self._fetch_one)
         file = self._file
         if file is not None:
-            with contextlib.suppress(SourceError):  # another program cut it short
+            with contextlib.suppress(SourceError):  # another program truncated it
                 for offset, memory in parts:
                     file.read_into(offset, memory)
                 return
@@ -330,7 +330,7 @@ class RemoteSource(Source):
         self._fetch_all(self._waiting([(offset, memory)]))
 
     def _fetch_all(self, parts: Sequence[tuple[int, memoryview]]) -> None:
-        """Fetch, long parts in pieces, several at once."""
+        """Fetch several buffers concurrently, long ones in pieces."""
         run_jobs((functools.partial(self._fetch, piece) for piece in plan(parts)), THREADS)
 
     def _require(self, offset: int, length: int) -> None:
@@ -340,7 +340,7 @@ class RemoteSource(Source):
             raise self.shrunk(offset, length, max(0, self.size - offset))
 
     def _copy_kept(self, offset: int, destination: memoryview) -> bool:
-        """Fill from head, tail or one block; return whether that was possible."""
+        """Fill from head, tail or one block, if one contains the range; return whether it does."""
         stop = offset + destination.nbytes
         for start, kept in self._fixed:
             if start <= offset and stop <= start + kept.nbytes:
@@ -356,7 +356,7 @@ class RemoteSource(Source):
         return True
 
     def _copy_end(self, offset: int, destination: memoryview) -> memoryview:
-        """Fill what lies in the tail, and return the rest: a long manifest ends there."""
+        """Fill the part that is in the tail, where a long manifest ends; return the rest."""
         if not self._fixed:
             return destination
         start, tail = self._fixed[-1]
@@ -378,14 +378,14 @@ class RemoteSource(Source):
             destination[low - offset : high - offset] = block[low - start : high - start]
 
     def _block(self, number: int, last: int) -> memoryview:
-        """Return a block; where it is not kept, those up to `last` come with it."""
+        """Return a block; if it is not kept, fetch it with those up to `last`."""
         with self._lock:
             block = self._blocks.get(number)
             if block is not None:
                 self._blocks.move_to_end(number)
                 return block
             start = number * _BLOCK_BYTES
-            # Requests that go on where the last one ended read everything: each gets more.
+            # A sequential reader reads everything: its requests grow.
             goes_on = start == self._next
             self._reach = min(PART_BYTES, self._reach * _AHEAD) if goes_on else _BLOCK_BYTES
             stop = min(self.size, max(start + self._reach, (last + 1) * _BLOCK_BYTES))
@@ -401,7 +401,7 @@ class RemoteSource(Source):
         return buffer[:_BLOCK_BYTES]
 
     def require_unchanged(self, *, ask: bool = False) -> None:
-        """Ask, if wanted, whether the object is still the one that was opened: one request."""
+        """With `ask`, require by one request that the object has the opened version."""
         if ask and self._version is UNKNOWN:
             self._require_version(self._look() or self._open())
         elif ask:
@@ -410,7 +410,7 @@ class RemoteSource(Source):
                 raise self._changed(self._version, found)
 
     def identity(self) -> tuple[object, ...] | None:
-        """Return what tells the object from one that takes its place; None where nothing does."""
+        """Return a key of the object and its version; None if the store reports no version."""
         version = self._version
         if version.e_tag is None and version.modified is None:
             return None
@@ -419,7 +419,7 @@ class RemoteSource(Source):
         return self.name, url, version.size, version.e_tag, modified
 
     def close(self) -> None:
-        """Forget what was kept. May be called again."""
+        """Drop the kept bytes. May be called again."""
         self._is_closed = True
         with self._lock:
             self._blocks.clear()
@@ -429,4 +429,4 @@ class RemoteSource(Source):
 
 
 class _NoRanges(Exception):
-    """The server gives no such range: none at all, or none of an empty object."""
+    """The server answers no ranges, or the object is empty."""

@@ -1,9 +1,8 @@
-"""Stores that were opened lately, kept for the next object of the same place.
+"""Keep the last stores for the next object of the same place.
 
-A new one reads certificates, looks for credentials and makes new connections: 10 ms on this
-machine alone, and two or three round trips to a server far away. So a store is used again where
-its place, its options, the process and what the environment says of stores and proxies are the
-same.
+A new store reads certificates, looks for credentials and connects anew: 10 ms on this machine
+alone, and two or three round trips to a distant server. A store is reused if its place, its
+options, the process and the environment's variables for stores and proxies are the same.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _kept: collections.OrderedDict[Hashable, Any] = collections.OrderedDict()
 
 
 def store_of(kind: Callable[..., Any], place: str, options: Mapping[str, Any]) -> Any:
-    """Return a store of obstore: the one that was made of all the same, or a new one.
+    """Return a kept store with the same arguments, or a new one.
 
     Args:
-        kind: makes it.
+        kind: the store's class.
         place: its bucket, or its base URL.
-        options: what else it is made of; one that has others than plain values is not kept.
+        options: its other arguments. A store with a provider of credentials is not kept.
 
     Raises:
-        Exception: what `kind` raises.
+        Exception: any error of `kind`.
     """
     try:
         said = [(name, text) for name, text in os.environ.items() if _VARIABLES.fullmatch(name)]
@@ -57,10 +56,10 @@ def store_of(kind: Callable[..., Any], place: str, options: Mapping[str, Any]) -
 
 
 def _hashable(value: Any) -> Hashable:
-    """Return what is equal for equal options alone.
+    """Return a hashable key of options.
 
     Raises:
-        TypeError: they have something else than plain values, such as a provider of credentials.
+        TypeError: a value is an object, such as a provider of credentials.
     """
     if isinstance(value, dict):
         return tuple(sorted((str(name), _hashable(one)) for name, one in value.items()))

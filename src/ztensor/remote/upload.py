@@ -1,8 +1,8 @@
-"""Bytes into a store: one object, which appears or replaces the old one as a whole or not at all.
+"""Upload objects atomically: a new object appears, or the old one is replaced, at the commit.
 
-What fits in one part goes by one request, which can be held to "only where nothing is there". What
-is longer goes in parts, some of them at a time; the store makes an object of them at the end. Until
-then nothing is visible, and a failure gives the parts up.
+An object that fits in one part is sent by one request, which the store can refuse if the name is
+taken. A longer one is sent in parts, several at a time, and the store assembles them at the end.
+Until then nothing is visible, and a failure aborts the upload.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ _READ_ONLY = ("http", "https", "hf")
 
 
 class RemoteSink:
-    """An object in a store that appears, or replaces the old one, only as a whole.
+    """Uploads an object atomically.
 
-    Bytes are copied into parts of this sink's own, as the library sends what it is given later.
+    Bytes are copied into parts, as obstore sends them later.
 
     Args:
-        remote: where it goes.
-        expected: how long it will be, where that is known; a guess may be too long. Only an object
-            of more than 140 GiB needs it: its parts are longer, and fewer are sent at a time.
-        is_new: nothing is replaced. One request is held to that by the store; what goes in parts
-            is held to it by a look before and one before the end, as no store holds parts to it.
-        note: called with the URL once the object is whole.
+        remote: the target.
+        expected: the object's length, or an upper bound, if known. Only objects above 140 GiB need
+            it: their parts are longer, and fewer are sent at a time.
+        is_new: an existing object is not replaced. For one request the store ensures that. For
+            parts, which no store checks, the name is looked up before and before the end.
+        note: called with the URL after the commit.
 
     Attributes:
         name: the URL without secrets.
-        position: how many bytes were written so far.
-        is_open: whether it is neither committed nor aborted.
+        position: how many bytes were written.
+        is_open: False after the commit or an abort.
 
     Raises:
         SourceError: the store cannot be reached, or there is an object and `is_new` is set.
         ArgumentValueError: the URL or an option is wrong.
-        UsageError: nothing is written to places of this scheme.
+        UsageError: places of this scheme are only read.
         MissingDependencyError: obstore is not installed.
     """
 
@@ -112,7 +112,7 @@ class RemoteSink:
         return self.position
 
     def _send(self) -> None:
-        """Hand a part to the library; it is its own from now on."""
+        """Hand a part over to obstore, which keeps it until it is sent."""
         part, self._part, self._filled = self._part[: self._filled], np.empty(0, np.uint8), 0
         if self._upload is None:
             self._before = self._look()
@@ -138,11 +138,11 @@ class RemoteSink:
     # --- The end ----------------------------------------------------------------------------
 
     def commit(self, manifest: bytes = b"") -> None:
-        """Write the manifest, and make what was written the object's content, as a whole.
+        """Write the manifest, and make the object visible.
 
         Raises:
-            SourceError: it could not be; what was there before still is, unless the message says
-                that nobody knows.
+            SourceError: it failed; the old object is still there, unless the message says that the
+                outcome is unknown.
         """
         self.write(manifest)
         try:
@@ -177,22 +177,22 @@ class RemoteSink:
         self._ask(put)
 
     def _complete(self) -> None:
-        upload, self._upload = self._upload, None  # the library gives parts up where this fails
+        upload, self._upload = self._upload, None  # if this fails, obstore aborts the upload
         try:
             self._ask(lambda _: upload.close())
         except SourceError as error:
-            # The store may have done it, and only its answer was lost.
+            # The store may have finished, and only its answer was lost.
             after = None
             with contextlib.suppress(SourceError):
                 after = self._look()
             if after is not None and after != self._before and after[0] == self.position:
                 return
             if after is None or after[1] is None or after != self._before:
-                error.hint = "whether the new object is in place is not known: look at it"
+                error.hint = "whether the new object is in place is not known: check it"
             raise
 
     def abort(self) -> None:
-        """Forget what was written; may be called again, and after `commit`, without effect."""
+        """Abort the upload. Without effect after `commit` or an earlier abort."""
         upload, self._upload, self.is_open = self._upload, None, False
         self._part, self._filled = np.empty(0, np.uint8), 0
         if upload is None:
@@ -203,14 +203,14 @@ class RemoteSink:
         except SourceError:
             if raised is not None:
                 raised.add_note(
-                    f"{self.name}: what was sent could not be given up and may cost money; a "
-                    "lifecycle rule of the bucket removes it"
+                    f"{self.name}: the uploaded parts could not be removed and may cost money; a "
+                    "lifecycle rule of the bucket removes them"
                 )
 
     # --- Requests ---------------------------------------------------------------------------
 
     def _look(self) -> tuple[int, str | None] | None:
-        """Return size and version of the object that is there, None where there is none."""
+        """Return size and ETag of the existing object, or None."""
         meta = found_at(self._place, WRITING)
         return None if meta is None else (int(meta["size"]), meta.get("e_tag"))
 
@@ -227,16 +227,16 @@ class RemoteSink:
 
 
 def place_to_write(remote: Remote) -> Place:
-    """Return the store and the key that a URL means, where something can be written.
+    """Return the store and the key of a URL that can be written to.
 
     Raises:
-        UsageError: nothing is written to places of this scheme.
+        UsageError: places of this scheme are only read.
         ArgumentValueError: the URL or an option is wrong.
         MissingDependencyError: obstore is not installed.
     """
     scheme = scheme_of(remote.url)
     is_foreign = not is_store(remote.storage) and not has_folders(remote.url)
-    if scheme in _READ_ONLY or is_foreign:  # what a caller's own function opens
+    if scheme in _READ_ONLY or is_foreign:  # opened by a registered function
         raise Store.read_only(remote)
     if scheme == "file" and remote.storage is None:
         raise UsageError("write to the path itself, without file://", file=remote.name)
@@ -244,24 +244,24 @@ def place_to_write(remote: Remote) -> Place:
 
 
 def part_bytes_of(expected: int | None) -> int:
-    """Return how long the parts of an object are, in MiB as a whole.
+    """Return the length of an object's parts, a multiple of 1 MiB.
 
     Args:
-        expected: how long the object will be, None where nobody knows.
+        expected: the object's length, or None if unknown.
     """
     least = -(-(expected or 0) // _PLANNED_PARTS)
     return max(PART_BYTES, -(-least >> 20) << 20)
 
 
 def found_at(place: Place, doing: str = "cannot look whether it exists") -> Any:
-    """Return what a store says of an object, as the library has it; None where there is none.
+    """Return obstore's metadata of an object, or None if it does not exist.
 
     Args:
         place: the object.
-        doing: what is done, as an error says it.
+        doing: the attempt, as it reads in a sentence: "cannot read".
 
     Raises:
-        SourceError: it could not be asked.
+        SourceError: the store does not answer.
     """
 
     def look(library: Any) -> Any:
@@ -274,12 +274,12 @@ def found_at(place: Place, doing: str = "cannot look whether it exists") -> Any:
 
 
 def copy(source: Remote, target: Remote) -> bool:
-    """Have a store copy an object; return False where the two are not in one.
+    """Have a store copy an object; return False if source and target are in different stores.
 
-    What it refuses to copy at once, as S3 does above 5 GiB, is read and written anew, in parts.
+    If the store refuses, as S3 does above 5 GiB, the object is read and uploaded in parts.
 
     Raises:
-        SourceError: it could not be done.
+        SourceError: reading or writing failed.
     """
     first, second = place_of(source), place_to_write(target)
     is_one = first.store is second.store or (
@@ -300,7 +300,7 @@ def copy(source: Remote, target: Remote) -> bool:
 
 
 def _write_anew(source: Remote, target: Remote) -> None:
-    """Copy an object through this process, a part in memory at a time."""
+    """Copy an object through this process, one part at a time."""
     from_store = RemoteSource(source)
     try:
         sink = RemoteSink(target, expected=from_store.size)

@@ -1,6 +1,6 @@
-"""URLs of files in object stores and on HTTP servers: which store and key one means.
+"""The store and the key of a URL.
 
-`ztensor.Remote` has the URL itself with the options of its store; here the store is made of them.
+`ztensor.Remote` holds the URL with the options of its store; here the store is made of them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-# One request: the time it may take with its body, of 8 MiB at most; then it is tried again.
+# The time limit of one request with its body of at most 8 MiB; then it is tried again.
 _REQUEST_SECONDS = 30
 _CONNECT_SECONDS = 5
-_TRIES = 4  # beside the first
-_RETRY_SECONDS = 60  # no try begins later, so no request takes more than both together
+_TRIES = 4  # after the first
+_RETRY_SECONDS = 60  # no try begins later: a request takes at most the sum of both limits
 
 _OF_CLOUDS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
-_PREFIX = re.compile(r"^(aws|azure|google|gcs)_")  # of a service, before an option's name
+_PREFIX = re.compile(r"^(aws|azure|google|gcs)_")  # the service in an option's name
 _VARIABLE = "ZTENSOR_STORAGE"
 _OF_A_HUB = "hf://org/repo[@revision]/file, such as .../model.safetensors"
-# Each part of such a path is written as a key as it is in a URL.
+# The parts of such a path are written equally in a key and in a URL.
 _PLAIN_URL = re.compile(
     r"(?P<base>https?://[^/?#@\s]+)/(?P<key>(?!\.\.?(/|$))[\w.~-]+(/(?!\.\.?(/|$))[\w.~-]+)*)",
     re.IGNORECASE | re.ASCII,
@@ -47,7 +47,7 @@ _AZURE_HOST = re.compile(r"(?P<container>[^@/]+)@(?P<account>[^./]+)\.(?P<rest>[
 
 
 class Place(NamedTuple):
-    """Where an object is.
+    """The place of an object.
 
     Attributes:
         store: an obstore store.
@@ -66,32 +66,32 @@ class Place(NamedTuple):
             UsageError: always.
         """
         raise UsageError(
-            "what is open in a store is not pickled, as it has credentials; open it in the other "
+            "an open object of a store is not pickled, as it has credentials; open it in the other "
             "process",
             file=self.name,
         )
 
 
 def _of_environment() -> dict[str, Any]:
-    """Return the options that the variable gives, for the command and for calls without any."""
-    pairs = [one.partition("=") for one in os.environ.get(_VARIABLE, "").split(",") if one]
+    """Return the options in the variable, for the command and for calls without options."""
+    pairs = [pair.partition("=") for pair in os.environ.get(_VARIABLE, "").split(",") if pair]
     if not all(key and mark for key, mark, _ in pairs):
         raise ArgumentValueError(
-            f"the variable {_VARIABLE} has options of a store", expected="KEY=VALUE,KEY=VALUE,..."
+            f"malformed variable {_VARIABLE}", expected="KEY=VALUE,KEY=VALUE,..."
         )
     return {key.strip(): value for key, _, value in pairs}
 
 
 def place_of(remote: Remote, *, is_folder: bool = False) -> Place:
-    """Return the store and the key that a URL means.
+    """Return the store and the key of a URL.
 
     Args:
         remote: the URL.
-        is_folder: whether a folder is meant, whose key may be empty; it has no slash at its end.
+        is_folder: whether the URL names a folder; its key may be empty, and loses its last slash.
 
     Raises:
-        ArgumentValueError: the URL has no bucket, or no key where an object is meant, or an option
-            is none of the store's.
+        ArgumentValueError: the URL has no bucket, or an object's URL no key, or the store does not
+            know an option.
         MissingDependencyError: obstore is not installed.
     """
     place = _place_of(remote)
@@ -99,36 +99,34 @@ def place_of(remote: Remote, *, is_folder: bool = False) -> Place:
         return place._replace(key=place.key.rstrip("/"))
     if names_folder(remote.url) and scheme_of(remote.url) not in ("http", "https"):
         raise ArgumentValueError(
-            "the URL names a folder, or a place as a whole, and here one object is meant",
+            "the URL names a folder or a whole bucket; expected one object",
             file=remote.name,
-            expected=_OF_A_HUB if remote.url.lower().startswith("hf:") else "a key behind it",
+            expected=_OF_A_HUB if remote.url.lower().startswith("hf:") else "a URL with a key",
         )
     return place
 
 
 def scheme_of(url: str) -> str:
-    """Return the scheme of a URL, in small letters."""
+    """Return the scheme of a URL, in lower case."""
     return url.partition("://")[0].lower()
 
 
 def is_store(storage: Storage | None) -> bool:
-    """Return whether a `Remote` has a store itself, and not options that open one."""
+    """Return whether the caller passed a ready store, not options."""
     return storage is not None and not isinstance(storage, dict)
 
 
 def has_folders(url: str) -> bool:
-    """Return whether a URL is of a scheme whose folders are known here."""
+    """Return whether places of the URL's scheme are opened here."""
     scheme = scheme_of(url)
     return scheme in _KINDS or scheme == "file"
 
 
 def names_folder(url: str) -> bool:
-    """Return whether a URL can only be that of a folder: it ends in a slash, or has no key.
-
-    One with a query is none.
+    """Return whether a URL can only name a folder: it has no query, and no key or a last slash.
 
     Raises:
-        ArgumentValueError: it begins as one of a hub, and names no repository.
+        ArgumentValueError: a URL of a hub names no repository.
     """
     bucket, _, key = url.partition("://")[2].partition("/")
     if url.lower().startswith(("memory:", "file:")):
@@ -157,19 +155,19 @@ def _place_of(remote: Remote) -> Place:
         if isinstance(error, UsageError):
             raise
         raise ArgumentValueError(
-            "these options are none of the store's",
+            "the store does not know these options",
             file=remote.name,
             found=describe(sorted(map(str, options))),
         ) from None
 
 
 def _refused(error: Exception, remote: Remote) -> ArgumentValueError:
-    """Return the error for a store that obstore did not make; values are not repeated."""
+    """Return the error for options that obstore refused, without their values."""
     text = ends_of(error)
     key = re.search(r"Configuration key: '([\w.-]{1,200})'", text)
     if key is not None:
         return ArgumentValueError(
-            "the store knows no such option; storage= takes obstore's names",
+            "unknown option of the store; storage= takes obstore's names",
             file=remote.name,
             found=describe(key[1]),
         )
@@ -191,14 +189,14 @@ def _library() -> Any:
 
 
 def _parts(remote: Remote) -> tuple[str, str]:
-    """Return bucket and key; of a URL of HTTP host and path."""
+    """Return bucket and key; for HTTP, host and path."""
     bucket, _, key = remote.url.partition("://")[2].partition("/")
     return bucket, key
 
 
 def _beneath(remote: Remote, base: str) -> str:
-    """Return what of a URL is behind the one a ready store was made for."""
-    if "?" in remote.url:  # it may choose the object
+    """Return the key of a URL in a ready store of a server."""
+    if "?" in remote.url:  # a query may choose the object
         raise ArgumentValueError(
             "a ready store of a server sends no query; pass the URL without a store",
             file=remote.name,
@@ -218,7 +216,7 @@ def _require(part: str, remote: Remote, what: str) -> str:
 
 
 def _http_settings(options: dict[str, Any], *, plain: bool) -> dict[str, Any]:
-    """Take what is about requests from the options, and return it with our limits of time."""
+    """Take the settings of requests out of the options; return them with our time limits."""
     client = {
         "timeout": f"{_REQUEST_SECONDS}s",
         "connect_timeout": f"{_CONNECT_SECONDS}s",
@@ -261,9 +259,9 @@ def _s3(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str
 
 
 def _needs_profile(options: dict[str, Any]) -> bool:
-    """Return whether keys are to come from a profile, as the tools of AWS have them."""
+    """Return whether to use a profile of AWS: it exists, and no keys are given."""
     given = ("access_key_id", "skip_signature", "credential_provider", "token", "session_token")
-    if any(_option(options, one) is not None for one in given):
+    if any(_option(options, name) is not None for name in given):
         return False
     others = "ACCESS_KEY_ID SKIP_SIGNATURE WEB_IDENTITY_TOKEN_FILE CONTAINER_CREDENTIALS_FULL_URI"
     others += " CONTAINER_CREDENTIALS_RELATIVE_URI"
@@ -287,7 +285,7 @@ def _profile() -> Callable[[], Any]:
 
 
 def _option(options: Mapping[str, Any], *names: str) -> Any:
-    """Return an option by any of its names, in any case and with a service's prefix or not."""
+    """Return an option by one of its names, in any case, with or without a service's prefix."""
     found = {_PREFIX.sub("", key.lower()): value for key, value in options.items()}
     return next((found[name] for name in names if found.get(name) is not None), None)
 
@@ -316,7 +314,7 @@ def _azure(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, 
 
 
 def _http(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
-    """Return a store of a host, or of one object: as a key, a query would be escaped."""
+    """Return a store of a host; of one object if its URL has a query, which a key would escape."""
     _require(_parts(remote)[0], remote, "a host")
     settings = _http_settings(options, plain=remote.url.lower().startswith("http://"))
     plain = _PLAIN_URL.fullmatch(remote.url)
@@ -326,9 +324,9 @@ def _http(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, s
 
 def _hub(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
     file = parse_hub_url(remote.url)
-    who = headers(options.pop("token", None))
+    authorization = headers(options.pop("token", None))
     client = dict(options.pop("client_options", None) or {})
-    client["default_headers"] = {**who, **(client.get("default_headers") or {})}
+    client["default_headers"] = {**authorization, **(client.get("default_headers") or {})}
     options["client_options"] = client
     settings = _http_settings(options, plain=file.base.lower().startswith("http://"))
     return store_of(library.store.HTTPStore, file.base, {**options, **settings}), file.path
@@ -336,7 +334,7 @@ def _hub(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, st
 
 def _memory(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
     raise ArgumentValueError(
-        "what is in memory is in a store; pass it as storage=", file=remote.name
+        "an object in memory needs its store; pass it as storage=", file=remote.name
     )
 
 

@@ -1,11 +1,11 @@
 """Build a good file of any version, and break one rule of it on request.
 
-    build("1.2.0")                             bytes of a good file; `VALUES` says what it holds
+    build("1.2.0")                             bytes of a good file, which holds `VALUES`
     build("1.2.0", broken="offset_alignment")  the same with one thing wrong
-    RULES["offset_alignment"].reason           what a reader says to that, and when
+    RULES["offset_alignment"].reason           the reason code of a reader; `stage` is when
 
-Files come from the specifications alone: nothing of the library's writer or schemas is used, so
-that it is tested against something else than itself.
+Files follow the specifications alone and use neither the library's writer nor its schemas, so that
+the library is not tested against itself.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def sealed(blobs: bytes, manifest: bytes, *, size: int | None = None, footer: by
     Args:
         blobs: everything before the manifest, the header magic included.
         manifest: the CBOR item.
-        size: what the size field says; the manifest's true length by default.
-        footer: what follows the size field: the magic since 1.1, nothing in 0.1.
+        size: value of the size field; the manifest's true length by default.
+        footer: bytes after the size field: the magic since 1.1, none in 0.1.
     """
     field = len(manifest) if size is None else size
     return blobs + manifest + field.to_bytes(8, "little") + footer
@@ -103,7 +103,7 @@ def committed(root: object, blobs_end: int, encode: Callable[[object], bytes] = 
 
     Args:
         root: the manifest.
-        blobs_end: where the manifest will lie.
+        blobs_end: offset of the manifest.
         encode: how values become CBOR.
     """
     fields: dict[Any, Any] = root if isinstance(root, dict) else {}
@@ -111,7 +111,7 @@ def committed(root: object, blobs_end: int, encode: Callable[[object], bytes] = 
     if not isinstance(commit, dict) or not isinstance(commit.get("digest"), str):
         return encode(root)
     end = 0
-    while True:  # the length of the file stands in the file: it settles after a round or two
+    while True:  # the file contains its length, which settles after a round or two
         record = {"prev": commit.get("prev", 0), "end": end, "digest": _BLANK}
         data = encode({**fields, "commit": record})
         reached = blobs_end + len(data) + 16
@@ -124,7 +124,7 @@ def committed(root: object, blobs_end: int, encode: Callable[[object], bytes] = 
 
 # --- A good file ----------------------------------------------------------------------------
 
-# What the objects of a good file hold, as nested lists; 0.1 has the first five.
+# The elements of a good file's objects, as nested lists; 0.1 has the first five objects.
 VALUES: Mapping[str, Any] = {
     "matrix": [[1, -2, 3], [4, 5, -6]],
     "scalar": 7,
@@ -142,7 +142,7 @@ _LONG = {"f32": "float32", "i16": "int16", "i32": "int32", "u8": "uint8", "bool"
 
 
 def stored(dtype: str, *values: float) -> bytes:
-    """Return elements of a storage type as they lie in a file."""
+    """Return elements of a storage type as stored bytes, little-endian."""
     elements = array.array(_CODES[dtype], values)
     if sys.byteorder == "big":
         elements.byteswap()
@@ -159,8 +159,7 @@ def zstd_frame(content: bytes, *, block_type: int = 0) -> bytes:
 class Draft:
     """A file before it is bytes; a rule is broken by changing it.
 
-    Places, lengths and digests are filled in at the end, where a component does not have them yet:
-    what a rule sets stays as it was set.
+    Missing offsets, lengths and digests are filled in at the end; values that a rule set stay.
 
     Attributes:
         version: the version text.
@@ -169,8 +168,8 @@ class Draft:
         objects: name to the object's fields, `components` among them; in 0.1 to the entry's.
         blobs: (name, role) to stored bytes.
         changed_cbor: a last change to the manifest's bytes.
-        size: what the size field says; None for the truth.
-        footer: what follows the size field.
+        size: value of the size field; the manifest's true length by default.
+        footer: bytes after the size field.
         changed_file: a last change to the whole file.
     """
 
@@ -234,7 +233,7 @@ def draft(version: str) -> Draft:
     """Return a good file of a version, to be changed.
 
     Raises:
-        ArgumentValueError: it is none of `VERSIONS`.
+        ArgumentValueError: the version is not in `VERSIONS`.
     """
     if version not in VERSIONS:
         raise ArgumentValueError(
@@ -297,10 +296,10 @@ class Rule:
     """One rule of the format, and how to break it.
 
     Attributes:
-        name: what `build(broken=...)` takes.
-        reason: the reason code a reader gives.
+        name: the argument of `build(broken=...)`.
+        reason: the reason code of a reader's error.
         stage: the moment it is seen: `open`, `read` (copying), `dense` (`to_dense()`), `verify`.
-        object_name: the object that is wrong, or None where it is the file.
+        object_name: the object that breaks the rule; None if the file does.
         versions: those that have the rule.
         apply: breaks it.
     """
@@ -490,7 +489,7 @@ def build(version: str = "1.2.0", *, broken: str | None = None) -> bytes:
         broken: the name of a rule in `RULES` that the version has.
 
     Raises:
-        ArgumentValueError: there is no such version, or it has no such rule.
+        ArgumentValueError: the version is unknown, or does not have the rule.
     """
     new = draft(version)
     if broken is not None:

@@ -1,11 +1,11 @@
-"""Build files of 2.x, right ones and wrong ones, from the specification alone.
+"""Build valid and invalid files of 2.x from the specification alone.
 
     file = File2()
     part = file.part(np.arange(4.0))
     data = file.seal({"objects": {"w": dense(part, [4])}})
 
-What is given is written as it is: `dense`, `part` and `seal` make it right, and whoever wants it
-wrong changes what they gave.
+Fields are written unchecked. `dense`, `part` and `seal` return valid ones; to break a rule, change
+their results.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class File2:
     """A file in the making.
 
     Args:
-        alignment: what blobs begin at multiples of.
+        alignment: blobs begin at multiples of it.
     """
 
     def __init__(self, alignment: int = PAGE) -> None:

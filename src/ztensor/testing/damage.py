@@ -21,9 +21,9 @@ class Damage:
 
     Attributes:
         kind: one of `KINDS`.
-        at: where it begins.
-        length: how many bytes it concerns; 0 is taken as 1.
-        value: what is put there: a bit's number, bytes of a number, a place to copy to.
+        at: offset of the first byte.
+        length: number of bytes; 0 counts as 1.
+        value: the number of a bit, the value of a number, or the offset to copy to.
     """
 
     kind: str

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FAMILY = (FormatError, UnsupportedError, LimitError)
 # No cap refused: memory or the stack was gone.
 EXHAUSTED = (Reason.LIMIT_MEMORY, Reason.LIMIT_STACK)
-MESSAGE_MOST = 4000  # characters of a message; what a file brings into it is cut
+MESSAGE_MOST = 4000  # characters; text from a file is cut in messages
 
 
 class PromiseBroken(Exception):
@@ -66,7 +66,7 @@ class Outcome:
         opened: whether they were opened as a file.
         verified: whether they were, and verifying found no problem and nothing unknown.
         arrays: copies that were read: name and role to array; the role `dense` is `to_dense()`.
-        refusals: what was refused, in order.
+        refusals: the refused calls, in order.
         largest: bytes of the largest result that was held at once.
     """
 
@@ -85,7 +85,7 @@ def exercise(
     keep: bool = False,
     recover: bool = False,
 ) -> Outcome:
-    """Do with `data` all that users do with a file, and return what became of it.
+    """Use `data` in every way users use a file, and return the outcome.
 
     Args:
         data: bytes, a path or a file object; anything that `ztensor.open` takes.
@@ -133,7 +133,7 @@ def exercise(
 
 def _exercise_object(outcome: Outcome, reader: Reader, name: str, *, keep: bool) -> None:
     metadata = _tried(outcome, "read", name, lambda: reader.metadata(name))
-    if metadata is None:  # some formats describe an object only where it lies
+    if metadata is None:  # some formats describe an object only at its data
         return
     for role in metadata.components:
         reader.location(name, role)
@@ -198,21 +198,21 @@ def _sliced(reader: Reader, name: str) -> Array:
 
 
 def _tried(outcome: Outcome, stage: str, name: str | None, call: Callable[[], Any]) -> Any:
-    """Return what a call gives, or None and a refusal where it refuses in good order."""
+    """Return the result of a call; None, and note a refusal, if it refuses as promised."""
     try:
         return call()
     except ZTensorError as error:
         if error.reason is Reason.LIMIT_MEMORY:
-            raise  # who bounds memory may want to look closer
+            raise  # a caller that limits memory may look closer
         outcome.refusals.append(refusal_of(error, stage, name))
         return None
 
 
 def refusal_of(error: ZTensorError, stage: str, name: str | None = None) -> Refusal:
-    """Return what an error says, as a refusal in good order.
+    """Return an error as a refusal.
 
     Raises:
-        PromiseBroken: no bytes may cause that error, or it lacks a reason or a message's form.
+        PromiseBroken: bytes may not cause this error, or it lacks a reason or a printable message.
     """
     if isinstance(error, UsageError):
         raise PromiseBroken(f"a right call was called wrong: {error}") from error
@@ -222,7 +222,7 @@ def refusal_of(error: ZTensorError, stage: str, name: str | None = None) -> Refu
     if error.reason in EXHAUSTED:
         raise PromiseBroken(f"no cap refused before it was too late: {error}") from error
     if error.reason is Reason.UNFORESEEN:
-        raise PromiseBroken(f"no rule names what is wrong: {error}") from error
+        raise PromiseBroken(f"no rule covers the fault: {error}") from error
     if error.reason is None:
         raise PromiseBroken(f"the error has no reason: {error}") from error
     _require_message(str(error))

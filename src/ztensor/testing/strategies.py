@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 STORAGE_NAMES = tuple(BY_LONG_NAME)
 LOGICAL_NAMES = tuple(logical.long_name for logical in LOGICAL_TYPES.values())
 
-# The words each version has for what its elements mean.
+# The element types of each version.
 TYPES_OF: dict[str, tuple[str, ...]] = {
     "0.1.0": STORAGE_NAMES,
     "1.1.0": (*STORAGE_NAMES, "float8_e4m3fn", "float8_e5m2", "complex64", "complex128"),
@@ -61,7 +61,7 @@ def texts(max_size: int = 12) -> st.SearchStrategy[str]:
 
 
 def names() -> st.SearchStrategy[str]:
-    """Return names of objects: mostly like those of models, some like paths, some like nothing."""
+    """Return names of objects: mostly as in models, some like paths, some odd."""
     part = st.text(string.ascii_lowercase + string.digits + "_", min_size=1, max_size=8)
     usual = st.lists(part, min_size=1, max_size=3).map(".".join)
     odd = st.sampled_from(["", "\0", "a\0b", "../x", "/abs", "e\u0301", "\u00e9", " ", "data"])
@@ -69,7 +69,7 @@ def names() -> st.SearchStrategy[str]:
 
 
 def scalars() -> st.SearchStrategy[Any]:
-    """Return single CBOR values that compare equal to what is read back."""
+    """Return single CBOR values that compare equal after a round trip."""
     return st.one_of(
         st.none(),
         st.booleans(),
@@ -86,8 +86,8 @@ def attributes(
     """Return key-value pairs.
 
     Args:
-        version: 0.1.0 keeps those of objects beside its own fields, and files have none; the file's
-            own in 1.1.0 are text.
+        version: in 0.1.0 attributes of objects are next to the format's fields, and files have
+            none; in 1.1.0 those for files are text.
         of_file: for the file, not for an object.
     """
     if of_file and version == "0.1.0":
@@ -137,7 +137,7 @@ def arrays(
         draw: hypothesis gives it.
         dtype: long name of the element type; any the version has by default.
         shape: its shape; any by default.
-        version: whose element types are drawn.
+        version: the element types are those in this version.
         any_memory: also arrays that are not contiguous or are in the other byte order.
     """
     name = draw(element_types(version)) if dtype is None else dtype
@@ -242,7 +242,7 @@ def quantized_tensors(draw: st.DrawFn, *, version: str = LATEST) -> Tensor:
 
 @st.composite
 def unknown_tensors(draw: st.DrawFn, *, version: str = LATEST) -> Tensor:
-    """Return tensors of a layout nobody knows, with any components."""
+    """Return tensors of an unknown layout, with any components."""
     roles = draw(st.lists(texts(), min_size=0, max_size=3, unique=True))
     parts = {
         role: draw(arrays(_unpacked(draw, version, None), any_memory=False)).reshape(-1)
@@ -268,7 +268,7 @@ def tensors(version: str = LATEST, layout: str | None = None) -> st.SearchStrate
 
 
 def dicts(version: str = LATEST, max_size: int = 4) -> st.SearchStrategy[dict[str, Any]]:
-    """Return what `save_file` takes: names to arrays and tensors."""
+    """Return dicts for `save_file`: names to arrays and tensors."""
     values = st.one_of(arrays(version=version), tensors(version))
     return st.dictionaries(names(), values, max_size=max_size)
 
@@ -278,10 +278,10 @@ def dicts(version: str = LATEST, max_size: int = 4) -> st.SearchStrategy[dict[st
 
 @st.composite
 def manifests(draw: st.DrawFn, version: str = LATEST) -> tuple[Manifest, int]:
-    """Return a manifest as the version's schema reads it, and where in the file it lies.
+    """Return a manifest as the version's schema parses it, and its offset in the file.
 
-    Only what a schema checks is true of it: places are aligned and before the manifest, but sizes
-    need not make a layout, and words may be unknown.
+    It satisfies only the checks of a schema: components are aligned and before the manifest, but
+    sizes need not fit a layout, and identifiers may be unknown.
     """
     blobs_end = draw(st.sampled_from([64, 100, 4096, (1 << 32) + 7, 1 << 62]))
     objects = {

@@ -1,9 +1,8 @@
-"""Threads: how many there are, the threads themselves, and jobs that they share.
+"""Threads that share work.
 
-Threads that share work are made here: so work that was begun ends, also where the interpreter is
-about to end and starts no more threads. `sharing.py` says
-how many there are; `pool.py` has the threads, and is loaded for the first; `background.py` reports
-writes that a program ended beside.
+All of them are made here, so that work that was begun ends, even while the interpreter shuts down
+and starts no more threads. `sharing.py`: the number of threads; `pool.py`: the threads, loaded with
+the first; `background.py`: a report of writes that the end of the program cut off.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Callable, Iterable
 
-# Jobs that are handed over before one is waited for, by the thread: what they hold is bounded.
+# Jobs submitted ahead for each thread: their memory is bounded.
 _AHEAD = 4
 
 
@@ -28,16 +27,16 @@ def _do_whole(job: Callable[[], None]) -> None:
 
 
 def run_jobs(jobs: Iterable[Callable[[], None]], workers: int, *, are_whole: bool = False) -> None:
-    """Do all jobs, with several threads where there are several; each begins in its turn.
+    """Run all jobs in order, on threads if there are several.
 
     Args:
-        jobs: gone through as they are begun, few ahead.
+        jobs: iterated lazily, a few ahead.
         workers: how many threads.
-        are_whole: whether each job decodes what it begins to decode, and waits for no other one
-            meanwhile. Then those that need much memory for it may wait for each other.
+        are_whole: whether each job finishes the decoding that it begins, without waiting for other
+            jobs. Then jobs with large windows may wait for each other's memory.
 
     Raises:
-        Exception: what the first job that failed raised; those not begun are dropped.
+        Exception: the error of the first job that failed; queued jobs are dropped.
     """
     left = (functools.partial(_do_whole, job) for job in jobs) if are_whole else iter(jobs)
     first = list(itertools.islice(left, 2 if workers > 1 else 0))

@@ -1,4 +1,4 @@
-"""Writes that a program ends beside are reported, and it exits with another status."""
+"""Report writes that the end of the program cuts off, and exit with another status."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _WRITES: weakref.WeakKeyDictionary[Sink, threading.Thread] = weakref.WeakKeyDict
 
 
 def note_write(sink: Sink) -> None:
-    """Note that this thread writes something, in case it is a daemon that dies with the program.
+    """Note that this thread writes, in case it is a daemon, which ends with the program.
 
-    That is reported where the sink `is_open`: neither committed nor aborted.
+    A write is reported if the sink `is_open`: neither committed nor aborted.
     """
     if threading.current_thread().daemon:
         _WRITES[sink] = threading.current_thread()
 
 
 class _FailingAtExit:
-    """Standard output whose last flush raises an error.
+    """Standard output with a last flush that raises an error.
 
-    Python reports that error by `sys.unraisablehook`, and exits with 120. Everything else that is
-    done at exit is done.
+    Python reports the error by `sys.unraisablehook`, and exits with 120 after all other steps of
+    its shutdown.
     """
 
     closed = False
@@ -53,9 +53,9 @@ class _FailingAtExit:
 
 
 def exit_with(error: BaseException) -> None:
-    """Have the program exit with 120, and say why; the first error that is given counts.
+    """Make the program exit with 120 and report the error; only the first call counts.
 
-    That is Python's own number for an error that comes when the exit status is settled already.
+    Python itself uses 120 for errors during the shutdown.
     """
     if not isinstance(sys.stdout, _FailingAtExit):
         sys.stdout = _FailingAtExit(sys.stdout, error)
@@ -63,7 +63,7 @@ def exit_with(error: BaseException) -> None:
 
 @atexit.register
 def _end_writes() -> None:
-    """Report what daemons had not written."""
+    """Report the unfinished writes of daemons."""
     for sink, thread in list(_WRITES.items()):  # daemons go on
         if thread.is_alive() and getattr(sink, "is_open", False):
             error = SourceError(

@@ -1,4 +1,4 @@
-"""Threads for a piece of work: the caller does it where no thread can be had."""
+"""A pool of threads; the caller does the work if no thread can be started."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ _T = TypeVar("_T")
 
 try:
     _Threads = concurrent.futures.ThreadPoolExecutor
-except RuntimeError:  # loaded while the interpreter ends, when nothing can be waited for any more
+except RuntimeError:  # loaded during the shutdown of the interpreter
 
     class _Threads(concurrent.futures.Executor):  # type: ignore[no-redef]
-        """No threads: what it inherits refuses all work by a `RuntimeError`, as threads do then."""
+        """No threads: the base class refuses all work by a `RuntimeError`."""
 
         def __init__(self, *_: object) -> None:
-            """Take what threads take."""
+            """Accept the arguments of a pool."""
 
 
 class Pool(_Threads):
-    """Threads for a piece of work.
+    """A pool of threads.
 
-    While the interpreter ends, or where the system has no more threads, the caller does the work.
+    During the shutdown of the interpreter, or if the system has no more threads, the caller does
+    the work.
 
     Args:
         workers: how many threads; each is started when there is work for it.
-        are_alone: False has them share out their own work, too, as if no others worked beside them.
+        are_alone: True runs nested jobs inline; False lets them use threads of their own.
 
     Attributes:
         count: as `workers`.
@@ -44,23 +45,23 @@ class Pool(_Threads):
     def submit(
         self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> concurrent.futures.Future[_T]:
-        """Start work on a thread, or do it at once where no thread can be had."""
+        """Start work on a thread, or do it at once if no thread can be started."""
         future = self.begun(work, *args, **kwargs)
         if future is None:
             future = concurrent.futures.Future()
             try:
                 with at_most(1):
                     future.set_result(work(*args, **kwargs))
-            except Exception as error:  # noqa: BLE001  # raised where the result is asked for
+            except Exception as error:  # noqa: BLE001  # raised by `result()`
                 future.set_exception(error)
         return future
 
     def begun(
         self, work: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     ) -> concurrent.futures.Future[_T] | None:
-        """Start work on a thread; return None where no thread can be had, and nothing was begun.
+        """Start work on a thread; return None if no thread can be started.
 
-        For work that waits for what the caller does next, and so cannot be done at once.
+        For work that waits for the caller's next steps, and so cannot run inline.
         """
         future: concurrent.futures.Future[_T] = concurrent.futures.Future()
 
@@ -77,9 +78,9 @@ class Pool(_Threads):
 
         try:
             return super().submit(once)
-        except RuntimeError:  # raised before or after it was queued for threads there are
+        except RuntimeError:  # raised before or after the work was queued
             return None if future.cancel() else future
 
     def close(self) -> None:
-        """Wait for what is running, drop what is not begun, and end the threads."""
+        """Wait for running work, drop queued work, and end the threads."""
         self.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""How many threads work is shared out to, and memory that they share."""
+"""The number of threads for a piece of work, and a lock for large memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 # More than four readers of one file gain nothing on any disk measured, and cost other processes.
 _MOST = 4
-# Bytes that are worth another thread: to start one takes as long as to hash a few hundred KiB.
+# Bytes for another thread: starting one takes as long as hashing a few hundred KiB.
 _SHARE_BYTES = 1 << 20
-# What a thread says of itself: `most`, `is_whole` and `has_window`, see below.
+# Attributes of the current thread: `most`, `is_whole` and `has_window`, see below.
 _own = threading.local()
 _window = Lock()
 
 
 @contextlib.contextmanager
-def _saying(name: str, value: object) -> Iterator[None]:
+def _with_own(name: str, value: object) -> Iterator[None]:
     before = getattr(_own, name, None)
     setattr(_own, name, value)
     try:
@@ -33,28 +33,27 @@ def _saying(name: str, value: object) -> Iterator[None]:
 
 
 def at_most(count: int) -> contextlib.AbstractContextManager[None]:
-    """Have what this thread does within it share its work out to so many threads by default."""
-    return _saying("most", count)
+    """Within this context, limit this thread's jobs to so many threads by default."""
+    return _with_own("most", count)
 
 
 def work_alone() -> None:
-    """Have this thread share its work out to no other."""
+    """Let this thread run its jobs inline."""
     _own.most = 1
 
 
 def thread_count(
     threads: int | None = None, *, processes: int = 1, lengths: Iterable[int] | None = None
 ) -> int:
-    """Return how many threads to use: what was asked for, `ZTENSOR_NUM_THREADS`, or the cores.
+    """Return how many threads to use: the caller's number, `ZTENSOR_NUM_THREADS`, or the cores.
 
     Args:
-        threads: what the caller asked for; None for the default, at most four, or what `at_most`
-            says.
-        processes: how many of this machine do the same at the same time, and so share its cores.
-        lengths: of the pieces of work, in bytes: no more threads are used than these are worth.
+        threads: the caller's number; by default at most four, or the limit set by `at_most`.
+        processes: how many processes of this machine do the same concurrently and share its cores.
+        lengths: of the chunks in bytes: short ones get fewer threads.
 
     Raises:
-        ArgumentValueError: the number, or the variable's text, is no positive integer.
+        ArgumentValueError: the number, or the variable's text, is not a positive integer.
     """
     name, count = "threads", getattr(_own, "most", None) if threads is None else threads
     if count is None:
@@ -74,7 +73,7 @@ def _by_default(processes: int) -> Any:
 
 
 def worth(workers: int, lengths: Iterable[int]) -> int:
-    """Return how many of some threads are worth their start for so many bytes; one at least."""
+    """Return how many threads pay off for so many bytes; at least one."""
     most, total = workers * _SHARE_BYTES, 0
     for length in lengths:
         total += length
@@ -85,26 +84,26 @@ def worth(workers: int, lengths: Iterable[int]) -> int:
 
 # --- Memory for a large window --------------------------------------------------------------
 #
-# One thread at a time has it, and others wait until it is done. Only those take part that are sure
-# to end by themselves. A thread that decodes piece by piece may be left alone between two pieces,
-# and others would wait for ever: it counts only inside of `ends_alone()`.
+# One thread at a time has it, and others wait until it is done. Only work that ends by itself takes
+# part. A thread that decodes chunk by chunk may never be resumed, and others would wait forever: it
+# takes part only inside of `ends_alone()`.
 
 
 def ends_alone() -> contextlib.AbstractContextManager[None]:
-    """Say that this thread ends inside of it whatever it begins to decode."""
-    return _saying("is_whole", True)  # noqa: FBT003
+    """Declare that this thread finishes inside the context any decoding that it begins."""
+    return _with_own("is_whole", True)  # noqa: FBT003
 
 
 @contextlib.contextmanager
 def large_window(*, is_whole: bool = False) -> Iterator[None]:
-    """Wait for the memory of a large window; a thread that has it waits for no more.
+    """Hold the memory of a large window, after waiting for other threads; reentrant.
 
     Args:
-        is_whole: whether this is ended without waiting for anybody, as inside of `ends_alone()`.
+        is_whole: whether the context ends without waiting for others, as in `ends_alone()`.
     """
     takes_part = is_whole or getattr(_own, "is_whole", False)
     if not takes_part or getattr(_own, "has_window", False):
         yield
         return
-    with _window, _saying("has_window", True):  # noqa: FBT003
+    with _window, _with_own("has_window", True):  # noqa: FBT003
         yield

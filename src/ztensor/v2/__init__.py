@@ -1,16 +1,16 @@
 """The Python surface of the 2.x releases, over this library: `import ztensor.v2 as ztensor`.
 
 A program written for `ztensor` 2.0 to 2.1 runs with that line changed, and reads files of 1.x and
-0.1 as well. `docs/guides/migrating-2.md` says what is the same and what is not.
+0.1 as well. `docs/guides/migrating-2.md` lists the differences.
 
 | file | has |
 | --- | --- |
-| `raising.py` | errors that are also the `ValueError` that the releases raise |
+| `raising.py` | our errors as the `ValueError` of the releases |
 | `source.py` | `Source`; `open`, `index`, `verify`, `detect` |
-| `tensor.py` | `Tensor` and what it tells |
+| `tensor.py` | `Tensor`, `Caps`, `Location` |
 | `writer.py` | `Writer`, `Sink`, `convert` |
 
-Nothing else in the library imports this room. New code has more from `ztensor` itself.
+Nothing else in the library imports this package. New code finds more in `ztensor` itself.
 """
 
 from ztensor.v2.source import Source, detect, index, open, page_size, verify

@@ -1,8 +1,8 @@
-"""Errors of ours that are also what the 2.x releases raise in their place.
+"""Translate our errors to classes that callers of the 2.x releases catch.
 
-They raise `ValueError` for all that is wrong with a file or a call, `KeyError` for names,
-`TypeError` for arguments, `OSError` for the system's errors. Most classes of ours are these, too;
-those that are not become one that is.
+The releases raise `ValueError` for any fault of a file or a call, `KeyError` for names,
+`TypeError` for arguments, `OSError` for the system's errors. Most of our classes derive from the
+same one; the others are raised as a subclass that does.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _Raising = TypeVar("_Raising")
 
 
 class ReleaseClosedError(ClosedError, ValueError):
-    """What is used was closed or finished before."""
+    """The source or writer is closed."""
 
 
 class ReleaseUnsupportedError(UnsupportedError, ValueError):
-    """The bytes are of an encoding, a type or a version that is not known."""
+    """The file has an unknown encoding, type or version."""
 
 
 class ReleaseUsageError(UsageError, ValueError):
-    """The call asks for what cannot be."""
+    """The call is impossible."""
 
 
 _ALSO: tuple[tuple[type[ZTensorError], type[ZTensorError]], ...] = (
@@ -37,7 +37,7 @@ _AS_THEY_ARE = (ValueError, KeyError, TypeError, BufferError, ImportError, Limit
 
 
 def raise_as_release(error: ZTensorError) -> NoReturn:
-    """Raise an error as one that the releases' callers catch."""
+    """Raise an error as a class that callers of the releases catch."""
     if not isinstance(error, _AS_THEY_ARE):
         for kind, also in _ALSO:
             if isinstance(error, kind):

@@ -1,4 +1,4 @@
-"""Files as the 2.x releases show them: a mapping from names to handles that have read nothing."""
+"""Files as in the 2.x releases: a mapping from names to handles, which read nothing."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 class Source:
     """A file of any known format, or several read as one: a mapping from names to tensors.
 
-    Made by `open` and `index`. Tensors and arrays that were taken stay valid when it is closed.
+    Made by `open` and `index`. Its tensors and arrays stay valid after `close`.
     """
 
     def __init__(self, reader: Reader, paths: Sequence[str], *, maps: bool) -> None:
         self._reader = reader
-        # The folders as they were given, in place of those that the reader has.
+        # The caller's paths by absolute folder: `files` shows paths as the caller wrote them.
         self._folders = {os.path.dirname(os.path.abspath(path)): path for path in paths}
         self._files = [self.shown(path) for file in reader.objects.parts() for path in file.paths]
         self._names = sorted(reader, key=lambda name: name.encode("utf-8", "surrogatepass"))
@@ -58,7 +58,7 @@ class Source:
         return [(name, self[name]) for name in self.keys()]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a tensor, or `default` where there is none of that name."""
+        """Return a tensor, or `default` if the name is unknown."""
         try:
             return self[name]
         except KeyError:
@@ -78,8 +78,8 @@ class Source:
         """Return a tensor.
 
         Raises:
-            KeyError: there is none of that name.
-            TypeError: the name is no text.
+            KeyError: the name is unknown.
+            TypeError: the name is not text.
         """
         self._require_open()
         if not isinstance(name, str):
@@ -103,24 +103,25 @@ class Source:
 
     @property
     def files(self) -> list[str]:
-        """Return the paths that are read: of a file with shards, that file first."""
+        """Return the paths that are read; an index or root comes first."""
         self._require_open()
         return list(self._files)
 
     @property
     def attributes(self) -> dict[str, Any] | None:
-        """Return the file's own attributes, or None where it has none."""
+        """Return the file's own attributes, or None without any."""
         self._require_open()
         objects = self._reader.objects
-        is_said = any(part.manifest.attributes is not None for part in objects.parts())
-        return self._reader.attributes or ({} if is_said and objects.format == "zt" else None)
+        has_attributes = any(part.manifest.attributes is not None for part in objects.parts())
+        is_empty_map = has_attributes and objects.format == "zt"
+        return self._reader.attributes or ({} if is_empty_map else None)
 
     @property
     def provenance(self) -> str:
-        """Return who says where tensors are.
+        """Return the origin of the tensors' places.
 
-        `"root"` is a .zt file that says so, `"data-shard"` one without a manifest, `"projection"` a
-        file of another format, or several.
+        `"root"`: the manifest of a .zt file. `"data-shard"`: a .zt file without a manifest.
+        `"projection"`: a file of another format, or several files.
         """
         self._require_open()
         objects = self._reader.objects
@@ -136,20 +137,20 @@ class Source:
             deep: True reads whole shards as well, for their digests.
 
         Raises:
-            ValueError: something is damaged; the message says what.
+            ValueError: a part is damaged; the message names it.
         """
         report = self.checked(None, deep=deep)
         return Verification(report.checked, report.undigested)
 
     def checked(self, names: list[str] | None, *, deep: bool = False) -> VerifyReport:
-        """Return what checking found, as the rest of the library has it; it raises for damage.
+        """Return the report of `ztensor.Reader.verify`, but raise for damage.
 
         Args:
-            names: tensors; all of them where it is None.
+            names: the tensors to check; all by default.
             deep: as for `verify`.
 
         Raises:
-            ValueError: something is damaged.
+            ValueError: a part is damaged.
         """
         self._require_open()
         report = self._reader.verify(names, deep=deep)
@@ -165,7 +166,7 @@ class Source:
         return report
 
     def close(self) -> None:
-        """Give back the files. May be called again."""
+        """Close the files. May be called again."""
         self._is_closed = True
         self._reader.close()
 
@@ -179,7 +180,7 @@ class Source:
         self.close()
 
     def __repr__(self) -> str:
-        """Return which files they are, and how many tensors."""
+        """Return the files and the number of tensors."""
         more = f" + {len(self._files) - 1} more" if len(self._files) > 1 else ""
         shown = f'"{self._files[0]}{more}"' if self._files else '"()"'
         return (
@@ -187,7 +188,7 @@ class Source:
         )
 
     def shown(self, path: str) -> str:
-        """Return the path of a file as the caller calls its folder."""
+        """Return the path of a file with its folder as the caller wrote it."""
         folder, name = os.path.split(path)
         given = self._folders.get(folder)
         return path if given is None else os.path.join(os.path.dirname(given), name)
@@ -196,12 +197,12 @@ class Source:
 
     @property
     def reader(self) -> Reader:
-        """Return what it reads with, as the rest of the library has it."""
+        """Return the underlying reader."""
         self._require_open()
         return self._reader
 
     def has_own_pages(self, file: FileObjects, component: Component) -> bool:
-        """Return whether no other bytes of a file's tensors share the pages of a part's."""
+        """Return whether a part shares its memory pages with no other part of the file."""
         start, end = component.offset, component.offset + component.length
         if start % mmap.PAGESIZE:
             return False
@@ -231,27 +232,21 @@ def open(paths: Path | Sequence[Path]) -> Source:
     """Open a file of any known format, or several as one.
 
     Args:
-        paths: a path, or several; no name may be in two of them.
+        paths: a path, or several files with different names of tensors.
 
     Raises:
-        ValueError: a file is damaged, of no known format, or has a name that another one has.
-        OSError: it cannot be read.
-        TypeError: it is no path.
+        ValueError: a file is damaged or of an unknown format, or two have a tensor of one name.
+        OSError: a file cannot be read.
+        TypeError: an argument is not a path.
     """
     return _opened(paths, maps=True)
 
 
 @releasing
 def index(paths: Path | Sequence[Path]) -> Source:
-    """Open files for what is in them and where: nothing is mapped.
+    """Open files for their metadata: names, types and places. Nothing is mapped.
 
-    Args:
-        paths: as for `open`.
-
-    Raises:
-        ValueError: as `open`.
-        OSError: it cannot be read.
-        TypeError: it is no path.
+    Arguments and errors are those for `open`.
     """
     return _opened(paths, maps=False)
 
@@ -272,20 +267,20 @@ def _opened(paths: Any, *, maps: bool) -> Source:
     return Source(open_reader(several, mmap=maps), [os.fspath(path) for path in several], maps=maps)
 
 
-# The file of nothing: a zip archive of no arrays.
+# A file without tensors: an empty zip archive.
 _NOTHING = b"PK\5\6" + bytes(18)
 
 
 @releasing
 def verify(path: Path, deep: bool = False) -> Verification:  # noqa: FBT001, FBT002  # as the releases
-    """Check a file: its structure, the digest of every part, what types ask of bytes.
+    """Check a file: its structure, the digest of every part, and constraints of types on bytes.
 
     Args:
         path: the file.
         deep: True reads whole shards as well, for their digests.
 
     Raises:
-        ValueError: something is damaged; the message says what.
+        ValueError: a part is damaged; the message names it.
         OSError: it cannot be read.
     """
     with _opened(path, maps=False) as source:
@@ -294,13 +289,13 @@ def verify(path: Path, deep: bool = False) -> Verification:  # noqa: FBT001, FBT
 
 @releasing
 def detect(path: Path) -> str:
-    """Return the format of a file, from what is in it: `"zt"`, `"safetensors"`, `"gguf"`, `"npz"`.
+    """Detect the format of a file from its content: `"zt"`, `"safetensors"`, `"gguf"`, `"npz"`.
 
     Others are `"pt"`, `"hdf5"`, `"onnx"`, and of this library `"npy"` and `"keras"`.
 
     Raises:
-        ValueError: it is of none of them, or so damaged that it cannot be opened.
-        OSError: it cannot be read.
+        ValueError: the format is unknown, or the file is too damaged to be opened.
+        OSError: the file cannot be read.
     """
     with _opened(path, maps=False) as source:
         return source.format

@@ -1,4 +1,4 @@
-"""A handle of one tensor or one of its parts, as the 2.x releases have it: nothing is read."""
+"""The handle of a tensor or of one of its parts, as in the 2.x releases; it reads nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Verification(NamedTuple):
-    """What checking a file found: parts whose digest matched, and parts that have none."""
+    """The result of checking a file: counts of parts with a matching digest, and without one."""
 
     checked: int
     undigested: int
@@ -35,7 +35,7 @@ class Verification(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Location:
-    """Where the decoded bytes of a part are.
+    """The place of a part's decoded bytes.
 
     Attributes:
         path: the file.
@@ -54,14 +54,14 @@ class Location:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Caps:
-    """What can be done with one part; each is the condition of the call it is called after.
+    """The possible operations on a part; each field has the name of its call.
 
     Attributes:
         map: it can be handed out without a copy.
         locate: its decoded bytes are one range of a file.
         evict: its pages of memory are its own.
         verify: it has a digest that can be computed here.
-        alignment: the largest power of two that divides its place in the file; 1 where it has none.
+        alignment: the largest power of two that divides its offset; 1 without a place in a file.
     """
 
     map: bool
@@ -77,29 +77,29 @@ class Caps:
 
 
 class Owner(Protocol):
-    """The source that a tensor is of: see `ztensor.v2.source.Source`."""
+    """The source of a tensor: see `ztensor.v2.source.Source`."""
 
     maps: bool
 
     def checked(self, names: list[str] | None, *, deep: bool = False) -> VerifyReport:
-        """Return what checking found."""
+        """Return the report of a check."""
         ...
 
     def shown(self, path: str) -> str:
-        """Return the path of a file as the caller calls its folder."""
+        """Return the path of a file with its folder as the caller wrote it."""
         ...
 
     def has_own_pages(self, file: FileObjects, component: Component) -> bool:
-        """Return whether no other bytes of a file's tensors share the pages of a part's."""
+        """Return whether a part shares its memory pages with no other part of the file."""
         ...
 
 
 @releasing
 class Tensor:
-    """One tensor of a source, or one part of it; holding it has read nothing.
+    """A tensor of a source, or one part of it. Nothing is read before the first call that needs it.
 
-    A tensor of one part answers for that part. One of several does for what all have in common;
-    for the rest `tensor["scales"]` says which part is meant.
+    The handle of a tensor with one part stands for that part. With several parts it has only the
+    properties that they share; `tensor["scales"]` selects a part.
     """
 
     __slots__ = ("_file", "_name", "_object", "_part", "_source")
@@ -120,7 +120,7 @@ class Tensor:
 
     @property
     def part(self) -> str | None:
-        """Return which part this is; None where there are several and none was chosen."""
+        """Return the role of the selected part; None if there are several and none is selected."""
         return self._part
 
     @property
@@ -147,18 +147,18 @@ class Tensor:
 
     @property
     def layout(self) -> str:
-        """Return the layout as 2.x calls it, such as `"dense"` or `"zt.sparse_csr/1"`."""
+        """Return the 2.x name of the layout, such as `"dense"` or `"zt.sparse_csr/1"`."""
         layout: str = self._entry["layout"]
         return layout
 
     @property
     def nbytes(self) -> int:
-        """Return how many bytes the part has once decoded."""
+        """Return the decoded length of the part."""
         return self._file.decoded_length(self._name, self._role)
 
     @property
     def caps(self) -> Caps:
-        """Return what can be done with the part."""
+        """Return the possible operations on the part."""
         component = self._component
         digest = self._file.stored(component).digest
         has_digest = digest is not None and digest.known is not None
@@ -176,10 +176,10 @@ class Tensor:
 
     @property
     def location(self) -> Location:
-        """Return where the part's decoded bytes are, to read them by other means.
+        """Return the place of the part's decoded bytes, to read them by other means.
 
         Raises:
-            ValueError: they are no range of a file: encoded, or in memory.
+            ValueError: they are encoded or in memory, and not a range of a file.
         """
         found = self._file.location(self._name, self._role)
         if not self._is_located(self._component) or found.path is None:
@@ -190,7 +190,7 @@ class Tensor:
         """Return one part.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: the name is unknown.
         """
         if not isinstance(part, str):
             raise ArgumentTypeError("the name of a part is text", found=describe(part))
@@ -209,14 +209,13 @@ class Tensor:
         return b"".join(self._file.decoded_chunks(self._name, self._role))
 
     def verify(self) -> bool:
-        """Check the digests of the part, or of all parts, and what their types ask of bytes.
+        """Check the digests of the part, or of all parts, and constraints of types on bytes.
 
         Returns:
-            True where every one has a digest, which matches; False where one has none that can be
-            computed here.
+            True if every digest was checked; False if a part has no digest, or an unknown one.
 
         Raises:
-            ValueError: something is damaged.
+            ValueError: a part is damaged.
         """
         report = self._source.checked([self._name])
         unknown = {
@@ -234,7 +233,7 @@ class Tensor:
         self._file.advise(component.offset, component.length, is_needed=True)
 
     def evict(self) -> None:
-        """Let the system drop the part's pages from its cache; a hint, too.
+        """Let the system drop the part's pages from its cache; also a hint.
 
         Raises:
             ValueError: the part is not mapped, or shares its pages.
@@ -252,35 +251,35 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Return the elements as a DLPack capsule: of a dense tensor in its shape, else in a row.
+        """Return the elements as a DLPack capsule: a dense tensor in its shape, other parts flat.
 
-        They are a view of the file where `caps.map` is true.
+        They are a view of the file if `caps.map` is true.
 
         Raises:
-            TypeError: the logical type has no word in DLPack.
-            BufferError: another device is asked for.
-            LimitError: NumPy holds no array of the shape.
-            ValueError: a stream is given.
+            TypeError: DLPack has no name for the logical type.
+            BufferError: another device is requested.
+            LimitError: NumPy cannot hold an array of the shape.
+            ValueError: a stream is passed.
         """
         if stream is not None:
             raise UsageError("memory of the CPU has no streams", found=describe(stream))
         component = self._component
         if component.type is not None:
             raise ArgumentTypeError(
-                "the logical type has no word in DLPack; take its bytes with tobytes()",
+                "DLPack has no name for the logical type; take its bytes with tobytes()",
                 found=describe(component.type),
             ).locate(file=self._file.name, object_name=self._name)
         array = self._elements(component)
         if self._object.format == "dense":
             array = LAYOUTS["dense"].to_dense(View(self._object.shape, {"data": array}, {}))
         if max_version is not None and tuple(max_version) >= (1, 0):
-            array.flags.writeable = False  # of an older consumer a write would copy the page
+            array.flags.writeable = False  # without this flag, a write copies the page
         whole = ztensor.Tensor(array)
         return whole.__dlpack__(max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's name of the CPU."""
-        return 1, 0  # kDLCPU and its only index
+        """Return DLPack's device of the CPU."""
+        return 1, 0  # kDLCPU, index 0
 
     def __buffer__(self, flags: int) -> memoryview:
         """Return the part's bytes without a copy, read-only; Python asks for it from 3.12 on.
@@ -309,7 +308,7 @@ class Tensor:
             return np.array(found, dtype, copy=copy)
         except (TypeError, ValueError) as error:
             raise ArgumentTypeError(
-                "the bytes are no array of that type", found=describe(dtype, 40)
+                "the bytes cannot be converted to this dtype", found=describe(dtype, 40)
             ) from error
 
     def __repr__(self) -> str:
@@ -323,7 +322,7 @@ class Tensor:
 
     @property
     def _entry(self) -> Mapping[str, Any]:
-        """Return what a file of 2.1 says of the tensor."""
+        """Return the tensor's entry in a manifest of 2.1."""
         return EMITTERS.named("2.1").entry(self._object)
 
     @property
@@ -360,7 +359,7 @@ class Tensor:
         return self._file.stored(component).view() is not None
 
     def _bytes(self, component: Component) -> memoryview:
-        """Return raw bytes, a view of the file where it is mapped."""
+        """Return raw bytes: a view of a mapped file, otherwise a copy."""
         stored = self._file.stored(component)
         view = stored.view()
         return (stored.decoded(None).data if view is None else view).cast("B")

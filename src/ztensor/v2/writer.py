@@ -1,4 +1,4 @@
-"""Files of 2.1 written by the calls of the 2.x releases: bytes and words in, a `.zt` file out."""
+"""Write `.zt` files of 2.1 by the calls of the 2.x releases."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ CANONICAL_ALIGNMENT = 65536
 
 @releasing
 class Sink:
-    """Takes the bytes of an object that is written in pieces, part after part by name.
+    """Takes the bytes of an object in chunks, its parts in the order of their names.
 
-    Made by `Writer.stream`. The bytes of one dense tensor go to the file as they come; those of
-    other objects are kept until all are there.
+    Made by `Writer.stream`. A dense tensor of one part is written directly; other objects are kept
+    in memory until they are complete.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class Sink:
 
     @property
     def part(self) -> str | None:
-        """Return which part the next bytes belong to; None where all have theirs."""
+        """Return the part that the next bytes belong to; None if all parts are complete."""
         return next((role for role, missing in self._missing.items() if missing), None)
 
     @property
     def written(self) -> int:
-        """Return how many bytes came so far."""
+        """Return the number of bytes taken."""
         return self._written
 
     def write(self, chunk: Any) -> None:
         """Take more bytes.
 
         Raises:
-            ValueError: there are more than were declared.
-            BufferError: the chunk is no contiguous memory.
+            ValueError: more bytes come than were declared.
+            BufferError: the chunk is not contiguous.
         """
         self._require_open()
         data = bytes_of(chunk)
@@ -102,7 +102,7 @@ class Sink:
         """Finish the object.
 
         Raises:
-            ValueError: bytes are missing. Nothing else can be written until they came.
+            ValueError: bytes are missing. The writer writes nothing else before they come.
         """
         self._require_open()
         part = self.part
@@ -121,7 +121,7 @@ class Sink:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Finish the object, where nothing was raised."""
+        """Finish the object, unless an exception was raised."""
         if kind is None and not self._is_closed:
             self.close()
 
@@ -134,19 +134,19 @@ class Sink:
 class Writer:
     """Writes a `.zt` file of 2.1.
 
-    The file appears when it is finished. As a context manager it finishes at the end, and gives up
-    where something is raised.
+    The file appears at `finish`. A context manager finishes at the end, and aborts after an
+    exception.
 
     Args:
-        path: where it goes.
-        canonical: True for the one form in which the same tensors give the same bytes: written in
-            the order of their names, never encoded.
-        align: what data begins at multiples of, a power of two from 4096 to 65536, which is the
-            default, and the only one of a canonical file.
-        publish: has no meaning here: files are always written elsewhere and put in place whole. It
-            excludes `append`, as in the releases.
-        append: True adds to a finished file, which stays as it is until `finish`; new data is then
-            aligned as the library that changes it has it, whatever `align` is.
+        path: the target.
+        canonical: True writes the canonical form, in which equal tensors give equal bytes: sorted
+            by name, not encoded.
+        align: data begins at multiples of it: a power of two from 4096 to 65536, the default and
+            the only value for a canonical file.
+        publish: has no effect: files always appear atomically. It excludes `append`, as in the
+            releases.
+        append: True adds to a finished file, which stays as it is until `finish`; `align` then has
+            no effect.
 
     Raises:
         ValueError: two of these exclude each other.
@@ -162,7 +162,7 @@ class Writer:
         append: bool = False,  # noqa: FBT001, FBT002
     ) -> None:
         if append and publish:
-            raise ArgumentValueError("append and publish are two ways of writing; choose one")
+            raise ArgumentValueError("append and publish exclude each other")
         if canonical and append:
             raise ArgumentValueError("a canonical file is written at once; add canonical=False")
         if canonical and align not in (None, CANONICAL_ALIGNMENT):
@@ -196,15 +196,15 @@ class Writer:
 
         Args:
             name: its name, each once.
-            data: its bytes, contiguous: `bytes`, an array, what else has a buffer.
+            data: its bytes, contiguous: `bytes`, an array, or another buffer.
             shape: its shape.
             dtype: storage type: `"f32"`, `"bf16"`, `"u8"`.
             logical: logical type, such as `"bool"` or `"f8_e4m3fn"`.
-            encoding: None for raw, `"zt.zstd-seekable/1"` for zstd.
+            encoding: `"zt.zstd-seekable/1"` for zstd; raw by default.
 
         Raises:
-            ValueError: types, shape and bytes do not go together, or the name is there.
-            BufferError: the data is no contiguous memory.
+            ValueError: types, shape and bytes do not fit, or the name is taken.
+            BufferError: the data is not contiguous.
         """
         part = {"dtype": dtype, "data": data, "logical": logical, "encoding": encoding}
         self.add_object(name, shape, {"data": part})
@@ -223,12 +223,12 @@ class Writer:
             name: its name.
             shape: its shape.
             parts: a map from the name of each part to its `dtype`, `data`, and perhaps `logical`
-                and `encoding`. Where one part has an encoding, all are stored so.
-            layout: what the parts are, such as `"zt.sparse_csr/1"`.
-            attributes: those of the object.
+                and `encoding`. If one part has an encoding, all are encoded.
+            layout: such as `"zt.sparse_csr/1"`.
+            attributes: of the object.
 
         Raises:
-            ValueError: the parts do not make the layout, or the name is there.
+            ValueError: the parts do not fit the layout, or the name is taken.
         """
         self._require_no_stream()
         _require_roles(parts)
@@ -244,7 +244,7 @@ class Writer:
             if component.type is not None and component.type not in LOGICAL_TYPES:
                 if found.format != "dense":
                     raise NotRepresentableError(
-                        "a type that is not known is kept of dense tensors only",
+                        "only a dense tensor may have an unknown logical type",
                         object_name=name,
                         component=role,
                         found=describe(component.type),
@@ -269,17 +269,17 @@ class Writer:
         layout: str = "dense",
         attributes: Mapping[str, Any] | None = None,
     ) -> Sink:
-        """Return what takes the bytes of an object piece by piece.
+        """Return a sink that takes the bytes of an object in chunks.
 
         Args:
             name: its name.
             shape: its shape.
             parts: as for `add_object`, with `nbytes` in place of `data`.
             layout: as for `add_object`.
-            attributes: likewise.
+            attributes: of the object.
 
         Raises:
-            ValueError: the sizes do not make the layout, or the name is there.
+            ValueError: the sizes do not fit the layout, or the name is taken.
         """
         self._require_no_stream()
         _require_roles(parts)
@@ -316,10 +316,10 @@ class Writer:
         return Sink(name, sizes, write)
 
     def ingest(self, source: Source) -> None:
-        """Copy all tensors of a source, decoded, and its attributes where none are set.
+        """Copy all tensors of a source, decoded, and its attributes unless some are set.
 
         Raises:
-            ValueError: a name is there, or 2.1 cannot say what a tensor is.
+            ValueError: a name is taken, or 2.1 cannot represent a tensor.
         """
         self._require_no_stream()
         attributes = source.attributes
@@ -332,10 +332,10 @@ class Writer:
     # --- The end ----------------------------------------------------------------------------
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
-        """Set the file's own attributes, all of them anew.
+        """Replace the file's own attributes.
 
         Raises:
-            TypeError: a key is no text, or a value has no form in the file.
+            TypeError: a key is not text, or CBOR cannot represent a value.
         """
         given = copy.deepcopy(dict(attributes))
         if isinstance(self._file, Editor):
@@ -357,7 +357,7 @@ class Writer:
         return size
 
     def abandon(self) -> None:
-        """Give up: no file appears. May be called again, and when the writer is finished."""
+        """Abort: no file appears. Without effect after `finish`; may be called again."""
         self._is_done = True
         self._file.abort()
 
@@ -366,7 +366,7 @@ class Writer:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Finish the file, or give it up where something is raised."""
+        """Finish the file; abort after an exception."""
         if kind is not None:
             self.abandon()
         elif not self._is_done:
@@ -402,24 +402,24 @@ def bytes_of(data: Any) -> memoryview:
     """Return contiguous memory as bytes, without a copy.
 
     Raises:
-        TypeError: it has no buffer.
-        BufferError: it is not contiguous.
+        TypeError: the data is not a buffer.
+        BufferError: the data is not contiguous.
     """
     try:
         view = memoryview(data)
     except TypeError as error:
         raise ArgumentTypeError(
-            "data is what has a buffer: bytes, an array", found=describe(data, 40)
+            "data must be a buffer, such as bytes or an array", found=describe(data, 40)
         ) from error
-    except ValueError:  # an array of a type that the buffer protocol has no word for
+    except ValueError:  # the buffer protocol has no name for the dtype
         view = memoryview(data.view(np.uint8))
     if not view.c_contiguous:
-        raise NotContiguousError("data is one contiguous run of memory")
+        raise NotContiguousError("data must be contiguous")
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 class NotContiguousError(ArgumentValueError, BufferError):
-    """Data does not lie in one run of memory."""
+    """Data is not contiguous."""
 
 
 def _object_of(
@@ -430,10 +430,10 @@ def _object_of(
     layout: str,
     attributes: Mapping[str, Any] | None,
 ) -> TensorObject:
-    """Return the object that readers will find, wherever its parts come to lie.
+    """Return the object as readers will parse it, with a placeholder for its parts' places.
 
     Raises:
-        ArgumentValueError: they would refuse it.
+        ArgumentValueError: readers would refuse the object.
     """
     words = {
         role: {"dtype": part.get("dtype"), "blob": (CANONICAL_ALIGNMENT, sizes[role])}
@@ -457,18 +457,18 @@ def _object_of(
 
 
 def _elements(component: Component, data: memoryview) -> Array:
-    """Return bytes as elements, those of an unknown type as its storage has them."""
+    """View bytes as elements; with an unknown logical type, by the storage type."""
     return typed_array(component._replace(is_exact=component.dtype == "bool"), data)
 
 
 def _without_padding(array: Array, count: int) -> Array:
-    """Return the elements without the half byte that is of none, where there is one."""
+    """Return the elements without the unused last half byte of a 4-bit type."""
     if array.size == count + 1 and array.dtype == numpy_dtype("float4_e2m1fn"):
         return array[:count]
     return array
 
 
-# Of each layout in which elements may share a byte: in which part, and how many are real.
+# For layouts whose elements may share a byte: the part, and its number of elements.
 _COUNTED: Mapping[str, Callable[[Mapping[str, Array], tuple[int, ...]], tuple[str, int]]] = {
     "dense": lambda _, shape: ("data", element_count(shape)),
     "sparse_csr": lambda parts, _: ("values", parts["indices"].size),
@@ -481,12 +481,12 @@ def convert(src: Path, dst: Path, align: int | None = None) -> int:
     """Write a file of any known format as a `.zt` file of 2.1, and return its size in bytes.
 
     Args:
-        src: what is read.
-        dst: where the new file goes; one that is there is replaced.
-        align: None for a canonical file; else what data begins at multiples of.
+        src: the file to read.
+        dst: the new file; an existing one is replaced.
+        align: data begins at multiples of it. None writes a canonical file.
 
     Raises:
-        ValueError: the file is damaged, or 2.1 cannot say what is in it.
+        ValueError: the file is damaged, or 2.1 cannot represent its content.
         OSError: a file cannot be read or written.
     """
     report = convert_file(

@@ -75,7 +75,7 @@ def test_a_pattern_means_the_objects_it_matches(bucket: UploadServer) -> None:
         assert expanded(url) == [url]  # not a pattern
     with pytest.raises(SourceNotFoundError, match="no object matches") as caught:
         expanded("s3://bucket/run/*.gguf")
-    assert caught.value.found == "3 beneath 'run'"
+    assert caught.value.found == "3 below 'run'"
     with pytest.raises(UsageError, match="not in the bucket"):
         expanded("s3://buck*t/run/a.zt")
 

@@ -148,7 +148,11 @@ def test_after_a_fork_a_store_is_refused_at_once(store: Any) -> None:
     child = os.fork()
     if child == 0:
         told = 0
-        for use in (lambda: write(remote(store), b""), lambda: source.require_unchanged(ask=True)):
+        uses: list[Callable[[], object]] = [
+            lambda: write(remote(store), b""),
+            lambda: source.require_unchanged(ask=True),
+        ]
+        for use in uses:
             try:
                 use()
             except UsageError as error:

@@ -63,9 +63,10 @@ def test_an_option_that_is_none_of_the_stores() -> None:
 
 
 def test_storage_and_cache_go_with_a_url() -> None:
-    for options in ({"storage": {}}, {"cache": "kept"}):
+    both: list[dict[str, Any]] = [{"storage": {}}, {"cache": "kept"}]
+    for options in both:
         with pytest.raises(ArgumentValueError, match="storage= and cache="):
-            ztensor.open("m.zt", **options)  # type: ignore[arg-type]
+            ztensor.open("m.zt", **options)
     with pytest.raises(ArgumentTypeError, match="a dict of options"):
         ztensor.open("s3://b/k", storage=5)  # type: ignore[arg-type]
     assert with_storage(["s3://b/k"], KEYS)[0].storage is KEYS
