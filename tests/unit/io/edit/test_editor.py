@@ -437,6 +437,10 @@ def test_a_container_that_cannot_be_extended_is_rewritten_and_says_so(
         assert reader.verify().ok
     with ztensor.Editor(path) as editor:
         assert editor.rewritten_from is None
+    path.write_bytes(REWRITTEN[version]())
+    with ztensor.Editor(path):  # also without a change
+        pass
+    assert ztensor.open(path).version == "1.2.0"
 
 
 @pytest.mark.wing

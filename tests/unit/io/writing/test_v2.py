@@ -105,13 +105,13 @@ def test_a_digest_covers_the_bytes_that_its_version_says(
     version: str, checksum: Any, compress: bool
 ) -> None:
     """In 1.x the stored bytes, in 2.x the decoded ones; only 1.x lists its frames beside them."""
-    array = np.random.default_rng(0).integers(0, 1000, (600, 1024)).astype(np.int32)
+    array = np.random.default_rng(0).integers(0, 1000, (1100, 1024)).astype(np.int32)
     kind = ("xxh3" if version == "2.1" else "crc32c") if checksum is True else checksum
     target = io.BytesIO()
     with ztensor.Writer(target, version=version, checksum=checksum) as writer:
         writer.write("w", array, compress=compress)
         with writer.stream("s", array.shape, "int32", compress=compress) as sink:
-            for start in range(0, 600, 7):
+            for start in range(0, 1100, 7):  # more than is held
                 sink.write(array[start : start + 7])
     with ztensor.open(target.getvalue()) as reader:
         for name in "ws":
@@ -124,6 +124,24 @@ def test_a_digest_covers_the_bytes_that_its_version_says(
             assert ("frames" in (component.extra or {})) is (compress and version == "1.2.0")
             np.testing.assert_array_equal(reader.get_slice(name)[-1:], array[-1:])
         assert reader.verify().outcome == ("unchecked" if checksum is None else "ok")
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (5, 100_000), (2, 70_001), (70_000,)])
+@pytest.mark.parametrize("chunk_rows", [None, 1, 1000])
+def test_frames_of_one_length_hold_rows_of_any(
+    shape: tuple[int, ...], chunk_rows: int | None
+) -> None:
+    array = (np.arange(np.prod(shape)) % 7).astype(np.uint8).reshape(shape)
+    target, writer = written(compression=True, chunk_rows=chunk_rows)
+    with writer:
+        writer.write("w", array)
+        with writer.stream("s", shape, "uint8") as sink:
+            sink.write(array)
+    with ztensor.open(target.getvalue()) as reader:
+        assert reader.verify(deep=True).outcome == "ok"
+        for name in "ws":
+            np.testing.assert_array_equal(reader[name], array)
+            np.testing.assert_array_equal(reader.get_slice(name)[-1:], array[-1:])
 
 
 def csr(**changed: Any) -> ztensor.Tensor:
