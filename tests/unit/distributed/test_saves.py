@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import functools
 import itertools
 import pickle
 import shutil
@@ -42,11 +41,6 @@ def _part(folder: Path, step: int, processes: int, process: int, **options: Any)
 
 def _by_files(folder: Path, step: int, processes: int) -> None:
     _by_part_writers(folder, step, processes, max_shard_size=32)
-
-
-def _by_an_executor(folder: Path, step: int, processes: int) -> None:
-    with concurrent.futures.ThreadPoolExecutor(processes) as executor:
-        list(executor.map(functools.partial(_part, folder, step, processes), range(processes)))
 
 
 class _Killed(BaseException):
@@ -128,7 +122,6 @@ def _planned(process: int, step: int, processes: int) -> tuple[Any, Any]:
 FRONT_ENDS: dict[str, Callable[[Path, int, int], object]] = {
     "PartWriter": _by_part_writers,
     "several files": _by_files,
-    "executor": _by_an_executor,
     "torch": _by_torch,
     "JAX": _by_jax,
 }
