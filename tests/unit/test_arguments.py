@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
     return place
 
 
-# What is called with the path of a file and the path of no file, and what the error says.
+# A call with the path of a file and a free path, its error, and a part of the message.
 READS: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
     "verify": (
         lambda p, _: ztensor.open(p, verify="yes"),  # type: ignore[arg-type]

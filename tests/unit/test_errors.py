@@ -82,13 +82,13 @@ def test_a_class_has_its_parents_and_prints_one_message(kind: type[ZTensorError]
     details: dict[str, Any] = {"file": "m.zt", "object_name": "w", "found": "63"}
     if issubclass(kind, SourceError):
         details["errno"] = errno.EIO
-    said = "63" if issubclass(kind, UsageError) else "found 63"  # of what a caller gave
+    said = "63" if issubclass(kind, UsageError) else "found 63"  # the caller's argument
     # KeyError would print its repr, OSError its errno.
     assert str(kind("broken", **details)) == f"m.zt, object 'w': broken: {said}"
 
 
 def test_the_table_above_is_the_whole_family() -> None:
-    # Those of ztensor.v2 are ours and at the same time what the releases raise.
+    # Errors of ztensor.v2 derive from ours and from those of the releases.
     ours = {kind for kind in descendants(ZTensorError) if ".v2." not in kind.__module__}
     assert ours == set(TREE)
     assert [reason.value for reason in Reason] == [reason.name.lower() for reason in Reason]
@@ -190,7 +190,7 @@ def test_describe(value: object, text: str) -> None:
     assert describe(value) == text
 
 
-# --- What an error carries ----------------------------------------------------------------------
+# --- Attributes of errors -----------------------------------------------------------------------
 
 
 def test_locate_fills_in_only_what_is_unknown() -> None:

@@ -1,4 +1,4 @@
-"""What breaks a parser is an error of ours where bytes enter, and what it is everywhere else."""
+"""Exceptions of parsers become ours where bytes enter; all others pass."""
 
 from __future__ import annotations
 
@@ -139,8 +139,8 @@ def samples(tmp_path: Path) -> Samples:
     return Samples(tmp_path)
 
 
-# What is broken where bytes enter, and the call of a user that passes by. Our functions are
-# replaced here, and only here: a file that reaches the guard is a rule that is missing.
+# A function to break where bytes enter, and a user's call that runs it. Replacing our functions is
+# the only way here: a file that reaches the guard shows a missing rule.
 PLACES: dict[str, tuple[str, Callable[[Samples], object]]] = {
     "the manifest": ("ztensor.spec.container.v1:Root", lambda s: ztensor.open(s.plain)),
     "another format": (

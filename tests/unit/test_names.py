@@ -38,10 +38,10 @@ NO_MODULES = {
 
 
 def resolved(text: str) -> Any:
-    """Return what `ztensor.x.y`, `ztensor.x:y` or `ztensor.x.y.Class` names.
+    """Return the object of `ztensor.x.y`, `ztensor.x:y` or `ztensor.x.y.Class`.
 
     Raises:
-        AttributeError: there is no such thing.
+        AttributeError: the name does not exist.
         MissingDependencyError: the library that a module is for is not installed.
     """
     steps = re.split("[.:]", text)
@@ -110,12 +110,12 @@ def test_no_name_of_a_module_is_put_together() -> None:
 
 CHAIN = re.compile(r"(?<![\w./-])ztensor(?:\.[A-Za-z_]\w*)+(?![\w/-])")
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# Files in commands and examples, and what a page says is gone.
+# Files in commands and examples, and names that a page calls removed.
 NOT_NAMES = {"ztensor.zt", "ztensor.TORCH_AVAILABLE", *NO_MODULES}
 
 
 def imported(source: str) -> Iterator[str]:
-    """Yield what a program imports from us, and the public names it then takes from there."""
+    """Yield the names that a program imports from the library."""
     try:
         tree = ast.parse(source)
     except SyntaxError:  # a sketch with `...` in its calls

@@ -1,4 +1,4 @@
-"""A registry imports what a name stands for when it is used, and each place in ours exists."""
+"""A registry imports values on first use, and all places of our tables exist."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_line_that_names_nothing_says_which() -> None:
 
 # --- Plugins: entry points of other distributions -------------------------------------------------
 
-# No test uses the group of another: what is installed is read once for each.
+# Each test has its own group: entry points are read once for each group.
 ENTRIES = """
 [ztensor.tests.{group}]
 pi = plug_{group}:MORE
@@ -194,7 +194,7 @@ def test_metadata_of_no_form_hides_plugins_and_nothing_else(
     assert "cannot be listed" in caplog.text
 
 
-# What is installed is read from files of this name, and by nothing else here.
+# Listing plugins opens files of this name.
 SILENT = """
 import pathlib
 import sys

@@ -1,4 +1,4 @@
-"""The table of frameworks: one added from outside, and what the table loads when."""
+"""The table of frameworks: one added from outside, and when modules are loaded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import ztensor
 from ztensor.ext import FRAMEWORKS, Framework
 from ztensor.numpy import load_file, save_file
 
-# A framework of somebody else: its arrays, and the file that adapts it.
+# A foreign framework: its arrays, and its adapter.
 THEIRS = """
 class Grid:
     def __init__(self, numbers, place="here"):
@@ -47,7 +47,7 @@ def grids(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     for name, text in {"grids": THEIRS, "grids_adapter": ADAPTER}.items():
         module = types.ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
-        exec(text, vars(module))  # noqa: S102  # the files somebody else has
+        exec(text, vars(module))  # noqa: S102  # the foreign modules
     FRAMEWORKS["grids"] = Framework(("grids",), "grids_adapter", ("grids",))
     yield sys.modules["grids"]
     del FRAMEWORKS["grids"]

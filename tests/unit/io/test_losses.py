@@ -1,4 +1,4 @@
-"""What a reader does not give is said wherever a file is copied from it."""
+"""Content that a reader does not give is reported whenever a file is copied."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_set_says_what_its_index_and_shards_do_not_share(tmp_path: Path) -> No
     save_file({"a": A, "hidden": A + 1}, tmp_path / "1.zt", {"of": "one", "same": 1})
     save_file({"b": A}, tmp_path / "2.zt", {"of": "two", "same": 1})
     index = {
-        "metadata": {"total_size": 64, "quantized_by": "somebody"},
+        "metadata": {"total_size": 64, "quantized_by": "a tool"},
         "weight_map": {"a": "1.zt", "b": "2.zt"},
     }
     (tmp_path / "m.zt.index.json").write_text(json.dumps(index), "utf-8")

@@ -12,7 +12,7 @@ import ztensor
 
 PACKAGE = Path(ztensor.__file__).parent
 DOOR = PACKAGE / "io" / "source" / "removal.py"
-STORES = "remote/places.py"  # what the door calls for an object of a store
+STORES = "remote/places.py"  # called by the door for an object of a store
 # Names that remove files whatever they are called on, and those that do as names of these modules.
 ALWAYS = {"unlink", "rmdir", "rmtree", "removedirs", "delete_async"}
 OF_MODULES = {
@@ -22,7 +22,7 @@ OF_MODULES = {
 
 
 def removals(text: str) -> Iterator[str]:
-    """Give what in a module's text removes files, or takes hold of what does."""
+    """Yield the removals of files in a module's text, and references to such functions."""
     tree = ast.parse(text)
     modules = {
         alias.asname: alias.name

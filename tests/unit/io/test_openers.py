@@ -1,4 +1,4 @@
-"""Formats and openers are in registries: ours, then those of plugins; our files ask none."""
+"""Registries of formats and openers: ours first, then plugins; zTensor files need none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ONE = Format(
 )
 '''
 OPENER = '''
-"""Folders `*.box`, whose tensors are in a file without a suffix."""
+"""Folders `*.box` with a file without a suffix."""
 
 import os
 

@@ -235,7 +235,7 @@ def test_a_folder_behind_a_link_is_not_replaced(tmp_path: Path) -> None:
 
 @ON_POSIX
 def test_folders_that_no_dead_process_left_stay(tmp_path: Path) -> None:
-    """Beside what a process left there is its lock."""
+    """Litter of a process has a lock file beside it."""
     area = Area(tmp_path / "area")
     source = model_folder(tmp_path / "in")
     planted = {".out.0123456789abcdef.new/n.txt": TEXT, ".out.0123456789abcdef.old/n.txt": TEXT}

@@ -64,7 +64,7 @@ def capsule_name(capsule: Any) -> str:
 
 
 def described(capsule: Any, offset: int) -> tuple[int, int]:
-    """Return type code and bits: they lie behind data (8), device (8) and ndim (4)."""
+    """Return type code and bits: they follow data (8), device (8) and ndim (4)."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = (
         ctypes.c_void_p,
@@ -118,7 +118,7 @@ def test_the_capsule_keeps_the_memory_until_it_is_done_with(consumed: bool) -> N
     [{}, {"max_version": (0, 8)}],
     ids=["no version", "an old version"],
 )
-def test_read_only_memory_is_not_given_to_who_cannot_be_told(said: dict[str, Any]) -> None:
+def test_read_only_memory_is_not_exported_without_a_flag(said: dict[str, Any]) -> None:
     with pytest.raises(BufferExportError, match=r"read-only.*copy it first.*bfloat16") as caught:
         read_only().__dlpack__(**said)
     assert isinstance(caught.value, BufferError)

@@ -1,4 +1,4 @@
-"""prefetch() and evict(): what is asked of the system for every kind of file, without a map."""
+"""prefetch() and evict(): the calls of the system for every kind of file, without a map."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Call = tuple[str, int, int, int]
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    """Return what the system is asked, in order: file, offset, length, advice."""
+    """Record the calls of the system in order: file, offset, length, advice."""
     if not hasattr(os, "posix_fadvise"):
         pytest.skip("this system cannot be asked")
     found: list[Call] = []
@@ -160,7 +160,7 @@ def test_names_and_closed_readers_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ztensor.ObjectNotFoundError):
             call("nothing")
         with pytest.raises(TypeError):
-            call(5)  # type: ignore[arg-type]  # that is what is refused
+            call(5)  # type: ignore[arg-type]  # refused here
     reader.close()
     for call in (reader.prefetch, reader.evict):
         with pytest.raises(ztensor.errors.ClosedError):

@@ -1,4 +1,4 @@
-"""The way to one component's bytes: what is checked on it, and what memory that takes."""
+"""Reading one component: its checks and the memory they take."""
 
 from __future__ import annotations
 

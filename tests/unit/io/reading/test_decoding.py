@@ -1,4 +1,4 @@
-"""Large encoded tensors decoded by several threads: the values, and one error for what is wrong."""
+"""Large encoded tensors decoded by several threads: the values, and one error for damage."""
 
 from __future__ import annotations
 

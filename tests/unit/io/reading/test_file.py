@@ -1,4 +1,4 @@
-"""One open file: what it says of objects, and what it gives where a word of them is unknown."""
+"""One open file: its objects, padding, and words that are unknown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_padding_of_packed_elements_is_cut_off() -> None:
 
 @pytest.mark.parametrize("type", [None, "complex64"])
 def test_more_bytes_than_the_shape_needs_are_refused(type: str | None) -> None:
-    """Whatever file says so; those of our own are refused when they are opened."""
+    """In any format; zTensor files are refused when they are opened."""
     part = Component("f32", 0, 32, type, byte_order="big")
     objects = {"w": TensorObject((3,), "dense", {"data": part})}
     file = FileObjects(MemorySource(bytes(32)), Manifest("", objects, None))
@@ -46,7 +46,7 @@ def test_more_bytes_than_the_shape_needs_are_refused(type: str | None) -> None:
 
 
 def test_values_that_no_pointer_counts_are_refused() -> None:
-    """Nothing but the pointers tells how many indices there are."""
+    """Only the pointers determine the number of indices."""
     made = draft("1.2.0")
     made.objects["rows"]["components"]["indices"] = {"dtype": "u64", "encoding": "zstd"}
     made.objects["rows"]["components"]["values"] = {"dtype": "u8", "type": "f8_e4m3fn"}

@@ -1,4 +1,4 @@
-"""All objects at once: what is laid in bulk is what the reader gives one by one."""
+"""Loading all objects gives the same values as reading them one by one."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from ztensor.io.source.ahead import AheadSource
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.spec.model.objects import TableObjects
+from ztensor.testing.builder_2 import File2, dense
 
 
 def require_same(found: dict[str, Any], reader: ztensor.Reader) -> None:
@@ -142,3 +143,22 @@ def test_tensors_far_apart_do_not_take_the_memory_between(
     with pytest.raises(DigestMismatchError, match="00300"):
         load_file(path, copy=True)
     assert load_file(path, copy=True, verify=False)["00301"][0, 0] == 301
+
+
+@pytest.mark.parametrize("digest", ["fffffffffffffffd", "fffffffffffffffe", "ffffffffffffffff"])
+def test_the_largest_digests_are_digests_like_others(digest: str) -> None:
+    """As signed numbers they are those that stand for no digest, and for one of another kind."""
+    file = File2()
+    objects = {str(number): dense(file.part(np.full(3, number)), [3]) for number in range(9)}
+    objects["4"]["parts"]["data"]["digest"] = f"xxh3:{digest}"
+    data = file.seal({"objects": objects})
+    uses: list[Any] = [
+        lambda: load(data),
+        lambda: ztensor.open(data).read_numpy("4", copy=True),
+    ]
+    for use in uses:
+        with pytest.raises(DigestMismatchError) as caught:
+            use()
+        assert caught.value.object_name == "4"
+    with ztensor.open(data) as reader:
+        assert [problem.object_name for problem in reader.verify().problems] == ["4"]

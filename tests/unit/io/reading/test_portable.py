@@ -1,4 +1,4 @@
-"""What of an object can be copied as it is stored, and what has to be decoded."""
+"""Which components are copied as stored, and which have to be decoded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ztensor.testing.builder import draft
 
 
 @pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
-def test_a_copy_of_compressed_bytes_tells_their_decoded_length(version: str) -> None:
+def test_a_copy_of_compressed_bytes_has_their_decoded_length(version: str) -> None:
     file = open_file(draft(version).to_bytes())
     found = Portable().stored(file, "packed")
     assert found is not None
@@ -31,7 +31,7 @@ def test_an_unknown_encoding_is_kept_within_a_form() -> None:
     made.component("packed")["encoding"] = "lz4"
     file = open_file(made.to_bytes())
     assert Portable().decoded(file, "packed") == file.object("packed")
-    # 2.x has a digest of what it decodes to
+    # digests of 2.x cover decoded bytes
     with refused(UnsupportedError, Reason.UNKNOWN_ENCODING):
         Portable(Emitter21.form).decoded(file, "packed")
 

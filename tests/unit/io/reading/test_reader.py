@@ -49,7 +49,7 @@ TENSORS: dict[str, Any] = {
 def build(
     version: str, objects: dict[str, TensorObject], blobs: dict[tuple[str, str], bytes]
 ) -> bytes:
-    """Return a file of objects whose components get their places from the blobs."""
+    """Return a file of objects; offsets and lengths come from the blobs."""
     emitter = EMITTERS[version]()
     data = bytearray(emitter.magic)
     placed = {}
@@ -135,7 +135,7 @@ def test_a_closed_reader(path: Path) -> None:
     assert "closed" in repr(reader)
 
 
-def test_what_is_not_there_and_what_is_near(path: Path) -> None:
+def test_unknown_names_and_similar_ones(path: Path) -> None:
     with ztensor.open(path) as reader:
         for use in (reader.read, reader.metadata, reader.__getitem__, reader.get_slice):
             with pytest.raises(KeyError) as caught:
@@ -153,7 +153,7 @@ def test_what_is_not_there_and_what_is_near(path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_hostile_name_is_no_trouble_to_the_search() -> None:
-    """Suggestions cost little, whatever a stranger called his tensors."""
+    """Suggestions cost little, whatever the names in the file."""
     with ztensor.open(
         save({"x" * 1_000_000: W, **{f"{i}" * 50: W for i in range(3000)}})
     ) as reader:
@@ -213,7 +213,7 @@ def test_metadata_of_an_object_in_a_table_is_that_of_the_object(
 
 @pytest.mark.parametrize(("version", "declared"), [("1.1.0", None), ("1.2.0", 80_000)])
 def test_metadata_gives_decoded_and_stored_bytes(version: str, declared: int | None) -> None:
-    """Only 1.2 writes the decoded length; the shape tells it anyway."""
+    """Only 1.2 writes the decoded length; the shape determines it anyway."""
     data = save({"w": np.zeros(10_000)}, compression=True, version=version)
     with ztensor.open(data) as reader:
         found = reader.metadata("w")
@@ -398,7 +398,7 @@ def test_a_large_target_of_a_subclass_is_filled_to_its_end() -> None:
 
 
 def damaged(compression: bool = False, checksum: str | None = "crc32c") -> bytes:
-    """Return a file whose one tensor has a flipped bit."""
+    """Return a file of one tensor with a flipped bit."""
     w = np.zeros_like(W) if compression else W  # what zstd makes smaller
     data = bytearray(save({"w": w}, compression=compression, checksum=checksum))
     with ztensor.open(bytes(data)) as reader:
@@ -437,7 +437,7 @@ def test_when_digests_of_raw_data_are_checked(
                 if kind == "slice" and not mmap and verify is None:
                     use(reader)  # a part of the data cannot be checked
                 elif checks:
-                    for _ in range(2):  # what was wrong once is not taken for checked
+                    for _ in range(2):  # a mismatch does not count as checked
                         with refused(DigestMismatchError, Reason.DIGEST_MISMATCH) as caught:
                             use(reader)
                         assert (caught.value.object_name, caught.value.component) == ("w", "data")

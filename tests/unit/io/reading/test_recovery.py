@@ -201,7 +201,7 @@ def test_the_guard_is_a_copy_and_the_original_is_taken(tmp_path: Path) -> None:
 
 
 def test_a_padded_state_is_shown_and_taken_on_demand() -> None:
-    """Nothing tells it from a copy, so the caller has to."""
+    """It cannot be distinguished from a copy, so the caller has to accept it."""
     padded = without_commit(padding=64)
     torn = padded + b"torn"
     state, candidates = search(MemorySource(torn))
@@ -249,7 +249,7 @@ def nested_footers(size: int) -> bytes:
 
 
 def overlapping_maps(size: int) -> bytes:
-    """Return one whose footers claim 64 KiB of well-formed CBOR each."""
+    """Return a file with footers that claim 64 KiB of well-formed CBOR each."""
     data = bytearray(save({"a": FOUR}))
     while len(data) < size:
         data += b"\x81" * 30
@@ -272,7 +272,7 @@ def test_footers_nested_by_someone_who_means_harm_stay_linear(make: Any) -> None
 
 
 def test_so_many_candidates_are_reported() -> None:
-    """Of those that are no manifest, and of manifests that may be copies."""
+    """Both invalid manifests and possible copies."""
     empty = item({"version": "1.2.0", "attributes": {}, "objects": {}})
     for manifest in (b"\xff", empty):
         unit = manifest + len(manifest).to_bytes(8, "little") + MAGIC_1
@@ -313,7 +313,7 @@ def test_a_footer_across_the_border_of_two_windows_is_found(shift: int) -> None:
     assert len(candidates) == 1  # and once
 
 
-# --- What an ordinary error says ------------------------------------------------------------
+# --- Hints of ordinary errors ---------------------------------------------------------------
 
 
 def test_the_error_of_a_torn_file_says_what_was_found_and_what_to_type(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_the_error_looks_at_the_last_bytes_only(tmp_path: Path) -> None:
         assert reader["a"].tolist() == FOUR.tolist()
 
 
-def test_of_a_manifest_that_is_damaged_the_state_before_is_told(tmp_path: Path) -> None:
+def test_the_state_before_a_damaged_manifest_is_named(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     path.write_bytes(data := save({"a": FOUR}))
     torn = bytearray(appended(path, {"b": FOUR}))
@@ -394,7 +394,7 @@ def locked(path: Path) -> Iterator[None]:
 def test_a_commit_that_ends_while_the_reader_checks_the_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock is free by then and the file complete: what was read before is out of date."""
+    """The lock is free by then and the file complete: the first read is out of date."""
     path = tmp_path / "m.zt"
     data = save({"a": FOUR})
     path.write_bytes(data[:-5])

@@ -89,7 +89,7 @@ def test_the_copy_of_a_footer_is_one_and_the_original_is_taken() -> None:
 
 @pytest.mark.parametrize("cut", [0, 1, 5000])
 def test_whole_files_stored_in_a_torn_append_are_never_taken(cut: int) -> None:
-    """Also old states of this very file, whose footers say where its manifests really lie."""
+    """Also old states of this very file, with footers that point to its real manifests."""
     data, ends = grown(3)
     other, _ = grown(2)
     for inner in (data, data[: ends[0]], data[: ends[1]], other, one_object()):
@@ -143,7 +143,7 @@ def test_a_footer_across_the_border_of_two_windows_is_found_once(shift: int) -> 
     assert (state.end, len(candidates)) == (end, 1)
 
 
-def test_a_torn_file_is_told_opened_and_mended(tmp_path: Path) -> None:
+def test_a_torn_file_is_reported_opened_and_repaired(tmp_path: Path) -> None:
     data, ends = grown(2)
     path = tmp_path / "m.zt"
     path.write_bytes(data + b"the beginning of an append" * 300)

@@ -19,8 +19,8 @@ from ztensor.testing.builder import draft, stored, zstd_frame
 
 
 @pytest.mark.parametrize("order", [("indices", "values"), ("values", "indices")])
-def test_the_last_pointer_is_held_to_the_count_of_whatever_tells_it(order: tuple[str, str]) -> None:
-    """One of both is compressed, and does not tell its length."""
+def test_the_last_pointer_is_compared_with_either_count(order: tuple[str, str]) -> None:
+    """One of both is compressed, without a decoded length."""
     made = draft("1.1.0")
     numbers = {"indices": ("u64", (0, 2, 2)), "values": ("f32", (0.5, 2, -1))}
     packed = order[0]
@@ -64,8 +64,8 @@ def test_rows_are_cut_where_words_of_zeros_end(has_zeros: bool, unit: int) -> No
 
 
 @pytest.mark.wing
-def test_rows_of_groups_whose_sizes_only_decoding_tells() -> None:
-    """A file of 1.1 may have the layout of 2.x; its compressed parts do not tell their length."""
+def test_rows_of_groups_with_unknown_decoded_lengths() -> None:
+    """A file of 1.1 may have a layout of 2.x, without the decoded length of compressed components."""
     made = draft("1.1.0")
     scheme = {
         "axis": 1,

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.naming import shown
 from tests.tracing import traced
 from tests.unit.io.reading.counted import far
 from ztensor import Tensor
@@ -93,6 +94,58 @@ def test_parts_are_those_of_the_arrays(
         for (name, part), value in zip(expected.items(), found, strict=True):
             assert (value.dtype, value.shape) == (part.dtype, part.shape), (name, key)
             assert value.tobytes() == part.tobytes(), (name, key)
+
+
+WRONG: list[Any] = [
+    *(40, -41, [39, 40], (0, 0, 0, 0), (slice(None), 6), 1 << 70, [1 << 62], [-41, 3]),
+    *("x", 1.5, [0.5], [[1], []], object(), (..., ...), slice("a", "b"), slice(0, 9, 0)),
+    *([True], (2, np.ones(5, bool)), (None, np.ones(3, bool)), np.ones((2, 3), bool)),
+]
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+@pytest.mark.parametrize("key", WRONG, ids=shown)
+def test_wrong_indices_are_errors_of_the_caller(key: Any, is_far: bool) -> None:
+    reader = far(save({"w": W}))[0] if is_far else ztensor.open(save({"w": W}))
+    for read in (lambda: reader.read_slices({"w": key}), lambda: reader.get_slice("w")[key]):
+        with pytest.raises((ArgumentTypeError, ArgumentValueError)) as caught:
+            read()
+        assert caught.value.object_name == "w"
+
+
+ROWS: list[tuple[Any, list[int]]] = [
+    (2, [2]), (-3, [0]), (np.int8(1), [1]), (slice(1, 3), [1, 2]), (slice(None, None, -2), [2, 0]),
+    (slice(2, 2), []), (..., [0, 1, 2]), ((), [0, 1, 2]), ((slice(1, 2), slice(None)), [1]),
+    ((slice(1, 2), slice(-9, 9)), [1]), ((..., slice(1, 2), slice(None)), [1]),
+    (slice(0, 1 << 70, 1 << 69), [0]), ([2, 2, -3], [2, 2, 0]), ([], []),
+    ([True, False, True], [0, 2]),
+]  # fmt: skip
+NO_ROWS: list[Any] = [
+    *((0, 1), (slice(None), slice(1, None)), (..., 1), (None, 1), True, [[0, 1]], 3, (0, 0, 0)),
+    *(np.ones((3, 4), bool), ([0, 1], [0, 1])),
+]
+
+
+def test_only_whole_rows_of_sparse_objects_are_selected() -> None:
+    reader = ztensor.open(save(OTHERS))
+    expected = OTHERS["csr"].to_dense()
+    for key, rows in ROWS:
+        part: Any = reader.get_slice("csr")[key]
+        assert np.array_equal(part.to_dense(), expected[rows]), key
+    for key in NO_ROWS:
+        with pytest.raises(ArgumentValueError):
+            reader.get_slice("csr")[key]
+
+
+def test_rows_of_an_axis_longer_than_any_array() -> None:
+    tensor = Tensor.coo([1.0], [[(1 << 64) - 2], [7]], ((1 << 64) - 1, 1 << 63))
+    part = ztensor.open(save({"w": tensor})).get_slice("w")
+    for key in (slice(-1, None), -1):
+        found: Any = part[key]
+        assert (found.shape[0], found.components["values"].tolist()) == (1, [1.0])
+    for key in ([0], [-1], np.array([1 << 63], np.uint64)):
+        with pytest.raises(ArgumentValueError):
+            part[key]
 
 
 @pytest.mark.wing

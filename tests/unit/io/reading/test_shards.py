@@ -1,4 +1,4 @@
-"""Parts in other files: where those are found, what is asked of them, what is never followed."""
+"""Shards of 2.x: where they are found, their checks, and links that are not followed."""
 
 from __future__ import annotations
 

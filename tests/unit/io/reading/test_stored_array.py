@@ -1,4 +1,4 @@
-"""Parts of a component: what its elements are is looked up where that may have changed."""
+"""Slices of a component: element types that are registered late, views, and entry points."""
 
 from __future__ import annotations
 

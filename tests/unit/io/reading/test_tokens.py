@@ -28,7 +28,7 @@ WRITERS: dict[str, Callable[[Any, Path], object]] = {
 
 
 def token(thing: Any) -> Any:
-    """Return what Dask's protocol asks for; of plain values, or Dask would pickle it."""
+    """Return the token for Dask, and require plain values, which Dask need not pickle."""
     found = thing.__dask_tokenize__()
 
     def require_plain(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What comes of objects that say something unknown: the table of docs/concepts/versions.md."""
+"""Objects with unknown words: the table of docs/concepts/versions.md."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ TABLE: dict[tuple[str, str], Reason | str] = {
 
 @pytest.mark.wing
 @pytest.mark.parametrize(("version", "what"), TABLE, ids="-".join)
-def test_what_is_not_known_is_told_or_read_as_the_table_says(version: str, what: str) -> None:
+def test_unknown_words_are_refused_or_read_as_the_table_says(version: str, what: str) -> None:
     outcome = TABLE[version, what]
     word = "u9" if what == "storage type" else "x.odd/1"
     data = MAKE[version](what, word)

@@ -112,7 +112,7 @@ def test_a_name_that_is_asked_for_twice_is_checked_once() -> None:
         with ztensor.open(data) as reader:
             names = list(reader)[:2]
             report = reader.verify(
-                [*names, names[0]], progress=lambda *at, told=calls: told.append(at)
+                [*names, names[0]], progress=lambda *at, calls=calls: calls.append(at)
             )
             assert report == reader.verify(names)
         assert report.objects == 2
@@ -249,9 +249,7 @@ def test_compressed_data_is_decoded_to_its_last_byte(
 
 
 @pytest.mark.parametrize(("length", "reasons"), [(8, 1), (12, 0), (16, 1), (None, 0)])
-def test_a_length_that_is_told_is_the_one_the_layout_needs(
-    length: int | None, reasons: int
-) -> None:
+def test_a_stated_length_is_compared_with_the_layout(length: int | None, reasons: int) -> None:
     """How many values there are only the last pointer says."""
     made = draft("1.2.0")
     fields: dict[str, Any] = {"dtype": "f32", "encoding": "zstd"}
@@ -266,7 +264,7 @@ def test_a_length_that_is_told_is_the_one_the_layout_needs(
 
 
 def test_decoded_bytes_that_end_inside_an_element() -> None:
-    """Where nothing but the bytes tells how many there are."""
+    """Only the bytes determine the number of elements."""
     made = draft("1.1.0")
     for role, dtype, content in (("values", "i32", bytes(7)), ("coords", "u64", bytes(16))):
         made.objects["points"]["components"][role] = {"dtype": dtype, "encoding": "zstd"}
@@ -278,7 +276,7 @@ def test_decoded_bytes_that_end_inside_an_element() -> None:
 
 
 def test_a_sparse_bomb_is_walked_in_little_memory() -> None:
-    """Nothing in a 1.1 file tells how many values there are; 384 MiB decode from 40 KiB."""
+    """A 1.1 file does not state the number of values; 384 MiB decode from 40 KiB."""
     encode = ENCODINGS["zstd"].encode
     frame = b"".join(encode(memoryview(bytes(4 << 20)), level=3, frame_bytes=4 << 20))
     made = draft("1.1.0")
@@ -305,7 +303,7 @@ def test_what_users_wrote_into_their_arrays_is_no_damage(tmp_path: Path) -> None
         assert reader.read_numpy("matrix", copy=True).tolist() == [[1, -2, 3], [4, 5, -6]]
 
 
-# --- What is known of the bytes -------------------------------------------------------------
+# --- Outcomes -------------------------------------------------------------------------------
 
 
 def outcome(data: bytes) -> tuple[str, dict[str, str]]:
@@ -359,7 +357,7 @@ def test_an_archive_has_a_sum_over_each_tensor() -> None:
     for path in sorted((CORPUS / "foreign" / "accept" / "pt").glob("*.pt")):
         with ztensor.open(path) as reader:
             unchecked = reader.verify().unchecked
-        assert bool(unchecked) is (path.stem == "legacy"), path.name  # that one is no archive
+        assert bool(unchecked) is (path.stem == "legacy"), path.name  # not an archive
 
 
 def test_attributes_are_looked_at_where_all_objects_are() -> None:
@@ -373,7 +371,7 @@ def test_attributes_are_looked_at_where_all_objects_are() -> None:
 
 @pytest.mark.parametrize(("values", "is_right"), [(b"\x42", True), (b"\x42\x00", False)])
 def test_more_elements_than_a_byte_can_hold_are_no_padding(values: bytes, is_right: bool) -> None:
-    """Two values of four bits; nothing but the pointers tells how many there are."""
+    """Two values of four bits; only the pointers determine their number."""
     made = draft("1.2.0")
     parts = {
         "indptr": ({"dtype": "u64"}, stored("u64", 0, 1, 2)),
@@ -385,7 +383,7 @@ def test_more_elements_than_a_byte_can_hold_are_no_padding(values: bytes, is_rig
         assert (reader.verify("few").problems == ()) is is_right
 
 
-def test_a_length_that_is_told_is_checked_where_the_layout_is_unknown() -> None:
+def test_a_stated_length_is_checked_for_unknown_layouts() -> None:
     made = draft("1.2.0")
     made.objects["packed"]["format"] = "later"
     for length, reasons in ((6, []), (8, [Reason.DECODED_SHORT])):

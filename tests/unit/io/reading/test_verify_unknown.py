@@ -18,7 +18,7 @@ from ztensor.testing.builder_2 import File2, seekable
 
 DATA = np.arange(1000, dtype=np.uint16).tobytes()
 FRAME = zstandard.ZstdCompressor().compress(DATA)
-# What a file says of its type and layout, and how the report names it.
+# Type and layout of a file, and the reasons in the report.
 UNKNOWN: dict[str, tuple[dict[str, str], str, set[Reason]]] = {
     "type": ({"type": "x.odd"}, "dense", {Reason.UNKNOWN_TYPE}),
     "storage type": ({"dtype": "u9"}, "dense", {Reason.UNKNOWN_DTYPE}),
@@ -46,7 +46,7 @@ def of_1(fields: dict[str, str], layout: str, packed: bool, damage: str | None) 
     right = b"others" if damage == "digest" else bytes(stored)
     if damage == "bytes":
         stored[9] ^= 0xFF
-    elif damage == "frame":  # as whoever wrote it stored it: its digest is right
+    elif damage == "frame":  # damaged before it was hashed: the digest is right
         stored[len(stored) // 2] ^= 0xFF
         right = bytes(stored)
     digest = ALGORITHMS["crc32c"].of([right])

@@ -1,4 +1,4 @@
-"""What a caller means: lists of files, and models that are split by name only."""
+"""Finding sets of files: lists, and models that are split by name only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a folder means: one model in it is opened, and of several the error names each."""
+"""Folders: the only model is opened; the error for several names each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ARRAY = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def pickled(*names: str, value: float = 1) -> Fill:
-    """Return what fills a folder with files of torch.save that all hold "w"."""
+    """Return a function that fills a folder with files of torch.save, each with "w"."""
 
     def fill(folder: Path) -> None:
         torch = pytest.importorskip("torch")
@@ -65,7 +65,7 @@ def text(*names: str) -> Fill:
 BINS = ("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin")
 HUB = text("config.json", "tokenizer.json", "README.md")
 
-# What is in a folder, and the value of the first array of what it means.
+# Files of a folder, and the first value of its model.
 MEANT: dict[str, tuple[list[Fill], float]] = {
     "only pytorch_model.bin": ([HUB, pickled("pytorch_model.bin")], 1),
     "pytorch_model.bin and the trainer's": (
@@ -90,7 +90,7 @@ MEANT: dict[str, tuple[list[Fill], float]] = {
         [HUB, lambda folder: save_file({"w": np.full(3, 2, np.float32)}, folder / "weights")], 2
     ),
     "one gguf": ([HUB, arrays("model-q8.gguf")], 2),
-    "one pt beside what is none": ([pickled("model.pt"), text("tokenizer.bin")], 1),
+    "one pt beside a file of no format": ([pickled("model.pt"), text("tokenizer.bin")], 1),
     "a part of a pipeline": ([HUB, arrays("diffusion_pytorch_model.safetensors")], 2),
 }  # fmt: skip
 
@@ -111,7 +111,7 @@ def test_a_folder_with_one_model_is_that_model(
     ztensor.convert(tmp_path, tmp_path / "new.zt")
 
 
-# What is in a folder, and what the error has to name.
+# Files of a folder, and the names in the error.
 SEVERAL: dict[str, tuple[list[Fill], list[str], type[ZTensorError]]] = {
     "two npz": ([arrays("a.npz", "b.npz")], ["a.npz", "b.npz"], ArgumentValueError),
     "two gguf": ([arrays("q4.gguf", "q8.gguf")], ["q4.gguf", "q8.gguf"], ArgumentValueError),

@@ -1,4 +1,4 @@
-"""A set of files: which are on disk, what a copy of a reader opens, parts without a root."""
+"""Sets of files: files on disk, pickled readers, parts without a root."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 SHARDS = [f"m-{number:05d}-of-00004.zt" for number in range(1, 5)]
 GGUF = [f"g-{number:05d}-of-00002.gguf" for number in (1, 2)]
 PLAIN = [f"alone/m-{number:05d}-of-00002.zt" for number in (1, 2)]
-# What is opened, and the files it is of.
+# The argument of open, and the local files of the set.
 ON_DISK: dict[str, tuple[str | list[str], list[str]]] = {
     "an index": ("m.zt.index.json", ["m.zt.index.json", *SHARDS]),
     "a list": (SHARDS[:2], SHARDS[:2]),
@@ -92,7 +92,7 @@ def test_what_has_to_be_fetched_is_not_known_before(folder: Path) -> None:
 @pytest.mark.wing
 @pytest.mark.parametrize("suffix", ["zt", "safetensors"])
 def test_parts_of_processes_in_a_store_need_their_root(suffix: str) -> None:
-    """Files of that name that are no parts of a divided checkpoint are shards, and read as one."""
+    """Files of that name that are not parts of a distributed checkpoint are shards."""
     place = store()
     for number, name in enumerate("ab", 1):
         file = f"memory:///x/m-{number:05d}-of-00002.{suffix}"
@@ -110,8 +110,8 @@ def test_parts_of_processes_in_a_store_need_their_root(suffix: str) -> None:
 
 
 @pytest.mark.wing
-def test_sets_behind_urls_are_told_apart() -> None:
-    """By their files: Dask takes what has one token for the same."""
+def test_sets_behind_urls_have_different_tokens() -> None:
+    """By their files: Dask treats values with equal tokens as equal."""
     memory, found = store(), []
     for folder in ("x", "y"):
         save_file(ARRAYS, ztensor.Remote(f"memory:///{folder}/m.zt", memory), max_shard_size="4KB")

@@ -1,4 +1,4 @@
-"""Two shards that hold one name, and what an index says of the digests of its shards."""
+"""Two shards with one object name, and digests of shards in an index."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def _index(folder: Path) -> tuple[Path, Any]:
 def test_an_index_has_digests_of_shards_that_were_converted(
     tmp_path: Path, suffix: str, is_converted: bool
 ) -> None:
-    """What is saved is not read again to be hashed."""
+    """Saving does not read the shards again to hash them."""
     if is_converted:
         _converted(tmp_path, str(tmp_path), suffix)
     else:
         tensors = {name: W + number for number, name in enumerate("abc")}
         ztensor.numpy.save_file(tensors, tmp_path / f"model{suffix}", max_shard_size=60)
-    index, told = _index(tmp_path)
-    assert ("digests" in told["metadata"]) is is_converted
+    index, content = _index(tmp_path)
+    assert ("digests" in content["metadata"]) is is_converted
     with ztensor.open(index) as reader:
         assert not reader.verify().problems
 
@@ -80,14 +80,14 @@ def test_an_index_has_digests_of_shards_that_were_converted(
 @pytest.mark.wing
 def test_without_digests_in_the_index_plain_shards_are_unchecked(tmp_path: Path) -> None:
     _converted(tmp_path, str(tmp_path), ".safetensors")
-    index, told = _index(tmp_path)
-    digests = told["metadata"].pop("digests")
+    index, content = _index(tmp_path)
+    digests = content["metadata"].pop("digests")
     for some, unchecked in (
         (None, ["a", "b", "c"]),
         (dict(list(digests.items())[1:]), ["a"]),
         (digests, []),
     ):
-        metadata = told["metadata"] if some is None else {**told["metadata"], "digests": some}
-        index.write_text(json.dumps({**told, "metadata": metadata}))
+        metadata = content["metadata"] if some is None else {**content["metadata"], "digests": some}
+        index.write_text(json.dumps({**content, "metadata": metadata}))
         with ztensor.open(index) as reader:
             assert sorted(reader.verify().unchecked) == unchecked

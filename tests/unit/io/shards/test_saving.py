@@ -36,6 +36,6 @@ def test_a_version_is_refused_where_the_format_has_none(tmp_path: Path, size: st
     with pytest.raises(ArgumentValueError, match="version"):
         save_file(ARRAYS, path, version="1.1.0", max_shard_size=size)
     assert not list(tmp_path.iterdir())
-    save_file(ARRAYS, path, version="1.2.0", max_shard_size=size)  # which is what is left out
+    save_file(ARRAYS, path, version="1.2.0", max_shard_size=size)  # the default
     with ztensor.open(tmp_path) as reader:
         assert set(reader) == {"a", "b"}

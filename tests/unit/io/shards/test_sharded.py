@@ -241,7 +241,7 @@ def test_every_version_in_one_set(tmp_path: Path) -> None:
         assert all(array.tolist() == [0, 1, 2] for array in found.values())
 
 
-# --- What a folder means --------------------------------------------------------------------
+# --- Folders --------------------------------------------------------------------------------
 
 
 def test_a_whole_file_comes_before_its_shards(model: Path) -> None:
@@ -610,7 +610,7 @@ def test_saving_what_was_loaded_from_the_same_set(model: Path) -> None:
 
 
 def test_other_files_of_such_names_stay(tmp_path: Path) -> None:
-    """Only what an index of this name names is an earlier save."""
+    """Only the shards of this model's index belong to an earlier save."""
     for name in ("model-00001-of-00009.zt", "other-00001-of-00002.zt", "model.txt"):
         (tmp_path / name).write_text("precious")
     save_file(tensors(), tmp_path / "model.zt", max_shard_size="10KB")
@@ -641,7 +641,7 @@ STEPS = ["link", "replace", "unlink"]
 def test_at_every_moment_the_folder_has_one_whole_set(
     before: str, after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before each change of a name, what is there is the old set or the new one."""
+    """Before each rename, the folder has the old set or the new one."""
     path = tmp_path / "model.zt"
     save_file(tensors(), path, max_shard_size=before)
     seen: list[str] = []
@@ -708,7 +708,7 @@ def test_a_save_that_fails_leaves_what_was_there(over: bool, tmp_path: Path) -> 
 def test_an_index_that_is_in_place_though_its_flush_failed(
     number: int, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it names must stay, whatever the caller is told."""
+    """Its shards must stay, although the call failed."""
     commit, indexes = FileSink.commit, 0
 
     def failing(sink: FileSink, manifest: bytes = b"") -> None:

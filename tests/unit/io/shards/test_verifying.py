@@ -1,4 +1,4 @@
-"""Checking a set: only the files that hold what was asked for."""
+"""Verifying a set reads only the files with chosen objects."""
 
 from __future__ import annotations
 
