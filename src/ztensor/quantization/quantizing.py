@@ -11,9 +11,9 @@ from ztensor.errors import (
     LayoutError,
     NotRepresentableError,
     UnsupportedError,
-    describe,
 )
 from ztensor.ext import STORAGE_TYPES, View
+from ztensor.options import require_choice
 from ztensor.quantization.dequantizing import group_cubes
 from ztensor.quantization.scheme import (
     ORDERS,
@@ -80,12 +80,7 @@ def quantize(
             numbers or other types, a scalar.
         ArgumentValueError: an argument that cannot work.
     """
-    if zeros not in ("float", "packed", "integer"):
-        raise ArgumentValueError(
-            "zero points are stored in one of three ways",
-            expected="zeros='float', 'packed' or 'integer'",
-            found=describe(zeros),
-        )
+    require_choice("zeros", zeros, ("float", "packed", "integer"))
     if zeros == "float" and zero_offset:
         raise ArgumentValueError(
             "zero_offset is for zero points stored as integers",
@@ -132,18 +127,17 @@ def quantize(
             _round(scheme, matrix, group, scale.astype(compute), point, grouped_first(words))
 
     container = STORAGE_TYPES[scheme.packing.container].long_name
-    stored_zeros: Array = points.astype(scale_type)
-    if zeros == "integer":
-        stored_zeros = points - np.int16(zero_offset)
-    elif zeros == "packed":
-        stored_zeros = np.zeros(shapes["zeros"], word)
-        _pack(scheme, (grouped_first(points) - zero_offset).T, grouped_first(stored_zeros).T)
-        stored_zeros = stored_zeros.view(container)
     components = {
         "packed_weight": words.view(container),
         "scales": stored_scales,
-        "zeros": stored_zeros,
+        "zeros": points.astype(scale_type),
     }
+    if zeros == "integer":
+        components["zeros"] = points - np.int16(zero_offset)
+    elif zeros == "packed":
+        packed = np.zeros(shapes["zeros"], word)
+        _pack(scheme, (grouped_first(points) - zero_offset).T, grouped_first(packed).T)
+        components["zeros"] = packed.view(container)
     return View(shape, components, scheme.to_attributes())
 
 
