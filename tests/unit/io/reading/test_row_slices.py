@@ -65,7 +65,7 @@ def test_rows_are_cut_where_words_of_zeros_end(has_zeros: bool, unit: int) -> No
 
 @pytest.mark.wing
 def test_rows_of_groups_with_unknown_decoded_lengths() -> None:
-    """A file of 1.1 may have a layout of 2.x, without the decoded length of compressed components."""
+    """A file of 1.1 may have a layout of 2.x; compressed components have no decoded length."""
     made = draft("1.1.0")
     scheme = {
         "axis": 1,

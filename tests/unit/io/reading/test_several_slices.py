@@ -140,6 +140,7 @@ def test_only_whole_rows_of_sparse_objects_are_selected() -> None:
 def test_rows_of_an_axis_longer_than_any_array() -> None:
     tensor = Tensor.coo([1.0], [[(1 << 64) - 2], [7]], ((1 << 64) - 1, 1 << 63))
     part = ztensor.open(save({"w": tensor})).get_slice("w")
+    key: Any
     for key in (slice(-1, None), -1):
         found: Any = part[key]
         assert (found.shape[0], found.components["values"].tolist()) == (1, [1.0])
