@@ -129,7 +129,7 @@ def set_state(accelerator: Any, tree: dict[str, Any], **objects: Any) -> None:
     require_of(accelerator, "accelerate", "Accelerator")
     _require_free(objects)
     if not isinstance(tree, dict):
-        raise ArgumentTypeError("a state is a dict", found=describe(tree, 40))
+        raise ArgumentTypeError("a state must be a dict", found=describe(tree, 40))
     for name in (*objects, "random", "step"):
         if name not in tree:
             raise ArgumentValueError("the state has nothing of this name", object_name=name)
