@@ -18,8 +18,6 @@ from ztensor.errors import (
 )
 from ztensor.ext import (
     LAYOUTS,
-    LOGICAL_TYPES,
-    STORAGE_TYPES,
     Component,
     Encoding,
     Manifest,
@@ -32,7 +30,13 @@ from ztensor.ext import (
 from ztensor.formats.base import RAW, Absent
 from ztensor.formats.deflate import Stream
 from ztensor.formats.gathered import Gathered, Geometry
-from ztensor.formats.pt.encodings import ByteOrder, Held
+from ztensor.formats.pt.encodings import (
+    ByteOrder,
+    Held,
+    flagged_dtype,
+    has_gaps,
+    require_coordinates,
+)
 from ztensor.formats.pt.pickled import Global, Items, misfit
 from ztensor.formats.pt.values import (
     BytesStream,
@@ -345,20 +349,13 @@ class Objects:
             return Component(
                 element.dtype, 0, 0, element.type, encoding="meta", decoded_length=count * width
             )
-        place = self._place_of(storage)
-        if storage.whole * storage.element.width > place.nbytes:
-            raise FormatError(
-                "a storage is shorter than the pickle says",
-                reason=Reason.OUT_OF_BOUNDS,
-                expected=f"{describe(storage.whole * storage.element.width)} bytes",
-                found=str(place.nbytes),
-            )
+        place = self._checked_place(storage)
         start = storage.start * storage.element.width + tensor.offset * width
         if not count:
             return Component(element.dtype, place.offset, 0, element.type, byte_order=order)
         steps = [(n, step) for n, step in zip(tensor.size, tensor.stride, strict=True) if n != 1]
         span = (1 + sum((n - 1) * step for n, step in steps)) * width
-        is_in_order = not (tensor.flags or _has_gaps(steps))
+        is_in_order = not (tensor.flags or has_gaps(steps))
         if is_in_order and not place.stream:
             offset = place.offset + start
             digest = place.digest if span == place.nbytes else None
@@ -372,7 +369,7 @@ class Objects:
             width=width,
             span=span,
             flags=tensor.flags,
-            dtype=_flagged_dtype(tensor) if tensor.flags else "",
+            dtype=flagged_dtype(tensor) if tensor.flags else "",
             order=order,
             skip=start if place.stream else 0,
             stream=place.stream,
@@ -396,6 +393,22 @@ class Objects:
             byte_order=order,
         )
 
+    def _checked_place(self, storage: Storage) -> Place:
+        """Return the place of a storage.
+
+        Raises:
+            FormatError: it is shorter than the pickle's number of elements.
+        """
+        place, expected = self._place_of(storage), storage.whole * storage.element.width
+        if expected > place.nbytes:
+            raise FormatError(
+                "a storage is shorter than the pickle says",
+                reason=Reason.OUT_OF_BOUNDS,
+                expected=f"{describe(expected)} bytes",
+                found=str(place.nbytes),
+            )
+        return place
+
     def _charge_inflating(self, stream: Stream, start: int, span: int) -> None:
         """Charge steps for tensors that inflate the same bytes again and again."""
         if stream not in self._streams:
@@ -418,7 +431,7 @@ class Objects:
             or (tensor.layout == "sparse_csr" and len(tensor.size) == 2)
         )
         if tensor.layout == "sparse_coo":
-            _require_coordinates(tensor)
+            require_coordinates(tensor)
         if is_ours:
             made = TensorObject(tensor.size, tensor.layout, components)
             problems = LAYOUTS[tensor.layout].check_object(made)
@@ -477,23 +490,6 @@ class Objects:
         return TensorObject(integers.size, "torch.quantized", components, attributes)
 
 
-def _require_coordinates(tensor: SparseTensor) -> None:
-    """Raise unless every value, which may have dimensions of its own, has coordinates.
-
-    Raises:
-        LayoutError: the shapes of coordinates and values do not match.
-    """
-    coordinates, values = tensor.indices[0].size, tensor.values.size
-    if values and coordinates == (len(tensor.size) - len(values) + 1, values[0]):
-        return
-    raise LayoutError(
-        "the shapes of a sparse tensor's coordinates and values do not match",
-        reason=Reason.LAYOUT_COUNT,
-        expected=f"coordinates of {describe(tensor.size)} for values of {describe(values)}",
-        found=describe(coordinates),
-    )
-
-
 def _cut(word: str) -> str:
     return word[:_WHERE_MOST]
 
@@ -501,33 +497,3 @@ def _cut(word: str) -> str:
 def _where(path: tuple[str, ...]) -> str:
     """Return a path for the loss report, with short keys: a key may have very many values."""
     return ".".join(map(_cut, path))
-
-
-def _has_gaps(steps: list[tuple[int, int]]) -> bool:
-    """Return whether elements are not contiguous in C order."""
-    expected = 1
-    for count, step in reversed(steps):
-        if step != expected:
-            return True
-        expected *= count
-    return False
-
-
-def _flagged_dtype(tensor: TorchTensor) -> str:
-    """Return NumPy's name of an element type that can be conjugated and negated.
-
-    Raises:
-        UnsupportedError: it cannot.
-    """
-    element = tensor.element
-    logical = None if element.type is None else LOGICAL_TYPES.get(element.type)
-    name = None if logical is None else logical.long_name
-    if element.type is None and element.dtype in STORAGE_TYPES:
-        name = STORAGE_TYPES[element.dtype].long_name
-    if name is None or name not in ("complex64", "complex128", "float16", "float32", "float64"):
-        raise UnsupportedError(
-            "only floats and complex numbers can be stored conjugated or negated",
-            reason=Reason.UNKNOWN_TYPE,
-            found=describe(element.type or element.dtype),
-        )
-    return name

@@ -121,22 +121,17 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
     order = _byte_order(source, entries.get(f"{folder}byteorder"))
     version = entries.get(f"{folder}version")
     pickled = entries[pickles[0]]
-    budget.charge_bytes(2 * pickled.size)
-    pickle = _contents(source, pickled, budget.limits.manifest_bytes)
     left = Tally()
     try:
-        value, _ = read_pickle(pickle, Vocabulary(CALLS, storage_of, left.add), budget)
+        value = _unpickled(source, pickled, left, budget)
     except UnsupportedError as error:
         if f"{folder}constants.pkl" in entries and error.reason is Reason.PICKLE_CALL:
             error.hint = (
-                "this is a TorchScript archive, whose modules are code: "
+                "the modules of this TorchScript archive are code: "
                 "load it with torch.jit.load and save its state_dict()"
             )
         raise
-    del pickle
-    budget.release_bytes(2 * pickled.size)
     streams: dict[str, Stream] = {}
-
     used = {pickles[0]}
 
     def place_of(storage: Storage) -> Place:
@@ -167,10 +162,8 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
         if name.startswith(f"{folder}data/") and member.crc
     ]
     used.update(f"{folder}{name}" for name in _OWN_MEMBERS)
-
-    manifest = projection.manifest._replace(
-        objects=_placed(source, projection.manifest.objects, entries.values())
-    )
+    placed = _placed(source, projection.manifest.objects, entries.values())
+    manifest = projection.manifest._replace(objects=placed)
     return dataclasses.replace(
         projection,
         manifest=manifest,
@@ -179,6 +172,14 @@ def _project_archive(source: Source, budget: Budget) -> Projection:
             source, entries, used, lambda name: _kind_of_member(name.removeprefix(folder)), left()
         ),
     )
+
+
+def _unpickled(source: Source, entry: Entry, left: Tally, budget: Budget) -> object:
+    """Return the value of an archive's pickle; converted values are added to `left`."""
+    with budget.lent(2 * entry.size):
+        pickle = _contents(source, entry, budget.limits.manifest_bytes)
+        value, _ = read_pickle(pickle, Vocabulary(CALLS, storage_of, left.add), budget)
+    return value
 
 
 def _placed(
