@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,13 @@ def run_on_terminal(monkeypatch: pytest.MonkeyPatch) -> Run:
         return Ended(code, out.text, err.text)
 
     return run
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    """Make the folder of the test the working one."""
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
 
 
 @pytest.fixture

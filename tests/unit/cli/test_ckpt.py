@@ -115,13 +115,12 @@ def test_wrong_options(run: Run, folder: Path, arguments: tuple[str, ...], says:
     "given", ["no", "file.zt", "-", "/dev/null", "ftp://host/run", "hf://a/b/c"]
 )
 def test_arguments_that_are_not_folders_of_a_run(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: str, given: str
+    run: Run, here: Path, action: str, given: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file.zt").write_bytes(b"mine")
+    (here / "file.zt").write_bytes(b"mine")
     more = ["--keep", "1"] if action == "prune" else []
     ended = run("ckpt", action, given, *more)
     assert ended.code in (ExitCode.FAILED, ExitCode.USAGE)
     assert given in ended.err
     require_plain(ended.err, given)
-    assert (tmp_path / "file.zt").read_bytes() == b"mine"
+    assert (here / "file.zt").read_bytes() == b"mine"

@@ -369,15 +369,13 @@ Call = Callable[..., list[str]]
 
 @pytest.fixture
 def call(
-    tmp_path: Path, file: Path, other: Path, npy: Path, npz: Path, run: Run,
-    monkeypatch: pytest.MonkeyPatch,
+    here: Path, file: Path, other: Path, npy: Path, npz: Path, run: Run,
 ) -> Call:  # fmt: skip
     """Give the words of a command, for the files of this folder, which is the working one."""
-    torn = tmp_path / "torn.zt"
+    torn = here / "torn.zt"
     shutil.copy(file, torn)
     run("append", torn, npy, "-q")
     os.truncate(torn, torn.stat().st_size - 9)
-    monkeypatch.chdir(tmp_path)
     places = {"file": file, "other": other, "npy": npy, "npz": npz, "torn": torn}
 
     def words(name: str, **instead: Path) -> list[str]:

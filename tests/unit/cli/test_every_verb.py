@@ -18,7 +18,6 @@ import ztensor
 from tests.unit.cli.conftest import ExitCode, Run
 from ztensor.cli.main import VERBS
 from ztensor.cli.parsing import load
-from ztensor.insight import tensor_hashes
 from ztensor.numpy import save_file
 
 Made = Callable[[str], Path]
@@ -338,19 +337,19 @@ def test_a_new_file_of_every_format(
     assert ended.code == 0
     assert ended.json
     assert ended.out.isascii()
-    expected = tensor_hashes(file)
+    expected = ztensor.insight.tensor_hashes(file)
     if verb == "convert hdf5":  # blocks of GGUF become components; dense objects are the same
         with ztensor.open(file) as reader:
             dense = [found.name for found in reader.metadata(list(reader)) if found.dtype != "bf16"]
             dense = [name for name in dense if reader.metadata(name).format == "dense"]
         expected = {name: expected[name] for name in dense if name != "a.bf16"}
-        assert expected.items() <= tensor_hashes(result_of(tmp_path)).items()
+        assert expected.items() <= ztensor.insight.tensor_hashes(result_of(tmp_path)).items()
     elif verb == "merge" and kind == "npy":  # the array is named as its file
-        assert tensor_hashes(result_of(tmp_path)) == {"model": expected["array"]}
+        assert ztensor.insight.tensor_hashes(result_of(tmp_path)) == {"model": expected["array"]}
     elif verb == "convert old" and kind == "gguf":  # 1.1 has no blocks of GGUF
-        assert tensor_hashes(result_of(tmp_path)).items() <= expected.items()
+        assert ztensor.insight.tensor_hashes(result_of(tmp_path)).items() <= expected.items()
     else:
-        assert tensor_hashes(result_of(tmp_path)) == expected
+        assert ztensor.insight.tensor_hashes(result_of(tmp_path)) == expected
     written = snapshot(tmp_path)
     again = run(*arguments)
     assert again.code == ExitCode.USAGE
@@ -364,7 +363,7 @@ def test_a_new_file_of_every_format(
 def test_patterns_choose_what_is_written(run: Run, made: Made, tmp_path: Path, verb: str) -> None:
     patterns = ("--include", "a.*", "--include", "step", "--exclude", "*.half")
     assert run(*making(verb, made("npz"), tmp_path), *patterns).code == 0
-    assert set(tensor_hashes(result_of(tmp_path))) == {"a.weight", "step"}
+    assert set(ztensor.insight.tensor_hashes(result_of(tmp_path))) == {"a.weight", "step"}
 
 
 @pytest.mark.parametrize("verb", ["merge", "repair"])
@@ -421,9 +420,9 @@ def test_append_and_replace_take_any_format(
     there = ztensor.Tensor(np.zeros(3), attributes={"axis": "in"})
     save_file({"there": there}, target)
     assert run("append", target, made(kind)).code == 0
-    ids = tensor_hashes(made(kind))
+    ids = ztensor.insight.tensor_hashes(made(kind))
     expected = {"model" if kind == "npy" else name: text for name, text in ids.items()}
-    found = tensor_hashes(target)
+    found = ztensor.insight.tensor_hashes(target)
     assert found.keys() == expected.keys() | {"there"}
     assert expected.items() <= found.items()
     options = ("--from", name_in(kind))
@@ -445,7 +444,10 @@ def test_replace_asks_which_of_several(run: Run, made: Made, tmp_path: Path) -> 
     with ztensor.open(target) as reader:
         assert reader["w"] == 7
     assert run("replace", target, "w", made("gguf"), "--from", "a.Q8_0").code == 0
-    assert tensor_hashes(target)["w"] == tensor_hashes(made("gguf"))["a.Q8_0"]
+    assert (
+        ztensor.insight.tensor_hashes(target)["w"]
+        == ztensor.insight.tensor_hashes(made("gguf"))["a.Q8_0"]
+    )
 
 
 @pytest.mark.parametrize("verb", ["merge", "append"])
@@ -457,7 +459,7 @@ def test_the_array_of_a_npy_is_called_as_its_file(run: Run, tmp_path: Path, verb
     more = {"merge": ("-o", target, "--force"), "append": ()}[verb]
     lead = (target,) if verb == "append" else ()
     assert run(verb, *lead, one, two, *more).code == 0
-    assert set(tensor_hashes(target)) == {"one", "two"}
+    assert set(ztensor.insight.tensor_hashes(target)) == {"one", "two"}
     ended = run(verb, *lead, one, one, *more)
     assert ended.code == ExitCode.USAGE
     assert "'one'" in ended.err
@@ -467,9 +469,9 @@ def test_append_chooses_by_pattern(run: Run, made: Made, tmp_path: Path) -> None
     target = tmp_path / "target.zt"
     save_file({"there": WEIGHT}, target)
     assert run("append", target, made("npz"), "--include", "a.*").code == 0
-    assert set(tensor_hashes(target)) == {"there", "a.weight", "a.half"}
+    assert set(ztensor.insight.tensor_hashes(target)) == {"there", "a.weight", "a.half"}
     assert run("append", target, made("npz"), "--include", "step", "--name", "epoch").code == 0
-    assert "epoch" in tensor_hashes(target)
+    assert "epoch" in ztensor.insight.tensor_hashes(target)
 
 
 @pytest.mark.parametrize(
@@ -493,7 +495,7 @@ def test_rm_chooses_by_pattern(
     """To remove nothing is an error."""
     file = copy("zt-1.2.0")
     assert run("rm", file, *arguments).code == (ExitCode.USAGE if left is None else 0)
-    assert set(tensor_hashes(file)) == (set(ARRAYS) if left is None else left)
+    assert set(ztensor.insight.tensor_hashes(file)) == (set(ARRAYS) if left is None else left)
 
 
 # --- Objects of every kind ------------------------------------------------------------------

@@ -61,7 +61,7 @@ WRONG: dict[str, tuple[bytes | Callable[[Path], object] | None, str]] = {
     "config.json": (b'{"hidden_size": 64}', "JSON"),
     "image.png": (b"\x89PNG\r\n\x1a\n" + bytes(40), "PNG"),
     "saved_model.pb": (b"\x08\x01\x12\x10\x0a\x0e\x12\x03abc" + bytes(8), "SavedModel"),
-    "noise.bin": (b"\xff\xfe\xfd" * 50, "no format"),
+    "noise.bin": (b"\xff\xfe\xfd" * 50, "expected the first bytes"),
     "cut.safetensors": (HEADER + b'{"a":', "safetensors"),
     "damaged.npz": (_npz, ""),
 }
@@ -127,14 +127,11 @@ def make(folder: Path, given: str) -> None:
 
 @pytest.mark.parametrize("given", WRONG)
 @pytest.mark.parametrize("call", CALLS)
-def test_messages_of_verbs(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, given: str
-) -> None:
+def test_messages_of_verbs(run: Run, here: Path, call: str, given: str) -> None:
     if given in LINUX_ONLY and not os.path.exists(given):
         pytest.skip("this system has no such file")
-    monkeypatch.chdir(tmp_path)
-    make(tmp_path, given)
-    before = sorted(os.listdir(tmp_path))
+    make(here, given)
+    before = sorted(os.listdir(here))
     ended = run(*(argument.replace("{}", given) for argument in CALLS[call]))
     if given == "damaged.npz":  # some verbs do not read the damaged part
         require_plain(ended.err, given)
@@ -144,15 +141,14 @@ def test_messages_of_verbs(
     require_plain(ended.err, given)
     if call not in OWN_WORDS:
         assert WRONG[given][1] in ended.err
-    assert sorted(os.listdir(tmp_path)) == before
+    assert sorted(os.listdir(here)) == before
 
 
 @pytest.mark.parametrize("given", WRONG)
-def test_messages_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+def test_messages_of_functions(here: Path, given: str) -> None:
     if given in LINUX_ONLY and not os.path.exists(given):
         pytest.skip("this system has no such file")
-    monkeypatch.chdir(tmp_path)
-    make(tmp_path, given)
+    make(here, given)
     if given == "damaged.npz":
         return
     for call in (ztensor.open, ztensor.numpy.load_file, ztensor.Reader):
@@ -166,11 +162,8 @@ def test_messages_of_functions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.parametrize("target", ["ftp://host/model.zt", "no/such/folder/a.zt", "/proc/a.zt"])
-def test_where_no_file_can_be_written(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    make(tmp_path, "missing.zt")
+def test_where_no_file_can_be_written(run: Run, here: Path, target: str) -> None:
+    make(here, "missing.zt")
     for call in (("convert", "good.zt"), ("merge", "good.zt", "-o")):
         ended = run(*call, target)
         assert ended.code == 1
@@ -197,10 +190,9 @@ BY_NAME = {
 
 
 @pytest.fixture
-def good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def good(here: Path) -> Path:
     save_file({"layer.weight": np.ones((2, 3), np.float32), "b": np.ones(3)}, "good.zt")
-    return tmp_path / "good.zt"
+    return here / "good.zt"
 
 
 @pytest.mark.parametrize("call", BY_NAME)

@@ -10,17 +10,16 @@ import pytest
 
 import ztensor
 from ztensor import diff
-from ztensor.insight import DiffReport, TensorDiff, ValueDiff
 from ztensor.numpy import save, save_file
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def compare(a: Any, b: Any, **options: Any) -> TensorDiff:
+def compare(a: Any, b: Any, **options: Any) -> ztensor.insight.TensorDiff:
     return diff(save({"w": a}), save({"w": b}), **options).tensors[0]
 
 
-def values(a: Any, b: Any, **options: Any) -> ValueDiff:
+def values(a: Any, b: Any, **options: Any) -> ztensor.insight.ValueDiff:
     found = compare(a, b, **options).values
     assert found is not None
     return found
@@ -210,7 +209,9 @@ def test_large_sparse_objects_are_compared_by_what_they_store() -> None:
     found = compare(vast([1.0, 2.0], 6), vast([1.0, 2.5], 6))
     assert found.values is not None
     values = found.values
-    assert values == ValueDiff(2, 1, 1, 0.5, 0.2, values.cosine, None, values.relative)
+    assert values == ztensor.insight.ValueDiff(
+        2, 1, 1, 0.5, 0.2, values.cosine, None, values.relative
+    )
     assert values.relative == pytest.approx(0.05**0.5)
     moved = compare(vast([1.0, 2.0], 6), vast([1.0, 2.0], 8))
     assert moved.differences == ("values",)
@@ -289,6 +290,6 @@ def test_readers_sets_and_progress(tmp_path: Path) -> None:
             parts, path, digests=False, progress=lambda done, total: seen.append((done, total))
         )
         assert parts["a"][0] == 0  # it is still open
-    assert isinstance(report, DiffReport)
+    assert isinstance(report, ztensor.insight.DiffReport)
     assert report.ok
     assert seen[-1] == (24_000, 24_000)

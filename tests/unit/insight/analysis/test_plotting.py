@@ -12,7 +12,6 @@ import pytest
 
 import ztensor
 from ztensor import plot
-from ztensor.insight import Picture
 from ztensor.numpy import save
 
 pytest.importorskip("matplotlib", reason="matplotlib draws pictures")
@@ -28,15 +27,15 @@ ARRAYS = {
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def parsed(picture: Picture) -> Any:
+def parsed(picture: ztensor.insight.Picture) -> Any:
     return ElementTree.fromstring(picture.svg())  # noqa: S314  # our own text
 
 
-def texts(picture: Picture) -> list[str]:
+def texts(picture: ztensor.insight.Picture) -> list[str]:
     return [element.text or "" for element in parsed(picture).iter(f"{SVG}text")]
 
 
-def bars(picture: Picture) -> list[list[float]]:
+def bars(picture: ztensor.insight.Picture) -> list[list[float]]:
     """Return, for each histogram, the points of its outline, y falling as bars rise."""
     paths = [p for p in parsed(picture).iter(f"{SVG}path") if "#4a90d9" in p.get("style", "")]
     pairs = [re.findall(r"[ML] \S+ (\S+)", path.attrib["d"]) for path in paths]
@@ -116,4 +115,4 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_png_of_too_many_objects() -> None:
     with pytest.raises(ztensor.errors.ArgumentValueError, match="too many objects"):
-        Picture(plot(save(ARRAYS)).figure, rows=1000).png()
+        ztensor.insight.Picture(plot(save(ARRAYS)).figure, rows=1000).png()

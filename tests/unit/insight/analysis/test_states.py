@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.insight import Insight
 
 SHAPES: Mapping[str, tuple[int, ...]] = {
     "embed.weight": (9, 4),
@@ -37,7 +36,7 @@ def step(names: bool, shapes: Mapping[str, tuple[int, ...]] = SHAPES) -> dict[st
     }
 
 
-def examined(tree: dict[str, Any], path: Path) -> Insight:
+def examined(tree: dict[str, Any], path: Path) -> ztensor.insight.Insight:
     ztensor.save_tree(tree, path)
     return ztensor.examine(path)
 

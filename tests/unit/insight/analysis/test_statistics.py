@@ -10,7 +10,6 @@ import pytest
 import ztensor
 from tests.tracing import traced
 from ztensor import stats
-from ztensor.insight import TensorStats
 from ztensor.numpy import save, save_file
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -177,7 +176,9 @@ def test_an_unknown_layout_has_a_note(tmp_path: Path) -> None:
 
 def test_the_total_is_that_of_all_values() -> None:
     one, two = np.arange(10.0), np.array([5.0, np.nan, 100.0])
-    total = TensorStats.total(stats(save({"a": one, "b": two, "c": np.zeros(0)})).values())
+    total = ztensor.insight.TensorStats.total(
+        stats(save({"a": one, "b": two, "c": np.zeros(0)})).values()
+    )
     values = np.concatenate((one, two[[0, 2]]))
     assert (total.count, total.zeros, total.nans, total.min, total.max) == (13, 1, 1, 0, 100)
     assert total.mean == pytest.approx(values.mean())

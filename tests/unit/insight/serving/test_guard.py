@@ -128,16 +128,13 @@ def test_connections_that_say_nothing_shut_nobody_out(served: Served) -> None:
 
 
 @pytest.mark.slow
-def test_a_request_must_be_whole_in_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ztensor.insight.serving import connections
-
-    monkeypatch.setattr(connections, "SECONDS", 0.3)
+def test_a_request_must_be_complete_in_ten_seconds(served: Served) -> None:
     with socket.create_connection(("127.0.0.1", served.server.port), timeout=10) as stream:
         ended = False
         for letter in b"GET / HTTP/1.1" * 10:
             try:
                 stream.sendall(bytes([letter]))
-                time.sleep(0.05)
+                time.sleep(0.1)
             except OSError:
                 ended = True
                 break
