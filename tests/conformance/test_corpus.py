@@ -135,7 +135,7 @@ def check_file(reader: ztensor.Reader, entry: dict[str, Any]) -> None:
     if "attributes" in entry:
         assert as_json(reader.attributes) == entry["attributes"]
     refusable = set(entry.get("may_refuse", ()))
-    if "objects" not in entry:  # nothing is said of them: their digests tell
+    if "objects" not in entry:  # only their digests are known
         assert reader.verify().outcome == "ok"
     for name, expected in entry.get("objects", {}).items():
         if name in refusable:
@@ -203,7 +203,7 @@ def test_rejected(entry: dict[str, Any]) -> None:
 
 
 def test_every_file_is_covered() -> None:
-    """Nothing lies in the corpus that no entry names, and every entry is one of the tests."""
+    """Every file of the corpus has an entry, and every entry a test."""
     listed = {entry["path"] for entry in ENTRIES}
     found = {path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*.zt")}
     assert listed == found

@@ -44,7 +44,7 @@ def sha256(pieces: Iterable[Any]) -> str:
 
 
 def logical(array: np.ndarray[Any, Any]) -> bytes:
-    """Return an array's elements as the corpus has them: those of four bits one to a byte."""
+    """Return an array's elements as the corpus has them: 4-bit elements have a byte each."""
     if array.dtype.name == "float4_e2m1fn":
         return array.view(np.uint8).tobytes()
     return Blocks.whole(array).tobytes()
@@ -166,7 +166,7 @@ def test_rejected(entry: dict[str, Any]) -> None:
 
 
 def test_every_file_is_covered() -> None:
-    """Nothing lies in the corpus that no entry names, and every entry is one of the tests."""
+    """Every file of the corpus has an entry, and every entry a test."""
     listed = {entry["path"] for entry in ENTRIES}
     found = {path.relative_to(CORPUS).as_posix() for path in CORPUS.rglob("*.zt")}
     assert listed == found

@@ -37,7 +37,7 @@ NUMPYS_OWN = tuple(kind for kind in ALL if numpy_dtype(kind).isbuiltin == 1)
 
 
 class Held(NamedTuple):
-    """What a file holds: tensors, attributes of the file, and of each tensor that has any."""
+    """The content of a file: tensors, its attributes, and attributes of tensors."""
 
     tensors: Mapping[str, Seen]
     attributes: Mapping[str, Any]
@@ -45,7 +45,7 @@ class Held(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where stored bytes of a tensor lie, and whether a flipped bit in them can be noticed."""
+    """The place of a tensor's stored bytes, and whether a flipped bit can be noticed."""
 
     name: str
     path: Path
@@ -86,7 +86,7 @@ def odd(kinds: tuple[str, ...]) -> dict[str, Array]:
 
 
 def dense(array: Array) -> Seen:
-    """Return what to see of an array; the order of its bytes and axes is none of it."""
+    """Return the content of an array, without the order of its bytes and axes."""
     native = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
     return Seen(array.shape, {"data": bits(native)})
 
@@ -105,10 +105,10 @@ class Format(abc.ABC):
     Attributes:
         title: as the table calls it.
         libraries: what makes its files and reads them.
-        written_as: for `ztensor.convert(to=...)`, or None where we only read.
+        written_as: for `ztensor.convert(to=...)`, or None for a format that we only read.
         version: of a `.zt` file.
         has_checksum: whether a flipped bit can be noticed, in tensors without a digest too.
-        hostile_samples: patterns of the samples beneath `tests/corpus`.
+        hostile_samples: patterns of the samples below `tests/corpus`.
     """
 
     title: str
@@ -120,14 +120,14 @@ class Format(abc.ABC):
 
     @abc.abstractmethod
     def make(self, folder: Path) -> list[Path]:
-        """Write the files of a row, by the library alone; return what to open."""
+        """Write the files of a row by the library alone; return their paths."""
 
     @abc.abstractmethod
     def read(self, path: Path) -> Held:
-        """Return what the library reads from a file."""
+        """Read a file by the library."""
 
     def places(self, path: Path) -> list[Place]:
-        """Return where the stored bytes lie."""
+        """Return the places of the stored bytes."""
         places = []
         with ztensor.open(path) as reader:
             for name in reader:
@@ -140,7 +140,7 @@ class Format(abc.ABC):
         return places
 
     def hostile(self, folder: Path) -> list[Path]:
-        """Return the samples to refuse; what is not in the corpus is made in a folder."""
+        """Return the samples to refuse; those outside of the corpus are made in a folder."""
         del folder
         found = [path for pattern in self.hostile_samples for path in sorted(CORPUS.glob(pattern))]
         return [path for path in found if path.name != "expected.json" and self.is_kind(path)]
@@ -159,7 +159,7 @@ class Format(abc.ABC):
 class ZTensor(Format):
     """Our own files: by this release, and by the released wheels of the corpus.
 
-    cbor2 reads the manifest, a zstd binding what is compressed; nothing of ours does.
+    cbor2 reads the manifest and a zstd binding the compressed components; our code reads nothing.
     """
 
     libraries = ("cbor2",)
@@ -246,7 +246,7 @@ class ZTensor(Format):
 
 
 def unzstd(data: bytes) -> bytes:
-    """Return what zstd frames hold."""
+    """Decompress zstd frames."""
     if sys.version_info >= (3, 14):
         return bytes(library("compression.zstd").decompress(data))
     reader = library("zstandard").ZstdDecompressor().stream_reader(data, read_across_frames=True)
@@ -305,7 +305,7 @@ class Safetensors(Format):
                 specs[name] = {"dtype": kind, "shape": shape, "data": data}
         return specs
 
-    @functools.cache  # noqa: B019  # what is pointed to has to stay
+    @functools.cache  # noqa: B019  # keeps the memory behind the pointers
     def _hold(self, data: bytes) -> Any:
         return np.frombuffer(data or b"\0", np.uint8)
 
@@ -423,7 +423,7 @@ class DeflatedNpz(Npz):
 
 
 class TorchZip(Format):
-    """What `torch.save` writes since 1.6."""
+    """The format of `torch.save` since 1.6."""
 
     title = "torch.save, zip"
     libraries = ("torch",)
@@ -503,14 +503,14 @@ class TorchZip(Format):
 
 
 class TorchLegacy(TorchZip):
-    """What it wrote before."""
+    """The format of `torch.save` before 1.6."""
 
     title = "torch.save, legacy"
     is_zip = False
 
 
 def flat(value: Any, tensor: type, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield tensors of a nest of dicts and lists by names with dots, and what is beside them."""
+    """Yield the leaves of nested dicts and lists, tensors and others, by dotted names."""
     if not has_any(value, tensor):
         yield name, list(value) if isinstance(value, tuple) else value
     elif isinstance(value, tensor):
@@ -613,7 +613,7 @@ class Gguf(Format):
 
 
 class Hdf5(Format):
-    """Datasets that lie in the file as they are."""
+    """Contiguous datasets."""
 
     title = "HDF5, contiguous"
     libraries = ("h5py",)
@@ -643,7 +643,7 @@ class Hdf5(Format):
         return made
 
     def tensors(self) -> dict[str, Array]:
-        """Return what the datasets hold; HDF5 has no Fortran order."""
+        """Return the content of the datasets; HDF5 has no Fortran order."""
         others = {name: array for name, array in odd(NUMPYS_OWN).items() if name.startswith("big")}
         return arrays(NUMPYS_OWN, self.count) | others
 
@@ -700,7 +700,7 @@ class ChunkedHdf5(Hdf5):
         return arrays(kinds, self.count) | others
 
     def places(self, path: Path) -> list[Place]:
-        """Return where the first chunk of each dataset lies."""
+        """Return the place of the first chunk of each dataset."""
         h5py, places = library("h5py"), []
 
         def add(name: str, item: Any) -> None:
@@ -829,7 +829,7 @@ class ExternalOnnx(Onnx):
     is_external = True
 
     def places(self, path: Path) -> list[Place]:
-        """Return what the model says of the other file."""
+        """Return the model's entry for the other file."""
         places = []
         for tensor in library("onnx").load(path, load_external_data=False).graph.initializer:
             where = {entry.key: entry.value for entry in tensor.external_data}
@@ -841,7 +841,7 @@ class ExternalOnnx(Onnx):
         return places
 
     def hostile(self, folder: Path) -> list[Path]:
-        """Return those of the corpus, and links out of the folder; good data is where all lead."""
+        """Return samples of the corpus, and links out of the folder to good data."""
         onnx, inside = library("onnx"), folder / "inside"
         inside.mkdir()
         (folder / "secret").mkdir()

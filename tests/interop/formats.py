@@ -12,7 +12,7 @@ A row is a kind of file, a column something that is done with it:
 - export: written in their format again, the library reads the same from them;
 - hostile: so many samples made to do harm, and each is an error of ours.
 
-`=` says that it is so, `.` that the format is not written. `!` is a fault: it is told below the
+`=` means that it is so, `.` that the format is not written. `!` is a fault: it is shown below the
 table, and the status is 1.
 """
 
@@ -43,7 +43,7 @@ from ztensor.testing.promise import is_same
 
 
 class Sample:
-    """The good files of a row, made once, and what the library reads from them.
+    """The good files of a row, made once, and their content by the library.
 
     Args:
         format: the row.
@@ -62,7 +62,7 @@ class Sample:
 
     @functools.cached_property
     def held(self) -> list[Held]:
-        """Return what the library reads from each file."""
+        """Read each file by the library."""
         return [self.format.read(path) for path in self.files]
 
     def new(self, what: str) -> Path:
@@ -70,7 +70,7 @@ class Sample:
 
 
 def seen(value: Any) -> Seen:
-    """Return what we make of an object; blocks that are decoded here also as floats."""
+    """Return our view of an object; blocks that we decode also as floats."""
     if isinstance(value, Tensor) and value.format.startswith("gguf."):
         found = NumPy().seen(value)
         if value.format.removeprefix("gguf.").upper() in Gguf.DECODED:
@@ -80,7 +80,7 @@ def seen(value: Any) -> Seen:
 
 
 def require_equal(reader: Reader, held: Held) -> None:
-    """Check that a reader has what a library read."""
+    """Check that a reader has the content that the library read."""
     assert set(reader) == set(held.tensors), f"other names: {set(reader) ^ set(held.tensors)}"
     for name, expected in held.tensors.items():
         assert seen(reader.read(name)) == expected, f"{name!r} is different"
@@ -122,7 +122,7 @@ def slices(sample: Sample) -> str:
 
 
 def parts_of(whole: Tensor) -> Iterator[tuple[Any, Array]]:
-    """Yield indices, and what they should give; of what is not dense, rows."""
+    """Yield indices and the expected results; for other layouts than dense, rows."""
     if whole.format == "dense":
         array = whole.numpy()
         keys: list[Any] = [..., (), None]
@@ -146,7 +146,7 @@ def parts_of(whole: Tensor) -> Iterator[tuple[Any, Array]]:
 
 
 def flat_part(tensor: Tensor) -> Array:
-    """Return a part that is no array as one: blocks as bytes, others dense."""
+    """Return a part as an array: blocks as bytes, others dense."""
     if tensor.format.startswith("gguf."):
         return tensor.components["data"].reshape(-1)
     return tensor.to_dense()
@@ -208,7 +208,7 @@ def noticed(path: Path) -> set[str]:
 
 
 def convert_in(sample: Sample) -> str:
-    """Check what is in a `.zt` file made of each."""
+    """Check the content of a `.zt` file converted from each."""
     for number, (path, held) in enumerate(zip(sample.files, sample.held, strict=True)):
         made = sample.new("in") / f"{number}.zt"
         report = ztensor.convert(path, made)
@@ -216,7 +216,7 @@ def convert_in(sample: Sample) -> str:
         with ztensor.open(made) as reader:
             assert (reader.format, reader.version) == ("zt", "1.2.0")
             require_equal(reader, held)
-            assert not reader.verify().problems, "what was made is damaged"
+            assert not reader.verify().problems, "the converted file is damaged"
         same = ztensor.content_hash(path, attributes=True) == ztensor.content_hash(
             made, attributes=True
         )
@@ -226,7 +226,7 @@ def convert_in(sample: Sample) -> str:
 
 
 def export(sample: Sample) -> str:
-    """Check with its library what is written in the format, from a `.zt` file and from itself."""
+    """Check exports to the format with its library, from a `.zt` file and from itself."""
     to = sample.format.written_as
     if to is None:
         return "."
@@ -250,7 +250,7 @@ def export(sample: Sample) -> str:
 def hostile(sample: Sample) -> str:
     """Check that samples give errors of ours alone, and return how many there are."""
     samples = sample.format.hostile(sample.new("hostile"))
-    assert samples, "there are no samples"
+    assert samples, "no samples"
     for path in samples:
         try:
             ztensor.numpy.load_file(path, copy=True, verify=True)

@@ -5,7 +5,7 @@
 A row is an element type, a column a framework and a layout. `=` says that what was saved from
 there came back in every framework that has the type, bit for bit; `-` that the framework itself
 has no such elements, and that loading them says so; `.` that the layout holds no such elements.
-`!` is a fault: it is told below the table, and the status is 1.
+`!` is a fault: it is shown below the table, and the status is 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LAYOUTS = {
 NAME = "layer.weight"
 PACKED = "float4_e2m1fn"
 INDICES = ("indices", "indptr", "coords")
-# What messages tell to do instead.
+# Remedies named in messages.
 WAYS_OUT = ("read_numpy", "ztensor.numpy", "to_dense")
 # What frameworks raise for elements they have not.
 REFUSALS = (AttributeError, RuntimeError, TypeError, ValueError)
@@ -61,7 +61,7 @@ class Sample(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What is the same in all frameworks: the shape, and of each part the type and the bytes."""
+    """The content in all frameworks: the shape, and the type and bytes of each part."""
 
     shape: tuple[int, ...]
     parts: Mapping[str, tuple[str, bytes]]
@@ -85,7 +85,7 @@ def patterns(kind: str) -> bytes:
 
 
 def typed(kind: str, data: bytes) -> Array:
-    """Return a flat array of elements of a type; 4-bit ones lie in pairs, the low half first."""
+    """Return a flat array of elements of a type; 4-bit elements are pairs, the low half first."""
     if kind != PACKED:
         return np.frombuffer(data, numpy_dtype(kind))
     pairs = np.frombuffer(data, np.uint8)
@@ -103,7 +103,7 @@ def bits(array: Array) -> tuple[str, bytes]:
 def sample(kind: str, layout: str) -> Sample:
     """Return an object of a layout whose elements are of a type.
 
-    Of a quantized object integers are the packed words, and other types those of the scales.
+    For a quantized object an integer type is of the packed words, any other of the scales.
     """
     values = typed(kind, patterns(kind))
     count = values.size
@@ -131,12 +131,12 @@ def sample(kind: str, layout: str) -> Sample:
 
 
 def expected(of: Sample) -> Seen:
-    """Return what every framework should show of a sample."""
+    """Return the content of a sample that every framework should show."""
     return Seen(of.shape, {role: part(role, array) for role, array in of.parts.items()})
 
 
 def part(role: str, array: Array) -> tuple[str, bytes]:
-    """Return what to compare of one part; indices are as wide as a framework likes."""
+    """Return the comparable content of one part; indices may have any width."""
     return bits(array.astype(np.int64)) if role in INDICES else bits(array)
 
 
@@ -160,12 +160,12 @@ class Framework(Protocol):
     def load(self, path: Path) -> Any: ...
 
     def seen(self, value: Any) -> Seen:
-        """Return what a value holds, by means of the framework alone."""
+        """Return the content of a value by the framework alone."""
         ...
 
 
 class NumPy:
-    """Arrays; what is sparse or quantized is a `Tensor` of them."""
+    """Arrays; a sparse or quantized object is a `Tensor` of them."""
 
     name = "numpy"
     layouts: tuple[str, ...] = tuple(LAYOUTS.values())
@@ -222,7 +222,7 @@ class SciPy:
 
 
 class Torch:
-    """Tensors, dense and sparse; what is quantized is a `Tensor` made of them."""
+    """Tensors, dense and sparse; a quantized object is a `Tensor` of them."""
 
     name = "torch"
     layouts = NumPy.layouts
@@ -292,7 +292,7 @@ class Torch:
 
 
 class Jax:
-    """Arrays, BCSR and BCOO, with elements of 64 bits; what is quantized is a `Tensor` of them."""
+    """Arrays, BCSR and BCOO, with elements of 64 bits; a quantized object is a `Tensor` of them."""
 
     name = "jax"
     layouts = NumPy.layouts
@@ -379,7 +379,7 @@ def has(framework: Framework, kind: str, layout: str) -> bool:
     except REFUSALS:
         return False
     found = framework.seen(made)
-    assert found == expected(of), f"{framework.name} changes what it is given"
+    assert found == expected(of), f"{framework.name} changes its arguments"
     return True
 
 
@@ -418,7 +418,7 @@ def cell(kind: str, framework: Framework, layout: str, folder: Path) -> str:
 
 
 def require_advice(framework: Framework, path: Path) -> None:
-    """Check that loading what a framework cannot hold is refused, with the place and a way out.
+    """Check that loading an unsupported type is refused, with the place and a remedy.
 
     `Tensor.to_scipy`, a call on the tensor itself, knows no place.
     """

@@ -1,4 +1,4 @@
-"""What programs written for a released API are: what they give on ours, and on the wheel.
+"""Programs written for a released API, with their results on ours and on the wheel.
 
 Nothing of this project is imported here, so that the environment of a wheel can run them.
 """
@@ -18,7 +18,7 @@ SAME = "the same"
 
 @dataclasses.dataclass(frozen=True)
 class Raises:
-    """What a program gives that raises.
+    """The result of a program that raises.
 
     Attributes:
         caught_by: name of a built-in exception that must catch it.
@@ -32,11 +32,11 @@ class Program:
     """One program.
 
     Attributes:
-        name: what it does.
+        name: the use it shows.
         run: takes the module.
-        gives: what it gives.
-        on_wheel: what it gives on the wheel, where that differs.
-        heading: the row of the page about moving from this API that tells why.
+        gives: its result.
+        on_wheel: its result on the wheel, if that differs.
+        heading: the row of the migration page that explains the difference.
         needs: a library it needs.
     """
 

@@ -2,8 +2,8 @@
 
 A program takes the module `zt`, works in an empty folder and returns plain values. All run on ours
 in the default suite (`test_programs.py`), and on the released wheel in `make interop`. Where ours
-deliberately gives something else, the program says what the wheel gives and under which heading
-`docs/guides/migrating.md` explains it. Nothing of the library is imported here.
+deliberately differs, the program has the wheel's result and the heading of
+`docs/guides/migrating.md` that explains it. Nothing of the library is imported here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROGRAMS = Programs()
 add, program = PROGRAMS.add, PROGRAMS.program
 
 
-# --- What they work on ----------------------------------------------------------------------
+# --- Their files -----------------------------------------------------------------------------
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 W_PLAIN = plain(W)
@@ -63,7 +63,7 @@ def reader(zt: Any) -> Any:
 
 
 def squeezed(zt: Any, path: str = "z.zt") -> str:
-    """Write a file of one object that zstd makes smaller; what it does not, this library keeps."""
+    """Write a file of one object that zstd makes smaller; others this library keeps raw."""
     with zt.Writer(path) as writer:
         writer.write_numpy(
             "packed", np.zeros((16, 16), np.float32), compress=True, checksum="crc32c"
@@ -470,7 +470,7 @@ def torch_models_that_do_not_fit(zt: Any) -> Any:
     z.load_model(torch.nn.Linear(3, 2), "m.zt")
 
 
-# --- Misuse and damage: what is raised is still caught --------------------------------------
+# --- Misuse and damage: callers catch the same errors ----------------------------------------
 
 
 def append_twice(zt: Any) -> None:
@@ -606,7 +606,7 @@ for _name, _run, _caught_by in TORCH_MISUSE:
     add(_name, _run, Raises(_caught_by), needs="torch")
 
 
-# --- What is deliberately different ---------------------------------------------------------
+# --- Deliberate differences -----------------------------------------------------------------
 
 
 def shape_of_a_scalar(zt: Any) -> Any:

@@ -26,7 +26,7 @@ PROGRAMS = Programs()
 add, program = PROGRAMS.add, PROGRAMS.program
 
 
-# --- What they work on ----------------------------------------------------------------------
+# --- Their files -----------------------------------------------------------------------------
 
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 U32 = np.uint32
@@ -651,7 +651,7 @@ add("convert what is not there", lambda zt: zt.convert("none", "m.zt"), Raises("
 
 
 def main() -> None:
-    """Run all on the wheel; end with 1 where one gives what is not expected."""
+    """Run all on the wheel; exit with 1 if a result is not the expected one."""
     zt = importlib.import_module("ztensor")
     wrong = 0
     home = os.getcwd()

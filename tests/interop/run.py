@@ -5,7 +5,7 @@
 
 Each wheel gets an environment of its own under `.venvs/`. Where a wheel is known to differ from its
 text, the difference stands in `DEVIATIONS` with its row in `tests/corpus/differences.md`; any other
-difference ends the run with status 1, and so does a listed one that does not occur any more.
+difference ends the run with status 1, and so does a listed one that no longer occurs.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ DEVIATIONS = (
 )  # fmt: skip
 
 
-# --- What is exchanged ----------------------------------------------------------------------
+# --- Exchanged files -------------------------------------------------------------------------
 
 
 def dtypes() -> dict[str, Any]:
@@ -178,7 +178,7 @@ def many() -> dict[str, Any]:
 
 
 def large() -> dict[str, Any]:
-    """Return what takes several zstd frames."""
+    """Return an array of several zstd frames."""
     return {"large": np.arange(3 << 20, dtype=np.int32), "small": np.arange(3)}
 
 
@@ -243,7 +243,7 @@ class Case:
     """One file.
 
     Attributes:
-        name: what it is about.
+        name: its subject.
         tensors: makes its contents.
         since: the first version that holds them.
         options: for our `save_file`.
@@ -323,7 +323,7 @@ def of_attributes(found: dict[str, Any], expected: dict[str, Any]) -> Iterable[s
 def of_object(
     found: dict[str, Any] | None, expected: ztensor.Tensor, *, has_attributes: bool
 ) -> Iterable[str]:
-    """Yield where what a wheel read differs from what we wrote."""
+    """Yield differences between our file and the wheel's reading."""
     if found is None:
         yield "missing"
         return
@@ -352,7 +352,7 @@ def of_object(
 
 
 def of_ours(reader: ztensor.Reader, name: str, expected: ztensor.Tensor) -> Iterable[str]:
-    """Yield where what we read differs from what a wheel was told to write."""
+    """Yield differences between our reading and the wheel's instructions."""
     if name not in reader:
         yield "missing"
         return
@@ -377,12 +377,12 @@ def of_ours(reader: ztensor.Reader, name: str, expected: ztensor.Tensor) -> Iter
 
 @dataclasses.dataclass
 class Run:
-    """What was compared, and what was found.
+    """The state of a run.
 
     Attributes:
         folder: where the files are.
         used: deviations that occurred.
-        wrong: differences nobody listed.
+        wrong: unlisted differences.
     """
 
     folder: Path
@@ -397,7 +397,7 @@ class Run:
         version: str,
         found: dict[str, list[str]],
     ) -> None:
-        """Print one line of the table, and keep what is not as it should be.
+        """Print one line of the table, and keep unlisted differences.
 
         Args:
             wheel: its release.
@@ -471,7 +471,7 @@ def ask(python: str, *arguments: str, side: str = "wheel_side") -> Any:
 
 
 def ask_to_read(python: str, paths: list[str]) -> list[Any]:
-    """Return what a wheel reads in each file; one that kills the process gives an error."""
+    """Let a wheel read each file; one that kills the process gives an error."""
     try:
         answers: list[Any] = ask(python, "read", *paths)
     except subprocess.CalledProcessError as error:
@@ -482,7 +482,7 @@ def ask_to_read(python: str, paths: list[str]) -> list[Any]:
 
 
 def to_wheel(run: Run, wheel: str, python: str) -> None:
-    """Write every case with every version the wheel reads, and compare what it reads."""
+    """Write every case in every version the wheel reads, and compare its reading."""
     files = [
         (version, case, run.folder / f"ours-{version}-{case.name.replace(' ', '-')}.zt")
         for version in READS[wheel]
@@ -597,7 +597,7 @@ def edited(run: Run, wheel: str, python: str) -> None:
 def edit_steps(
     expected: dict[str, Any],
 ) -> list[tuple[str, Callable[[ztensor.Editor], object], Callable[[], object]]]:
-    """Return changes to a file, each with what it does to the dict that says what is in it."""
+    """Return changes to a file, each with its effect on the dict of its content."""
     return [
         ("append", lambda e: e.write("c", np.arange(5)),
          lambda: expected.update(c=np.arange(5))),

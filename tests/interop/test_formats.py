@@ -1,4 +1,4 @@
-"""Every format does what its own library says, column by column.
+"""Every format is read and written as by its own library, column by column.
 
 Each test is a cell of the table in `docs/guides/formats.md`; `make suite SUITE=formats` prints it.
 """
@@ -66,7 +66,7 @@ def test_the_page_has_every_row_and_column() -> None:
 def test_the_page_shows_what_the_command_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The signs themselves are those of `test_a_cell`, and are not found out a second time."""
+    """The signs are taken from the page: `test_a_cell` checks them."""
 
     def given(column: str) -> Callable[[Sample], str]:
         return lambda sample: shown(sample.format.title)[list(COLUMNS).index(column)]

@@ -25,7 +25,7 @@ ALL = [
     for page, (zt, programs) in APIS.items()
     for name, program in programs.items()
 ]
-# These raise what Python or JSON raises: a dict is asked for what it has not, a call for two words.
+# These raise an error of Python or JSON: a missing key of a dict, a wrong call.
 PYTHONS = {"a component as JSON", "no view", "appending canonically"}
 
 

@@ -1,4 +1,4 @@
-"""A checkpoint no one here made: saved, converted and drawn; its embeddings stay what they were."""
+"""A published checkpoint is saved, converted and drawn; its embeddings stay the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the pages of safetensors show, run on both libraries: only the import differs.
+"""The examples of safetensors' pages, run on both libraries: only the import differs.
 
-Each example is a program that takes its imports as an argument, and returns what it came to.
+Each example is a program that takes its imports as an argument, and returns its result.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a released wheel does with a file; run by `run.py` in an environment of that wheel.
+"""The side of a released wheel in an exchange; run by `run.py` in an environment of that wheel.
 
     python -m tests.interop.wheel_side COMMAND ...
 
-    read FILE...            one line of JSON: what the wheel finds in each
-    write SPEC.json FILE    write what the spec says, as far as the wheel can
+    read FILE...            one line of JSON: the content of each by the wheel
+    write SPEC.json FILE    write the spec's objects, as far as the wheel can
     edit FILE OUTPUT        append to FILE, replace in it, remove into OUTPUT
     programs FOLDER         run the programs of programs_1_2.py in FOLDER
 

@@ -1,9 +1,9 @@
-"""What a released wheel of 2.x does with a file; run by `wheels_2.py` in its environment.
+"""The side of a 2.x wheel in an exchange; run by `wheels_2.py` in its environment.
 
     python -m tests.interop.wheel_side_2 COMMAND ...
 
-    read FILE...            one line of JSON: what the wheel finds in each
-    write SPEC.json FILE    write what the spec says, as far as the wheel can
+    read FILE...            one line of JSON: the content of each by the wheel
+    write SPEC.json FILE    write the spec's objects, as far as the wheel can
 
 Arrays travel as their type's words and the SHA-256 of their decoded bytes; in a spec, as bytes.
 Nothing of this project is imported: `ztensor` is the wheel.
@@ -79,7 +79,7 @@ def write(spec_path: str, path: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Print what was asked for as one line of JSON."""
+    """Print the answer as one line of JSON."""
     what, *arguments = sys.argv[1:]
     answer: Any
     answer = [read(path) for path in arguments] if what == "read" else [write(*arguments)]

@@ -2,10 +2,9 @@
 
     python tests/interop/wheels_2.py        wheels 2.0.0, 2.1.0 and 2.1.2
 
-The wheel's `verify` passes on each of our files, but where it has no sha256, and after every commit
-of a chain of edits; of what it writes canonical, the same tensors written by us are the same bytes.
-Any other difference ends the run
-with status 1.
+The wheel's `verify` passes on each of our files, except sha256 where it is unknown, and after every
+commit of a chain of edits. Its canonical files equal ours of the same tensors, byte for byte. Any
+other difference ends the run with status 1.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from ztensor.spec.layout.elements import spell, stored_form
 
 WHEELS = ("2.0.0", "2.1.0", "2.1.2")
 WITHOUT_SHA256 = ("2.0.0",)
-WITH_PARTS = ("2.1.2",)  # whose Python writes objects of several parts
+WITH_PARTS = ("2.1.2",)  # writes objects of several parts in Python
 SEEKABLE = "zt.zstd-seekable/1"
 
 
@@ -93,7 +92,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def described(value: Any) -> dict[str, Any]:
-    """Return what a file of 2.x says of a tensor, with the bytes of its parts."""
+    """Return a tensor's entry in a file of 2.x, with the bytes of its parts."""
     tensor = exchange.tensor_of(value)
     layout, attributes = written_layout(tensor.format, dict(tensor.attributes) or None)
     parts = {}
@@ -111,7 +110,7 @@ def described(value: Any) -> dict[str, Any]:
 
 
 def differences(found: dict[str, Any] | None, value: Any) -> Iterator[str]:
-    """Yield where what a wheel read differs from what we wrote."""
+    """Yield differences between our file and the wheel's reading."""
     if found is None or "error" in found:
         yield "missing" if found is None else found["error"]
         return
@@ -136,7 +135,7 @@ def ask(python: str, *arguments: str) -> Any:
 
 
 def to_wheel(folder: Path, wheel: str, python: str) -> Iterator[str]:
-    """Let a wheel read every case in every form; yield what is different."""
+    """Let a wheel read every case in every form; yield the differences."""
     files = [
         (case, how, folder / f"{case}-{how}.zt".replace(" ", "-"))
         for case in CASES
@@ -211,7 +210,7 @@ def from_wheel(folder: Path, wheel: str, python: str) -> Iterator[str]:
 def between_edits(folder: Path, wheel: str, python: str) -> Iterator[str]:
     """Change files of ours again and again; a wheel opens and verifies every state of them.
 
-    What is killed or given up leaves one of these states with the copy of its footer behind it:
+    A killed or aborted edit leaves one of these states, followed by the copy of its footer:
     such a copy is read as well.
     """
     states: list[tuple[str, Path, dict[str, Any]]] = []
@@ -240,7 +239,7 @@ def between_edits(folder: Path, wheel: str, python: str) -> Iterator[str]:
 
 
 def appended(folder: Path, wheel: str, python: str) -> Iterator[str]:
-    """Let the wheel append to a file of ours, change what it left, and let it read that."""
+    """Let the wheel append to a file of ours, edit the result, and let the wheel read that."""
     if wheel not in WITH_PARTS:
         return
     path = folder / f"appended-{wheel}.zt"

@@ -33,7 +33,7 @@ class Text(Encoding):
 
 
 def project(source: Source, budget: Budget) -> Projection:
-    """Return what a file says."""
+    """Parse a file."""
     del budget
     count = (source.size - 6) // 16
     data = Component("f32", 6, source.size - 6, encoding="lines", decoded_length=4 * count)

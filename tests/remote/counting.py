@@ -1,4 +1,4 @@
-"""What the servers of these tests share: threads that end, and a record of every request."""
+"""The base of the servers of these tests: threads that end, and a record of every request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ IDLE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Seen:
-    """One request and what was answered.
+    """One request and its answer.
 
     Attributes:
         method: of the request.
@@ -36,8 +36,8 @@ class Seen:
 class Record:
     """All requests since the last `clear`, in the order in which they began.
 
-    Who looks waits until no request is under way: a client has an answer before its server is
-    done with it. One thread answers one request at a time.
+    `seen` waits until no request is under way, as a client has its answer before the
+    server is done. One thread answers one request at a time.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Record:
             self._begun += 1
 
     def add(self, one: Seen) -> None:
-        """Note the one of this thread, which has ended."""
+        """Record the request of this thread, which has ended."""
         with self._changed:
             self._seen[self._under_way.pop(threading.get_ident())] = one
             self._changed.notify_all()
@@ -87,7 +87,7 @@ class Handler(BaseHTTPRequestHandler):
     timeout = IDLE_SECONDS
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
     def plain_headers(self) -> dict[str, str]:
         """Return the request's headers, names in lower case."""
@@ -110,7 +110,7 @@ class _Threads(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, *_: Any) -> None:
-        """A client that hung up is none."""
+        """Ignore clients that hung up."""
 
 
 class Server:

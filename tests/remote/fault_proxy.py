@@ -1,7 +1,7 @@
-"""A proxy in front of a server, which does to chosen requests what networks and stores do.
+"""A proxy in front of a server, which injects faults of networks and stores.
 
-`Fault` says what happens and to which requests; `KINDS` is the table of what can. Each request is
-recorded, whether it reached the server or not.
+`Fault` is a kind of fault and the requests it strikes; `KINDS` is the table of kinds. Each request
+is recorded, whether it reached the server or not.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ERROR = (
 
 @dataclass
 class Fault:
-    """What happens, and to which requests.
+    """A fault, and the requests it strikes.
 
     Attributes:
         kind: one of `KINDS`.
         first: the number, from 1, of the first request it happens to, of those that match.
-        count: to how many from there, None for all.
+        count: number of requests from there on; None for all.
         method: only requests of this method match.
-        path: only requests whose path and query have a match of this expression.
+        path: only requests with a match of this expression in path and query.
         to: where a redirect leads, without the path.
         action: what `then` does before the request goes on.
         seconds: how long a silence lasts, or the pause between two pieces of a trickle.
@@ -60,7 +60,7 @@ class Fault:
 
 @dataclass
 class Answer:
-    """What the server behind said."""
+    """The answer of the server behind."""
 
     status: int
     headers: dict[str, str]
@@ -258,7 +258,7 @@ KINDS: dict[str, Callable[[_Proxy, FaultProxy, bytes, Fault], None]] = {
     "403": _forbidden,
     "404": _missing,
     "dropped": _dropped,  # before the server hears of it
-    "unheard": _unheard,  # done by the server, whose answer is lost
+    "unheard": _unheard,  # done, but the answer is lost
     "cut": _cut,  # half of the body, then the connection is closed
     "short": _short,  # half of the body, and the length says so
     "long": _long,  # more than was asked

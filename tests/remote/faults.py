@@ -1,4 +1,4 @@
-"""Every fault against every operation on a store: what came of it, as a table.
+"""Every fault against every operation on a store: the outcomes as a table.
 
     python -m tests.remote.faults
 
@@ -84,7 +84,7 @@ class Scene:
         return [key for key in self.s3.keys(self.bucket) if key.startswith(start)]
 
     def at(self, key: str) -> Any:
-        """Return what a caller passes, for an object behind the proxy."""
+        """Return the `Remote` of an object behind the proxy."""
         storage = limits(self.s3.storage(self.proxy.url))
         return ztensor.Remote(f"{self.url}{key}", storage, cache=self.cache)
 
@@ -249,8 +249,8 @@ FAULTS: dict[str, Callable[[Scene], Fault]] = {
 }
 
 
-# Under these nobody can give an upload up: the store's answer to its beginning is lost, so who
-# began it does not know it, or the store is not reached any more.
+# Under these an upload cannot be aborted: the store's answer to its beginning, with its number, is
+# lost, or the store is unreachable.
 UNKNOWN = frozenset(
     [
         "answer lost once",
@@ -265,11 +265,11 @@ UNKNOWN = frozenset(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of an operation under a fault.
+    """The outcome of an operation under a fault.
 
     Attributes:
         text: for the table: `right`, or the error of ours that was raised.
-        wrong: what may not be, empty where all is well.
+        wrong: the broken promise, or empty.
         seconds: how long it took.
     """
 
@@ -279,7 +279,7 @@ class Outcome:
 
 
 def attempt(scene: Scene, fault: str, operation: str) -> Outcome:
-    """Do an operation under a fault, and judge what came of it."""
+    """Do an operation under a fault, and judge the outcome."""
     scene.restore()
     uploads = len(scene.s3.uploads(scene.bucket))
     scene.proxy.faults = [FAULTS[fault](scene)]
@@ -294,9 +294,9 @@ def attempt(scene: Scene, fault: str, operation: str) -> Outcome:
         reason = error.reason.value if error.reason is not None else ""
         text = type(error).__name__ + (f" {reason}" if reason else "")
         if error.reason is ztensor.Reason.UNFORESEEN:
-            wrong = f"an error that is no answer: {error}"
+            wrong = f"an unforeseen error: {error}"
         if "testing" in str(error) or "X-Amz" in str(error):
-            wrong = f"the error tells a secret: {error}"
+            wrong = f"the error contains a secret: {error}"
     finally:
         seconds = time.monotonic() - begun
         upload.PART_BYTES = usual
@@ -304,7 +304,7 @@ def attempt(scene: Scene, fault: str, operation: str) -> Outcome:
     if seconds > MOST_SECONDS:
         wrong = f"took {seconds:.0f} s"
     if any("authorization" in one.headers for one in scene.elsewhere.record.seen):
-        wrong = "another host was told the credentials"
+        wrong = "another host got the credentials"
     if operation in WRITING:
         wrong = wrong or _left(scene)
         dangling = len(scene.s3.uploads(scene.bucket)) - uploads
@@ -327,7 +327,7 @@ def _left(scene: Scene) -> str:
     for key, whole in scene.step.items():
         body = scene.s3.get(scene.bucket, key)
         if body != whole and not (key == ROOT and (body is None or _is_root(scene))):
-            return f"{key} is not what it was"
+            return f"{key} was changed"
     text = scene.s3.get(scene.bucket, "set.zt.index.json")
     if text is None:
         return "the index is gone"
@@ -366,7 +366,7 @@ def scene_of(s3: S3Server, bucket: str) -> Any:
 
 
 def _table(scene: Scene) -> int:
-    """Print what came of every fault against every operation; return how many are wrong."""
+    """Print the outcome of every fault against every operation; return how many are wrong."""
     out = sys.stdout
     wrong = 0
     for fault in FAULTS:
@@ -377,10 +377,10 @@ def _table(scene: Scene) -> int:
             mark = f"   WRONG: {found.wrong}" if found.wrong else ""
             out.write(f"    {operation:<14} {found.text:<52} {found.seconds:5.1f} s{mark}\n")
             out.flush()
-        if scene.cache is not None:  # what is kept now is right
+        if scene.cache is not None:  # the copies are right
             scene.restore()
             if not _load(scene) or not _rows(scene):
-                out.write("    WRONG: the cache keeps what is wrong\n")
+                out.write("    WRONG: the cache has a wrong copy\n")
                 wrong += 1
     how = "without a cache" if scene.cache is None else "through a cache on disk"
     out.write(f"{len(FAULTS)} faults x {len(OPERATIONS)} operations {how}: {wrong} wrong\n\n")

@@ -19,7 +19,7 @@ TOKEN = "hf_not_a_real_one"  # noqa: S105
 
 
 def entry(path: str, *, is_folder: bool = False) -> dict[str, object]:
-    """Return what a hub's list has of a file or a folder."""
+    """Return the entry of a file or a folder in a hub's list."""
     kind = {"type": "directory"} if is_folder else {"type": "file", "size": 1}
     return {**kind, "path": path, "oid": "0" * 40}
 
@@ -28,9 +28,9 @@ class HubServer(Server):
     """Answers as a model hub does: every file is at another host.
 
     Args:
-        folder: `org/repo/revision/file` beneath it.
+        folder: contains `org/repo/revision/file`.
         files: the address of the host that has the same folder.
-        private: repositories that only who has the token sees.
+        private: repositories that need the token.
         token: the token.
 
     Attributes:

@@ -1,7 +1,7 @@
-"""A server whose answers are wrong on purpose: each lie in a table, with what has to come of it.
+"""A server with wrong answers: a table of lies, each with the required outcome.
 
-One lie is not here: an error whose body never ends. The library that asks reads it whole, for as
-long as a request may take, and nothing of ours stands between.
+One case is missing: an error with an endless body. obstore reads it until the time limit of the
+request, which we cannot change.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class LyingServer(Server):
 
     Args:
         data: the file.
-        other: another one of the same length, for lies about versions.
-        lie: a key of `LIES`, or what answers.
+        other: another file of the same length, for lies about versions.
+        lie: a key of `LIES`, or a function that answers.
     """
 
     def __init__(self, data: bytes, other: bytes, lie: str | Callable[[Any], None]) -> None:
@@ -51,7 +51,7 @@ class _Liar(Handler):
     do_HEAD = do_GET
 
     def asked(self, size: int) -> tuple[int, int] | None:
-        """Return which bytes are asked for, None for all."""
+        """Return the requested range, or None for the whole file."""
         text = self.headers.get("Range")
         if text is None:
             return None
@@ -69,7 +69,7 @@ class _Liar(Handler):
         status: int | None = None,
         **changed: str | None,
     ) -> None:
-        """Answer as a good server does, but for what is given; a header of None is left out."""
+        """Answer as a good server, with the given changes; a header of None is left out."""
         data = self.owner.data if data is None else data
         size = len(data) if claimed is None else claimed
         asked = self.asked(size)
@@ -125,7 +125,7 @@ def _other_range(liar: _Liar) -> None:
 
 CHANGED = "source_changed"
 FAILED = "source_failed"
-# What is done, and what comes of a load: `right`, or the reason of the error.
+# The answer, and the outcome of a load: `right`, or the reason of the error.
 LIES: dict[str, tuple[Callable[[_Liar], None], str]] = {
     "none": (_Liar.right, "right"),
     "no Accept-Ranges": (lambda liar: liar.right(Accept_Ranges=None), "right"),

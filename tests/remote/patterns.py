@@ -1,4 +1,4 @@
-"""Every way to read a file, each as what it gives: equal wherever the file is."""
+"""Every way to read a file, and its result, which is equal in every place."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ IN_READER: dict[str, Callable[[ztensor.Reader], Any]] = {
 
 
 def patterns(place: Callable[[], Any]) -> dict[str, Any]:
-    """Return what each way of reading gives, errors by their kind and reason.
+    """Return the result of each way of reading; an error as its kind and reason.
 
     Args:
-        place: gives what is opened, anew each time.
+        place: returns the source to open, anew each time.
     """
     found: dict[str, Any] = {}
     for name, pattern in IN_READER.items():

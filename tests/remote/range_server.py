@@ -29,7 +29,7 @@ class RangeServer(Server):
 
     Args:
         folder: its files are served by their paths.
-        validator: what an answer says of the version: an ETag, a date, or nothing.
+        validator: the version in an answer: an ETag, a date, or none.
         ranges: whether ranges are answered at all; without, each answer is the whole file.
         suffix: whether `bytes=-n` is; without, it is 400.
         delay: seconds that each request waits, as over a network.

@@ -24,7 +24,7 @@ from tests.corpus.foreign import make_onnx
 from tests.remote.range_server import RangeServer
 
 MIB = 1 << 20
-PART = 8 * MIB  # of a whole load, what one request brings
+PART = 8 * MIB  # bytes of one request of a whole load
 LAYERS, ROWS = 20, 30
 
 
@@ -45,7 +45,7 @@ class Budget(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """What was counted, in the order of `Budget`; and bytes sent for the size of the file."""
+    """The counts in the order of `Budget`; the share of bytes sent; the size of the file."""
 
     names: int
     one: int
@@ -55,8 +55,8 @@ class Counted(NamedTuple):
     nbytes: int
 
 
-# These formats say what a tensor is beside the tensor, and where the next one begins behind it: to
-# list them is to visit each, and no goal is set. HDF5 has trees beside, of chunks and of names.
+# These formats describe a tensor next to its data, with the place of the next: listing visits each
+# tensor, and no goal is set. HDF5 has trees beside, of chunks and of names.
 _VISITED = Budget(names=LAYERS + 5, whole=LAYERS + 8)
 BUDGETS: dict[str, Budget] = {
     "m.zt": Budget(),
@@ -89,7 +89,7 @@ def arrays() -> dict[str, Any]:
 
 
 def build(folder: Path) -> list[str]:
-    """Write a model in each format whose library is here; return their names."""
+    """Write a model in each format with an installed library; return their names."""
     tensors = arrays()
     znumpy.save_file(tensors, folder / "m.zt")
     znumpy.save_file(tensors, folder / "zstd.zt", compression=True)
@@ -130,7 +130,7 @@ def _onnx(tensors: dict[str, Any]) -> bytes:
 
 
 def count(server: RangeServer, name: str) -> Counted:
-    """Return how many requests each way to read takes; what is read is held to the file."""
+    """Return how many requests each way to read takes; the values are compared with the file."""
     path = server.folder / name
     size = path.stat().st_size
     url = f"{server.url}/{name}"
@@ -161,13 +161,13 @@ def count(server: RangeServer, name: str) -> Counted:
 
 
 def most(name: str, nbytes: int) -> Budget:
-    """Return a format's budget, that of the whole load for so many bytes."""
+    """Return a format's budget, with the whole load for so many bytes."""
     budget = BUDGETS[name]
     return budget._replace(whole=budget.whole + nbytes // PART)
 
 
 def line(name: str, counted: Counted) -> str:
-    """Return a row of the table: what was counted, and the most there may be."""
+    """Return a row of the table: counts and limits."""
     budget = most(name, counted.nbytes)
     cells = (f"{found:4d} /{limit:3d}" for found, limit in zip(counted[:4], budget, strict=True))
     return f"{name:14s} {counted.nbytes / MIB:6.1f} {'  '.join(cells)}  {counted.share:7.3f}"

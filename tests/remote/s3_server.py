@@ -54,7 +54,7 @@ class S3Server:
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Ask plainly; return the status and the body of the answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)
-        # moto tells the service by the credential's scope.
+        # moto detects the service by the credential's scope.
         scope = "testing/20260101/us-east-1/s3/aws4_request"
         headers = {"Authorization": f"AWS4-HMAC-SHA256 Credential={scope}, Signature=0"}
         try:
@@ -74,7 +74,7 @@ class S3Server:
         assert status == 200, said
 
     def get(self, bucket: str, key: str) -> bytes | None:
-        """Return an object's bytes, None where there is none."""
+        """Return an object's bytes, or None."""
         status, said = self.ask("GET", f"/{bucket}/{key}")
         assert status in (200, 404), said
         return said if status == 200 else None

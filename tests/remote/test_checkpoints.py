@@ -1,4 +1,4 @@
-"""Checkpoint folders of other writers behind URLs: the root is named, its files lie beside it."""
+"""Checkpoint folders of other writers behind URLs, by their root or their prefix."""
 
 from __future__ import annotations
 
@@ -23,16 +23,24 @@ FOLDERS = Path(__file__).parents[1] / "corpus" / "foreign" / "accept" / "dcp"
 FOLDER = FOLDERS / "stock"
 
 
+def require_same(there: ztensor.Reader, here: ztensor.Reader) -> None:
+    assert set(there) == set(here)
+    for name in here:
+        assert np.asarray(there[name]).tobytes() == np.asarray(here[name]).tobytes()
+        if here.objects.part(name).object(name).shape:
+            rows, expected = there.get_slice(name)[1:], here.get_slice(name)[1:]
+            assert np.asarray(rows).tobytes() == np.asarray(expected).tobytes()
+    assert there.attributes == here.attributes
+    assert there.verify().outcome == here.verify().outcome
+    kinds = [[one.kind for one in reader.unrepresented] for reader in (there, here)]
+    assert kinds[0] == kinds[1]
+
+
 def test_a_checkpoint_is_read_by_the_url_of_its_root(tmp_path: Path) -> None:
     with RangeServer(FOLDER) as server, ztensor.open(FOLDER) as here:
         url = f"{server.url}/.metadata"
         with ztensor.open(url) as there:
-            assert set(there) == set(here)
-            for name in here:
-                assert np.asarray(there[name]).tobytes() == np.asarray(here[name]).tobytes()
-            assert np.array_equal(there.get_slice("rows")[1:3], here.get_slice("rows")[1:3])
-            assert there.attributes == here.attributes
-            assert there.verify().outcome == "ok"
+            require_same(there, here)
         ztensor.convert(url, tmp_path / "whole.safetensors")
         with ztensor.open(tmp_path / "whole.safetensors") as whole:
             assert np.array_equal(whole["rows"], here["rows"])
@@ -45,46 +53,30 @@ def put(s3: S3Server, bucket: str, folder: Path) -> str:
     return f"s3://{bucket}/run/{folder.name}"
 
 
-def test_a_checkpoint_is_read_by_its_prefix_in_a_store(s3: S3Server, bucket: str) -> None:
-    url, storage = put(s3, bucket, FOLDER), s3.storage()
-    with ztensor.open(FOLDER) as here:
-        for place in (url, f"{url}/"):
-            with ztensor.open(place, storage=storage) as there:
-                assert set(there) == set(here)
-                for name in here:
-                    assert np.asarray(there[name]).tobytes() == np.asarray(here[name]).tobytes()
-                assert there.verify().outcome == "ok"
-    s3.put(bucket, "run/stock/model.safetensors", ztensor.numpy.save({"w": np.ones(3)}))
-    with ztensor.open(f"{url}/", storage=storage) as model:
-        assert list(model) == ["w"]
-
-
-def test_shards_of_processes_in_a_store_are_read_as_those_on_disk(
-    s3: S3Server, bucket: str, tmp_path: Path, variables: Variables
+@pytest.mark.parametrize("name", ["stock", "shards"])
+def test_a_checkpoint_is_read_by_its_prefix_in_a_store(
+    s3: S3Server, bucket: str, tmp_path: Path, variables: Variables, name: str
 ) -> None:
-    url, storage = put(s3, bucket, FOLDERS / "shards"), s3.storage()
+    url, storage = put(s3, bucket, FOLDERS / name), s3.storage()
     keys = ("access_key_id", "secret_access_key")  # a pickle has no secrets
     variables({f"AWS_{key.upper()}": storage[key] for key in keys})
-    with ztensor.open(FOLDERS / "shards") as here:
+    with ztensor.open(FOLDERS / name) as here:
         for place in (url, f"{url}/"):
             with ztensor.open(place, storage=storage) as there:
-                assert set(there) == set(here)
-                for name in here:
-                    assert np.asarray(there[name]).tobytes() == np.asarray(here[name]).tobytes()
-                    if here.objects.part(name).object(name).shape:
-                        some, right = there.get_slice(name), here.get_slice(name)
-                        assert np.asarray(some[1:]).tobytes() == np.asarray(right[1:]).tobytes()
-                assert there.verify().outcome == here.verify().outcome
-                assert [one.kind for one in there.unrepresented] == [
-                    one.kind for one in here.unrepresented
-                ]
-                again = pickle.loads(pickle.dumps(there))
-                with again:
+                require_same(there, here)
+                with pickle.loads(pickle.dumps(there)) as again:
                     assert list(again) == list(here)
         ztensor.convert(ztensor.Remote(url, storage), tmp_path / "whole.zt")
         with ztensor.open(tmp_path / "whole.zt") as whole:
-            for name in here:
-                assert np.asarray(whole[name]).tobytes() == np.asarray(here[name]).tobytes()
+            for tensor in here:
+                assert np.asarray(whole[tensor]).tobytes() == np.asarray(here[tensor]).tobytes()
+
+
+def test_a_model_beside_a_checkpoint_is_the_model(s3: S3Server, bucket: str) -> None:
+    url = put(s3, bucket, FOLDER)
+    s3.put(bucket, "run/stock/model.safetensors", ztensor.numpy.save({"w": np.ones(3)}))
+    with ztensor.open(f"{url}/", storage=s3.storage()) as model:
+        assert list(model) == ["w"]
 
 
 def test_a_file_that_a_store_lacks_is_told_when_it_is_read(s3: S3Server, bucket: str) -> None:

@@ -105,7 +105,7 @@ def _model(load: Any) -> Callable[..., Any]:
     return use
 
 
-# What is called with a folder's URL; a name says how, the rest load a dict.
+# How a function is called with a folder's URL, by its name.
 WAYS: dict[str, Callable[[Any], Callable[..., Any]]] = {
     "Reader": lambda kind: lambda url, **how: _in(kind(f"{url}{SHARD}", **how)),
     "ShardedReader": lambda kind: lambda url, **how: _in(kind(url, **how)),

@@ -39,7 +39,7 @@ CUT_OR_CHANGED = (
     "too long always", "another range always", "200 for 206 always", "replaced while opening",
     "replaced while reading", "shrunk while reading", "deleted while reading",
 )  # fmt: skip
-# create, three parts, finish; and the look at what is there before.
+# a look at the old object; create, three parts, finish.
 REQUESTS = 6
 
 
@@ -67,7 +67,7 @@ def test_a_right_result_or_one_error_of_ours(scene: Scene, fault: str) -> None:
 
 @pytest.mark.parametrize("is_filled", [False, True])
 def test_the_same_through_a_cache(scene: Scene, tmp_path: Path, *, is_filled: bool) -> None:
-    """What is kept is never half, nor of another version: a good read after the fault is right."""
+    """A copy is complete and of one version: a read after the fault is right."""
     for fault in CUT_OR_CHANGED:  # each against every operation: `make suite SUITE=remote`
         scene.cache = str(tmp_path / fault.replace(" ", "-"))
         if is_filled:
@@ -83,7 +83,7 @@ def test_the_same_through_a_cache(scene: Scene, tmp_path: Path, *, is_filled: bo
 
 
 def save_large(scene: Scene) -> str:
-    """Save in parts over what is there; return whether it failed."""
+    """Replace the object by a save in parts; return the error's name, or ''."""
     try:
         save_file(LARGE, scene.at(KEY))
     except ZTensorError as error:

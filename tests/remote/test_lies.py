@@ -23,7 +23,7 @@ pytest.importorskip("obstore", reason="obstore reads URLs")
 MODEL = {"a": np.arange(200_000.0), "b": np.ones((300, 50), np.float32)}
 OTHER = {name: array + 1 for name, array in MODEL.items()}
 MIB = 1 << 20
-MOST_BYTES = 96 * MIB  # a lie of a second may be hundreds of them
+MOST_BYTES = 96 * MIB  # an endless body may bring more within a second
 MOST_SECONDS = 10.0
 PATIENCE = {
     "client_options": {"allow_http": True, "timeout": "1s", "connect_timeout": "1s"},
@@ -45,7 +45,7 @@ def resident() -> int:
 
 
 def grown(act: Callable[[], None]) -> int:
-    """Return by how much this process was larger at most during a call, where that is told."""
+    """Return the peak growth of this process during a call, on Linux."""
     if not sys.platform.startswith("linux"):
         act()
         return 0

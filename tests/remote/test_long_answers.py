@@ -25,7 +25,7 @@ BODIES = {
     "list": b"[" * LENGTH,
     "names": b"<ListBucketResult>" + b"<Contents>" * (LENGTH // 10),
 }
-# What is done to a server that answers everything with one body.
+# Calls to a server that answers everything with one body.
 ACTS = {
     "a server": "ztensor.open(url + '/m.zt', storage=options)",
     "a store": "ztensor.open('s3://bucket/m.zt', storage=store)",

@@ -1,6 +1,6 @@
 """Page, server, terminal, frame and sheet of a model in one file, in several, or far away.
 
-All say the same names and numbers wherever the model lies, and none says what opens it.
+All show the same names and numbers in every place, and none shows a secret.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Place(NamedTuple):
 
 @pytest.fixture(params=[*SOURCES, *(f"{name} by HTTP" for name in [*SOURCES, "list"])])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Give where a model lies."""
+    """Give the place of a model."""
     name, _, is_far = request.param.partition(" ")
     folder = tmp_path / "private"
     folder.mkdir()
@@ -126,7 +126,7 @@ def test_keys_of_a_store_are_not_in_the_page(s3: S3Server, bucket: str, tmp_path
 
 
 def documents(page: str) -> Any:
-    """Return the first block of a page, after a look for what must be in none of them."""
+    """Return the first block of a page; require that no block has a secret."""
     found = {}
     for name, block in re.findall(r'<script type="text/plain" id="([a-z0-9-]+)">([^<]*)<', page):
         text = gzip.decompress(base64.b64decode(block)).decode()
@@ -226,7 +226,7 @@ def test_a_change_far_away_is_said(tmp_path: Path) -> None:
         url = f"{host}/m.zt?X-Amz-Signature=MarkedSignature"
         with ztensor.open(url, mmap=False) as reader:
             server = ViewServer(reader)
-            server.close()  # only what it would say is asked
+            server.close()  # only its model is used
             viewed = server.viewed
             assert viewed.tensor(0, 0, lambda: None)["detail"]["rms"] == pytest.approx(1, rel=0.1)
             save_file({name: array * 2 for name, array in large.items()}, path)

@@ -1,4 +1,4 @@
-"""Checkpoints of many processes in stores: what a reader asks for, and what it says of changes."""
+"""Checkpoints of many processes in stores: requests of a reader, and changes while it reads."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_file_of_another_length_than_the_root_says_is_refused(folder: Path) ->
 
 
 def test_a_length_that_is_only_claimed_takes_no_memory(folder: Path) -> None:
-    """A root that tells of a tensor larger than any file of the store."""
+    """The root claims a tensor larger than any file of the store."""
     from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
     from ztensor.distributed.root import encode_values, write_root
     from ztensor.io.source.sink import FileSink

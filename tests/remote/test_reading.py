@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 obstore = pytest.importorskip("obstore")
 
-# Of a folder every so many files: what differs is how they are read, not what they hold.
+# Every so many files of a folder: the ways of reading differ, not the content.
 EACH = 8
 # One of each folder where each request takes a while.
 SOME = [next(files) for _, files in itertools.groupby(CORPUS, key=lambda path: path.parent)]
 # Of each suffix, for the places that answer slowest and for other ways of one place.
 FEW = sample(SOME, 2, lambda path: path.suffix)
-# What names other files is opened by its path, and a store of one object has none of them.
+# Sets are left out: a store of one object lacks their other files.
 ALONE = [path for path in CORPUS if "sharded" not in str(path)]
 
 

@@ -89,11 +89,11 @@ def test_the_command(
             main(["ckpt", words[0], f"s3://{bucket}/runs/a", *words[1:], "--json"])
         return int(end.value.code or 0), json.loads(capsys.readouterr().out)
 
-    code, told = run("ls")
-    assert (code, [one["step"] for one in told["steps"]]) == (0, [1, 2, 3])
-    assert told["steps"][0]["file"] == f"s3://{bucket}/runs/a/step-00000001.zt"
-    code, told = run("verify")
-    assert (code, [one["error"] is None for one in told["steps"]]) == (1, [True, False, True])
+    code, document = run("ls")
+    assert (code, [one["step"] for one in document["steps"]]) == (0, [1, 2, 3])
+    assert document["steps"][0]["file"] == f"s3://{bucket}/runs/a/step-00000001.zt"
+    code, document = run("verify")
+    assert (code, [one["error"] is None for one in document["steps"]]) == (1, [True, False, True])
     assert run("prune", "--keep", "1", "--dry-run")[1]["removed"] == [1, 2]
     assert run("prune", "--keep", "1")[1]["removed"] == [1, 2]
     assert steps_in(s3, bucket) == [3]
@@ -104,8 +104,8 @@ def test_how_many_requests_a_save_takes(s3: S3Server, bucket: str, proxy: FaultP
         for step in range(1, 6):
             proxy.record.clear()
             manager.save(step, state(step))
-    # A list, which says that its name is free; the object; a list; its head and end, which say that
-    # it opens; those of what is removed, which say that it is ours; what is removed.
+    # A list (the name is free); the object; a list; its head and tail (it opens); head and tail of
+    # the step to remove (it is ours); its removal.
     asked = [(one.method, "list-type" in one.path) for one in proxy.record.seen]
     assert asked.count(("PUT", False)) == 1
     assert len(asked) <= 8, asked

@@ -59,7 +59,7 @@ def place(
 
 
 def arguments(verb: str, url: str, folder: Path) -> list[str]:
-    """Return what a verb is called with; most take a file alone."""
+    """Return the arguments of a verb; most take a file alone."""
     more = {
         "show": ["weight"], "diff": [str(folder / "m.zt")],
         "view": ["--no-browser", "--seconds", "0.01"],
@@ -71,7 +71,7 @@ def arguments(verb: str, url: str, folder: Path) -> list[str]:
     return ["ls", url] if verb == "ckpt" else [url, *more.get(verb, [])]
 
 
-# No store changes part of an object, and what is a folder here is none there.
+# No store changes a part of an object; the others take a folder.
 REFUSING = {
     "append", "replace", "rm", "mv", "set", "compact", "repair", "conformance",
     "completions",

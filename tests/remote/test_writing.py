@@ -1,4 +1,4 @@
-"""What is written to S3: streamed, whole or not at all, from place to place, by every way in."""
+"""Writing to S3: streamed, atomic, between places, by every function and verb."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def require_model(url: str, model: dict[str, np.ndarray] = MODEL) -> None:
 
 
 def require_set(url: str, s3: S3Server, model: dict[str, np.ndarray] = MODEL) -> None:
-    """Hold what an index and its shards say to a model, shard by shard."""
+    """Compare an index and its shards with a model, shard by shard."""
     bucket, _, key = url.removeprefix("s3://").partition("/")
     text = s3.get(bucket, key)
     assert text is not None, key

@@ -3,8 +3,8 @@
     python -m tests.remote.upload_server
 
 prints its port, and runs until its input ends: for benchmarks, in a process of its own. Signatures
-are not looked at, nor sums: it does as little as it can, so that the time is that of who uploads.
-Conditions are held: `If-Match` of a read, and that nothing is replaced.
+and checksums are ignored: it does as little as it can, so that a benchmark times the client.
+Conditions are observed: `If-Match` of a read, `If-None-Match` of a write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class UploadServer(Server):
-    """Keeps what is put, by path.
+    """Keeps objects by path.
 
     Attributes:
         objects: path to the bytes.

@@ -1,4 +1,4 @@
-"""Our own reader does with all 856 files what is expected; readers that are wrong are caught."""
+"""Our own reader treats all 856 files as expected; wrong readers are caught."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ SIZES = {"corpus": 503, "corpus2": 353}
 
 @functools.cache
 def answers(corpus: str) -> list[tuple[dict[str, Any], Answer]]:
-    """Return what our own reader says of each file: read once for all tests."""
+    """Return our own reader's answer for each file, read once for all tests."""
     folder = CORPORA / corpus
     entries = json.loads((folder / "corpus.json").read_text("utf-8"))["files"]
     return [(entry, read_file(str(folder / entry["path"]))) for entry in entries]
 
 
-def said(corpus: str) -> Callable[[str], Answer]:
-    """Return a reader that says it again."""
+def replayed(corpus: str) -> Callable[[str], Answer]:
+    """Return a reader that gives these answers again."""
     known = {str(CORPORA / corpus / entry["path"]): answer for entry, answer in answers(corpus)}
     return known.__getitem__
 
@@ -42,7 +42,7 @@ def said(corpus: str) -> Callable[[str], Answer]:
 def test_our_own_reader(corpus: str) -> None:
     seen: list[tuple[int, int]] = []
     report = run_corpus(
-        CORPORA / corpus, said(corpus), progress=lambda done, total: seen.append((done, total))
+        CORPORA / corpus, replayed(corpus), progress=lambda done, total: seen.append((done, total))
     )
     assert report.failures == ()
     assert report.ok
@@ -108,7 +108,7 @@ def _refused(objects: dict[str, Any], name: str) -> None:
      _with_other_bytes, _with_another_role, _refused],
 )  # fmt: skip
 def test_one_wrong_fact_is_caught(corpus: str, change: Callable[..., None]) -> None:
-    """In every file that is right, of every object that can be read and whose fact is known."""
+    """In every accepted file, for every readable object with a known fact."""
     count = 0
     for entry, answer in answers(corpus):
         if entry["expect"] != "accept" or answer.objects is None:
@@ -154,7 +154,7 @@ def test_faults_that_are_not_seen_are_caught(corpus: str) -> None:
     assert count > 20
 
 
-def test_damage_that_is_none_is_caught() -> None:
+def test_a_false_alarm_is_caught() -> None:
     for entry, answer in answers("corpus2"):
         if entry["expect"] == "accept" and answer.verified:
             alarmed = Answer(answer.ended, "", answer.objects, verified=False)
@@ -179,7 +179,7 @@ def small(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_our_own_command(small: Path) -> None:
-    """`python -m ztensor.conformance` is what others imitate: it says what the function does."""
+    """`python -m ztensor.conformance`, the model for other readers, answers as the function."""
     command = [sys.executable, "-m", "ztensor.conformance"]
     assert run_corpus(small, command, seconds=60, jobs=2) == run_corpus(small)
     assert run_corpus(small).counts["as expected"] == 4
@@ -197,7 +197,7 @@ def test_a_program_that_is_wrong(small: Path) -> None:
     assert {one.why for one in report.failures} == {"exit code 7"}
 
 
-def test_what_cannot_be_run(small: Path, tmp_path: Path) -> None:
+def test_wrong_arguments(small: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError):
         run_corpus(small, [str(tmp_path / "no such program")])
     with pytest.raises(SourceError):
@@ -222,7 +222,7 @@ def test_what_cannot_be_run(small: Path, tmp_path: Path) -> None:
         b'{"files": [{"path": "a", "spec_version": "2", "expect": "accept", "objects": {"w": 1}}]}',
     ],
 )  # fmt: skip
-def test_a_listing_that_is_none(tmp_path: Path, listing: bytes) -> None:
+def test_a_malformed_listing(tmp_path: Path, listing: bytes) -> None:
     (tmp_path / "corpus.json").write_bytes(listing)
     with pytest.raises(FormatError):
         run_corpus(tmp_path)

@@ -1,4 +1,4 @@
-"""Remote objects on disk: read once, of one version, whole or not at all, to a size."""
+"""Remote objects kept on disk: fetched once, of one version, complete, up to a size."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def kept(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def test_who_opens_again_gets_no_data_from_the_server(server: RangeServer, folder: Path) -> None:
+def test_a_second_reader_gets_no_data_from_the_server(server: RangeServer, folder: Path) -> None:
     url = f"{server.url}/m.zt"
     for expected in (None, ["HEAD"]):
         server.record.clear()
@@ -94,7 +94,7 @@ def test_who_opens_again_gets_no_data_from_the_server(server: RangeServer, folde
 
 
 @pytest.mark.slow
-def test_what_is_read_in_any_order(server: RangeServer, folder: Path) -> None:
+def test_reads_in_any_order(server: RangeServer, folder: Path) -> None:
     random = np.random.default_rng(2)
     for _ in range(3):
         source = source_at(server, folder)
@@ -153,7 +153,7 @@ def test_a_file_that_is_cut_while_it_is_read(server: RangeServer, folder: Path) 
     source.close()
 
 
-def test_what_lists_a_file_does_not_bring_it(server: RangeServer, folder: Path) -> None:
+def test_listing_a_file_does_not_fetch_it(server: RangeServer, folder: Path) -> None:
     with ztensor.open(f"{server.url}/m.zt", cache=folder) as reader:
         assert sorted(reader) == ["b", "w"]
         assert kept(folder) == []
@@ -168,7 +168,7 @@ def test_the_folder_is_held_to_a_size(
     limit = 11 * MIB
     variables({"ZTENSOR_CACHE_BYTES": limit})
     folder.mkdir()
-    (folder / "of the user").write_bytes(DATA)  # what is not ours is not looked at
+    (folder / "of the user").write_bytes(DATA)  # other files are left alone
     for number in range(4):
         (server.folder / f"other{number}").write_bytes(DATA[number:])
     for number in range(4):
@@ -178,11 +178,11 @@ def test_the_folder_is_held_to_a_size(
     assert (folder / "of the user").read_bytes() == DATA
     assert len(kept(room)) == 2
     variables({"ZTENSOR_CACHE_BYTES": MIB})
-    assert whole(server, folder, "other0")[0] == DATA  # what is too long is not kept
+    assert whole(server, folder, "other0")[0] == DATA  # a longer object is not kept
     assert len(kept(room)) == 2
 
 
-def test_what_was_used_last_stays(server: RangeServer, folder: Path, variables: Variables) -> None:
+def test_the_last_used_copies_stay(server: RangeServer, folder: Path, variables: Variables) -> None:
     variables({"ZTENSOR_CACHE_BYTES": 11 * MIB})
     for name in ("first", "second", "third"):
         (server.folder / name).write_bytes(DATA)
@@ -197,7 +197,7 @@ def test_what_was_used_last_stays(server: RangeServer, folder: Path, variables: 
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "1e9", "1" * 30])
-def test_a_size_that_is_none(
+def test_a_malformed_size_is_refused(
     server: RangeServer, folder: Path, text: str, variables: Variables
 ) -> None:
     variables({"ZTENSOR_CACHE_BYTES": text})
@@ -227,7 +227,7 @@ def test_a_cache_goes_with_a_url_and_through_a_pickle(server: RangeServer, folde
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are those of POSIX")
-def test_only_the_owner_reads_it_and_no_name_tells_a_secret(
+def test_only_the_owner_reads_it_and_no_name_has_a_secret(
     server: RangeServer, folder: Path
 ) -> None:
     old = os.umask(0)
@@ -286,7 +286,7 @@ def test_a_file_system_that_is_mounted_read_only(
     assert kept(folder) == before
 
 
-def test_a_folder_that_is_none(server: RangeServer, tmp_path: Path, caplog: Any) -> None:
+def test_a_file_in_place_of_the_folder(server: RangeServer, tmp_path: Path, caplog: Any) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert whole(server, tmp_path / "file")[0] == DATA
     assert "cannot be used" in caplog.text
@@ -370,7 +370,7 @@ def test_only_files_of_ours_make_room(
     other.write_bytes(b"mine")
     (mine.parent / "notes.txt").write_bytes(DATA)
     (mine.parent / f"{'0' * 40}-{'0' * 40}").symlink_to(other)
-    dead = mine.parent / ".0123456789abcdef"  # what a process left that died while it wrote
+    dead = mine.parent / ".0123456789abcdef"  # left by a process that died while it wrote
     dead.write_bytes(DATA)
     for path in folder.rglob("*"):
         os.utime(path, ns=(0, 0), follow_symlinks=False)

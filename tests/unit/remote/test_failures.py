@@ -1,4 +1,4 @@
-"""What a store refused is one error of ours, with what is missing and without a secret."""
+"""Errors of stores become one of ours, which names missing rights and no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `hf://` means, and whose token is used."""
+"""URLs of a hub, and the token for them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_url_names_a_file(url: str, base: str, path: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["hf://", "hf://o", "hf:///r/f", "hf://o/r@/f", "hf://o r/x/f"])
-def test_what_names_no_repository(url: str) -> None:
+def test_a_url_without_a_repository(url: str) -> None:
     with pytest.raises(ArgumentValueError):
         parse_hub_url(url)
 

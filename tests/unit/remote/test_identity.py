@@ -1,4 +1,4 @@
-"""Which object a URL names: the whole URL says so, and only a whole known signature is left out."""
+"""The identity of a remote object: its whole URL, without a complete known signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of stores: patterns over keys, one level beneath a prefix, lists that do not end."""
+"""Lists of stores: patterns over keys, one level beneath a prefix, endless lists."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_one_level_where_consoles_made_folders(s3: S3Server, bucket_of_s3: str) 
 
 
 class EndlessLists(Server):
-    """A store whose lists of objects do not end.
+    """A store with endless lists of objects.
 
     Args:
         form: of a key, of a running number.

@@ -1,4 +1,4 @@
-"""Objects of stores: how many requests, held to one version, in one process."""
+"""Objects of stores: numbers of requests, one version, threads."""
 
 from __future__ import annotations
 

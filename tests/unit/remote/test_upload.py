@@ -1,4 +1,4 @@
-"""What goes into a store: atomic, from buffers that may change at once."""
+"""Uploads to a store: atomic, from buffers that may change at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ztensor.remote.upload import part_bytes_of
 
 obstore: Any = pytest.importorskip("obstore", reason="obstore reaches the stores")
 MIB = 1 << 20
-PART = 16 * MIB  # what is longer goes in several requests
+PART = 16 * MIB  # a longer object is sent in several requests
 SIZES = (10, PART + 10)
 
 
@@ -140,14 +140,14 @@ def test_an_exception_in_the_body_leaves_nothing(store: Any) -> None:
     assert (load_file(place)["a"] == np.arange(3 * MIB)).all()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*")  # of Python, and of JAX where another test used it
 def test_after_a_fork_a_store_is_refused_at_once(store: Any) -> None:
     write(remote(store), b"")
     source = ztensor.ext.source_of(remote(store), mapped=False)
     child = os.fork()
     if child == 0:
-        told = 0
+        refused = 0
         uses: list[Callable[[], object]] = [
             lambda: write(remote(store), b""),
             lambda: source.require_unchanged(ask=True),
@@ -156,8 +156,8 @@ def test_after_a_fork_a_store_is_refused_at_once(store: Any) -> None:
             try:
                 use()
             except UsageError as error:
-                told += "spawn" in str(error)
-        os._exit(told)
+                refused += "spawn" in str(error)
+        os._exit(refused)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
 
 
@@ -185,7 +185,7 @@ def delete(server: UploadServer) -> None:
 
 
 # What happens to the completing request and before it; whether the user learns that the outcome is
-# unknown, None where the upload succeeds.
+# unknown; None if the upload succeeds.
 ENDS: dict[str, tuple[str, Callable[[UploadServer], object] | None, bool | None]] = {
     "done, and the answer lost": ("unheard", None, None),
     "not done": ("dropped", None, False),

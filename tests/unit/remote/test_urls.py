@@ -1,4 +1,4 @@
-"""Which store and key a URL means, and that no secret is shown or pickled."""
+"""The store and key of a URL; no secret is shown or pickled."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_a_url_that_names_nothing(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["s3://bucket", "gs://b/", "s3://b/folder/", "hf://org/repo"])
-def test_a_folder_where_one_object_is_meant(url: str) -> None:
+def test_a_folder_in_place_of_an_object(url: str) -> None:
     for use in (ztensor.Reader, lambda url: znumpy.save_file({}, url)):
         with pytest.raises(UsageError, match=r"folder|not written"):
             use(url)
 
 
-def test_an_option_that_is_none_of_the_stores() -> None:
+def test_an_unknown_option_of_a_store() -> None:
     with pytest.raises(ArgumentValueError, match="'nonsense'") as caught:
         ztensor.open("s3://bucket/key", storage={"nonsense": "hunter2"})
     assert "hunter2" not in str(caught.value)
@@ -96,7 +96,7 @@ def test_a_store_that_is_ready_is_not_pickled() -> None:
         pickle.dumps(Remote("memory:///m.zt", MemoryStore()))
 
 
-def test_what_lies_beside() -> None:
+def test_urls_beside_another() -> None:
     assert Remote("s3://b/a/x.json").beside("c d/y.zt").url == "s3://b/a/c d/y.zt"
     assert Remote("https://h/a/x.json").beside("c d").url == "https://h/a/c%20d"
     with pytest.raises(UsageError, match="signed"):
@@ -112,7 +112,7 @@ def test_a_file_url_is_the_file(tmp_path: Path) -> None:
         ztensor.open("file://elsewhere/m.zt")
 
 
-def test_what_is_given_again_takes_the_place_of_what_was(tmp_path: Path) -> None:
+def test_later_options_replace_earlier_ones(tmp_path: Path) -> None:
     remote = with_storage("s3://b/k", KEYS, tmp_path / "a")
     assert (remote.storage, remote.cache) == (KEYS, str(tmp_path / "a"))
     other = with_storage(remote, {"region": "x"})
@@ -128,7 +128,7 @@ def test_a_relative_cache_is_in_the_working_folder(cache: str | None) -> None:
     assert with_storage("s3://b/k", {}, cache).cache == expected
 
 
-def test_a_ready_store_of_a_server_has_what_lies_beneath_its_url() -> None:
+def test_a_ready_store_of_a_server_has_the_paths_below_its_url() -> None:
     from obstore.store import HTTPStore, S3Store
 
     store = HTTPStore("https://host/a")

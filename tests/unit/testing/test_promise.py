@@ -49,7 +49,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch, method: str, result: Any) -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        FormatError("no rule", reason=Reason.UNFORESEEN),  # what the guard made of an escape
+        FormatError("no rule", reason=Reason.UNFORESEEN),  # made by the guard
         LimitError("no stack", reason=Reason.LIMIT_STACK),
         SourceError("a disk"),
         FormatError("without a reason"),

@@ -1,4 +1,4 @@
-"""What the writer of the 2.x releases takes and refuses; outcomes are those of release 2.1.2."""
+"""The writer of the 2.x releases accepts and refuses the same arguments as release 2.1.2."""
 
 from __future__ import annotations
 
