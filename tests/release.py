@@ -32,7 +32,10 @@ import venv
 import zipfile
 from pathlib import Path
 
-import pythons  # beside this file
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tests import pythons
 
 ROOT = Path(__file__).resolve().parent.parent
 # Extras whose libraries are a few megabytes; torch and JAX are tried on one CPython.
@@ -118,13 +121,13 @@ def check_contents(sdist: Path, wheel: Path) -> None:
     }
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    if names != package:
-        raise ReleaseError(f"the wheel differs from the package: {sorted(names ^ package)[:9]}")
         for name in names:
             if name.endswith(".py"):
                 check_module(name, archive.read(name))
-    with tarfile.open(sdist) as archive:
-        within = {name.partition("/")[2] for name in archive.getnames()}
+    if names != package:
+        raise ReleaseError(f"the wheel differs from the package: {sorted(names ^ package)[:9]}")
+    with tarfile.open(sdist) as members:
+        within = {name.partition("/")[2] for name in members.getnames()}
     for path in ("README.md", "LICENSE", "CHANGELOG.md", "SECURITY.md", "docs/concepts/safety.md"):
         if (ROOT / path).exists() and path not in within:
             raise ReleaseError(f"the source distribution has no {path}")
@@ -203,7 +206,7 @@ def check_types(python: Path, folder: Path) -> None:
 
 def check_on(interpreter: pythons.Interpreter, wheel: Path, work: Path) -> None:
     """Try the wheel on a CPython: alone, and with the small extras."""
-    for kind, asked in {"alone": wheel, "small extras": f"{wheel}[{SMALL_EXTRAS}]"}.items():
+    for kind, asked in {"alone": str(wheel), "small extras": f"{wheel}[{SMALL_EXTRAS}]"}.items():
         name = f"{interpreter.name}-{kind.replace(' ', '-')}"
         python = environment(work / f"on-{name}", asked, command=interpreter.command)
         check_installed(python, work / f"tried-{name}")
