@@ -19,7 +19,9 @@ import ztensor
 import ztensor.numpy
 from tests.corpus.foreign import make_npz, make_pt
 from tests.flipping import flip
+from tests.refusals import refused
 from tests.unit.formats.exporting import exported
+from ztensor.errors import Reason
 from ztensor.testing.promise import exercise
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
@@ -188,7 +190,7 @@ def test_the_order_of_elements_has_a_cap() -> None:
     data = saved("deflated", {"a": np.zeros(1000)})
     with (
         ztensor.open(data, limits=ztensor.Limits(decoded_bytes=100)) as reader,
-        pytest.raises(ztensor.LimitError, match="decoded_bytes"),
+        refused(ztensor.LimitError, Reason.LIMIT_DECODED),
     ):
         reader.read("a")
 
@@ -316,7 +318,7 @@ def test_one_array_is_written_as_numpy_reads_it(name: str, tmp_path: Path) -> No
 )
 def test_a_file_of_one_array_holds_no_other_number(tensors: Any, tmp_path: Path) -> None:
     ztensor.numpy.save_file(tensors, tmp_path / "a.zt")
-    with pytest.raises(ztensor.UsageError, match="one array"):
+    with pytest.raises(ztensor.UsageError):
         ztensor.convert(tmp_path / "a.zt", tmp_path / "a.npy")
     assert [path.name for path in tmp_path.iterdir()] == ["a.zt"]
 
@@ -332,10 +334,10 @@ def test_a_flipped_bit_in_a_stored_member_is_noticed(order: Any, tmp_path: Path)
     with ztensor.open(path) as reader:
         (problem,) = reader.verify().problems
         assert (problem.reason, problem.object_name) == ("digest_mismatch", "w")
-        with pytest.raises(ztensor.FormatError, match=r"CRC-32 differs|zip-crc32"):
+        with refused(ztensor.FormatError, Reason.DIGEST_MISMATCH):
             reader.read("w", copy=True)
     for name in ("a.zt", "b.npz"):
-        with pytest.raises(ztensor.FormatError, match=r"CRC-32 differs|zip-crc32"):
+        with refused(ztensor.FormatError, Reason.DIGEST_MISMATCH):
             ztensor.convert(path, tmp_path / name)
         assert not (tmp_path / name).exists()
 

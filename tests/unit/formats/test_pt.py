@@ -629,7 +629,7 @@ def test_quantized_tensors_we_have_no_layout_for_are_kept_in_parts(torch: Any) -
 def test_a_tensor_without_elements_is_listed(torch: Any) -> None:
     reader = saved(torch, {"a": torch.empty(1 << 30, device="meta"), "b": torch.ones(2)})
     assert reader.metadata("a").shape == (1 << 30,)
-    with pytest.raises(UnsupportedError, match="meta"):
+    with refused(UnsupportedError, Reason.UNKNOWN_ENCODING):
         reader["a"]
     assert reader["b"].tolist() == [1, 1]
 

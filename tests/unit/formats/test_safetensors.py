@@ -415,6 +415,6 @@ def test_a_header_is_read_in_linear_time() -> None:
 @pytest.mark.slow
 def test_a_header_longer_than_the_format_allows_is_not_written(tmp_path: Path) -> None:
     tensors = {"n" * 65_000 + str(i): np.zeros(1, np.uint8) for i in range(1600)}
-    with pytest.raises(ztensor.NotRepresentableError, match="header"):
+    with pytest.raises(ztensor.NotRepresentableError):
         ztensor.numpy.save_file(tensors, tmp_path / "m.safetensors", deduplicate=False)
     assert list(tmp_path.iterdir()) == []
