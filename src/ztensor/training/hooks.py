@@ -37,7 +37,9 @@ def require_of(value: Any, library: str, name: str) -> None:
     """
     if not isinstance(value, class_of(library, name)):
         raise ArgumentTypeError(
-            f"not a {name} of {library}", expected=f"{library}.{name}", found=describe(value, 60)
+            f"this takes an object of {library}",
+            expected=f"{library}.{name}",
+            found=describe(value, 60),
         )
 
 
