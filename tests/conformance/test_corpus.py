@@ -18,9 +18,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import Reason
-from ztensor.ext import Blocks
-from ztensor.spec.model.dtype import BY_LONG_NAME
-from ztensor.spec.wire.cbor import UNDEFINED, Pairs, Tag
+from ztensor.ext import BY_LONG_NAME, Blocks, cbor
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 ENTRIES = json.loads((CORPUS / "corpus.json").read_text("utf-8"))["files"]
@@ -53,14 +51,14 @@ def as_json(value: object) -> object:
         return {"$bytes": value.hex()}
     if isinstance(value, float) and not math.isfinite(value):
         return {"$float": str(value)}
-    if isinstance(value, Tag) and value.number in (2, 3) and isinstance(value.value, bytes):
+    if isinstance(value, cbor.Tag) and value.number in (2, 3) and isinstance(value.value, bytes):
         number = int.from_bytes(value.value, "big")
         return number if value.number == 2 else -1 - number
-    if isinstance(value, Tag):
+    if isinstance(value, cbor.Tag):
         return {"$tag": [value.number, as_json(value.value)]}
-    if value == UNDEFINED:
+    if value == cbor.UNDEFINED:
         return {"$undefined": True}
-    if isinstance(value, Pairs):
+    if isinstance(value, cbor.Pairs):
         return {"$map": [[as_json(key), as_json(item)] for key, item in value]}
     if isinstance(value, list):
         return [as_json(item) for item in value]

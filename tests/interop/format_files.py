@@ -27,9 +27,8 @@ import numpy as np
 import ztensor.numpy
 from tests.interop.frameworks import PACKED, TYPES, Seen, Torch, bits, part, patterns, typed
 from ztensor import Tensor
-from ztensor.spec.layout.base import Array
-from ztensor.spec.layout.elements import numpy_dtype
-from ztensor.spec.model.dtype import STORAGE_TYPES
+from ztensor.ext import STORAGE_TYPES, numpy_dtype
+from ztensor.typing import Array
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 ALL = tuple(TYPES.values())

@@ -36,8 +36,8 @@ import ztensor.numpy
 from tests.interop.format_files import FORMATS, Format, Gguf, Held, Place, missing
 from tests.interop.frameworks import NumPy, Seen, bits
 from ztensor import Reader, Tensor, UsageError, ZTensorError
-from ztensor.spec.layout.base import Array
 from ztensor.testing.promise import is_same
+from ztensor.typing import Array
 
 # --- Columns --------------------------------------------------------------------------------
 

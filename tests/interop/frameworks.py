@@ -29,9 +29,8 @@ import numpy as np
 import ztensor.numpy
 from ztensor import Tensor, ZTensorError
 from ztensor.errors import LayoutError
-from ztensor.spec.layout.base import Array
-from ztensor.spec.layout.elements import numpy_dtype
-from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
+from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, numpy_dtype
+from ztensor.typing import Array
 
 # The specification's word for each element type, and NumPy's.
 TYPES = {storage.name: storage.long_name for storage in STORAGE_TYPES.values()}

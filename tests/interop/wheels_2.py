@@ -27,9 +27,10 @@ import numpy as np
 import ztensor
 from tests.interop import run as exchange
 from tests.property.chains import Chain
+from ztensor.ext import spell
 from ztensor.numpy import save_file
 from ztensor.spec.container.v2.words import written_layout
-from ztensor.spec.layout.elements import spell, stored_form
+from ztensor.spec.layout.elements import stored_form
 
 WHEELS = ("2.0.0", "2.1.0", "2.1.2")
 WITHOUT_SHA256 = ("2.0.0",)

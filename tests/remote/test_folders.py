@@ -29,9 +29,8 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
-from ztensor.io.shards.finding import remote_folder
-from ztensor.io.source.beneath import folder_of, listed
-from ztensor.numpy import load_file, save_file
+from ztensor.ext import Store
+from ztensor.numpy import load_file, save, save_file
 
 if TYPE_CHECKING:
     from tests.remote.s3_server import S3Server
@@ -42,7 +41,7 @@ SHARDED = {"a": np.arange(1000.0), "b": np.ones(1000)}
 # Of these cases a server without lists cannot know.
 NO_USUAL_NAME = (
     "shards of .bin, no index", "an index of .bin, of a variant", "one npz", "one gguf",
-    "one file with no suffix", "one pt beside what is none",
+    "one file with no suffix", "one pt beside a file of no format",
 )  # fmt: skip
 PLACES = ("local store", "memory", "s3", "hub", "http")
 
@@ -248,15 +247,18 @@ def test_how_many_requests(kinds: Kinds) -> None:
 
 
 def test_a_server_has_no_lists() -> None:
-    assert listed(Remote("https://host/f/")) is None
-    assert listed(Remote("https://host/", obstore.store.HTTPStore("https://host/"))) is None
-    assert folder_of(Remote("s3://b")).url == "s3://b/"
+    folder = Remote("https://host/f/")
+    ready = Remote("https://host/", obstore.store.HTTPStore("https://host/"))
+    assert [Store.of(place.url).listed(place) for place in (folder, ready)] == [None, None]
+
+
+def test_odd_names_in_a_folder_are_left_out() -> None:
     store = obstore.store.MemoryStore()
-    for name in ("m.zt", "odd:name", "per%cent.zt", "new\\line", "f/x.zt", "f"):
+    for name in ("odd:name.zt", "per%cent.zt", "new\\line.zt", "f/x.zt", "f"):
         obstore.put(store, f"a/{name}", b"x")
-    found = remote_folder(Remote("memory:///a", store))
-    assert list(found.names) == ["f", "m.zt"]
-    assert list(found.model_folders) == ["f"]
+    obstore.put(store, "a/m.zt", save(SHARDED))
+    with ztensor.open(Remote("memory:///a/", store)) as reader:
+        assert sorted(reader) == ["a", "b"]
 
 
 def test_a_file_url_of_a_folder(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ ACTS = {
     "a server": "ztensor.open(url + '/m.zt', storage=options)",
     "a store": "ztensor.open('s3://bucket/m.zt', storage=store)",
     "a folder": "ztensor.open('s3://bucket/folder/', storage=store)",
-    "a pattern": "expanded('s3://bucket/**/*a*b*.zt')",
+    "a pattern": "Store.of('s3:').expanded('s3://bucket/**/*a*b*.zt')",
     "a hub's file": "ztensor.open('hf://org/repo/m.zt', storage=options)",
     "a hub's folder": "ztensor.open('hf://org/repo', storage=options)",
     "a checkpoint": "ztensor.CheckpointManager('s3://bucket/run/', storage=store).restore()",
@@ -43,7 +43,7 @@ import numpy as np
 import obstore
 import ztensor
 from ztensor.numpy import save_file
-from ztensor.remote.prefixes import expanded
+from ztensor.ext import Store
 url = sys.argv[1]
 options = {"client_options": {"allow_http": True}, "retry_config": {"max_retries": 0}}
 store = {**options, "endpoint": url, "skip_signature": True, "region": "x"}

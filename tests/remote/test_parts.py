@@ -15,10 +15,10 @@ import ztensor.numpy
 from tests.refusals import refused
 from tests.remote.range_server import RangeServer
 from tests.unit.distributed.saving import save
+from ztensor import Remote
 from ztensor.distributed import open_divided
 from ztensor.errors import LimitError, Reason, SourceError
-from ztensor.io.source.urls import Remote
-from ztensor.remote.source import RemoteSource
+from ztensor.ext import FileSink, source_of
 
 obstore: Any = pytest.importorskip("obstore", reason="stores and servers are reached by obstore")
 obstore_stores: Any = pytest.importorskip("obstore.store")
@@ -90,7 +90,7 @@ def test_an_object_whose_length_is_known_is_held_to_the_version_that_is_read_fir
     path.write_bytes(data)
     memory = bytearray(half)
     with RangeServer(tmp_path) as server:
-        source = RemoteSource(Remote(f"{server.url}/a"), len(data))
+        source = source_of(Remote(f"{server.url}/a"), mapped=False, size=len(data))
         assert not server.record.seen
         if is_read_before:
             source.read_into(0, memoryview(memory))
@@ -119,7 +119,6 @@ def test_a_length_that_is_only_claimed_takes_no_memory(folder: Path) -> None:
     """The root claims a tensor larger than any file of the store."""
     from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
     from ztensor.distributed.root import encode_values, write_root
-    from ztensor.io.source.sink import FileSink
 
     count = 1 << 40
     one = np.zeros(1, np.int64)

@@ -214,13 +214,19 @@ def require_process(name: str) -> None:
         raise error
 
 
-def asked(ask: Callable[[Any], Any], doing: str, name: str) -> Any:
+def asked(
+    ask: Callable[[Any], Any],
+    doing: str,
+    name: str,
+    translate: Callable[[BaseException], Exception | None] = lambda _: None,
+) -> Any:
     """Make a request, and translate errors of the library.
 
     Args:
         ask: called with the library.
         doing: the attempt, as it reads in a sentence: "cannot read".
         name: the URL without secrets.
+        translate: returns the error to raise in place of the library's; None for the usual one.
 
     Raises:
         SourceError: it failed.
@@ -236,5 +242,7 @@ def asked(ask: Callable[[Any], Any], doing: str, name: str) -> Any:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        problem = failure(error, doing, name)
-    raise problem  # outside of the handler: the library's error contains the whole URL
+        problem = translate(error) or failure(error, doing, name)
+    # Raised outside of the handler: the library's error contains the whole URL, and tools that
+    # pickle errors for other processes include their context, even if it is suppressed.
+    raise problem

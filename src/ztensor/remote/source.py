@@ -22,7 +22,7 @@ from ztensor import Remote
 from ztensor.errors import ClosedError, SourceError, SourceNotFoundError, describe
 from ztensor.ext import Lock, Pool, Source, run_jobs
 from ztensor.remote.cache import ObjectCache, cache_of
-from ztensor.remote.failures import changed, ends_of, failure, require_process
+from ztensor.remote.failures import asked, changed, ends_of
 from ztensor.remote.identity import UNKNOWN, Version, object_id, version_of
 from ztensor.remote.pieces import PART_BYTES, Piece, plan, scatter
 from ztensor.remote.urls import Place, place_of
@@ -187,30 +187,20 @@ class RemoteSource(Source):
         is_first: bool = False,
     ) -> Any:
         """Make a request, and translate errors of the library."""
-        import obstore
-
         if self._is_closed:
             raise ClosedError("the file is closed", file=self.name)
-        require_process(self.name)
         with self._lock:
             self.requests += 1
-        try:
-            return ask(obstore)
-        except SourceError as error:
-            error.locate(file=self.name)
-            raise
-        except BaseException as error:
-            if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
-                raise
-            problem: Exception = failure(error, doing, self.name)
+
+        def translate(error: BaseException) -> Exception | None:
             is_none = type(error).__name__ == "NotSupportedError"
             if is_first and (is_none or _ABOUT_RANGES.search(ends_of(error))):
-                problem = _NoRanges()
-            elif not is_first and isinstance(error, FileNotFoundError) and self._fixed:
-                problem = changed(self.name, found="no object")
-        # Raised outside of the handler: the library's error contains the whole URL, and tools that
-        # pickle errors for other processes include their context, even if it is suppressed.
-        raise problem
+                return _NoRanges()
+            if not is_first and isinstance(error, FileNotFoundError) and self._fixed:
+                return changed(self.name, found="no object")
+            return None
+
+        return asked(ask, doing, self.name, translate)
 
     def _head(self) -> Version:
         place = self._place

@@ -9,9 +9,9 @@ import pytest
 
 import ztensor
 from ztensor.errors import FormatError, LimitError, Reason, SourceError
-from ztensor.io.reading.verify import VerifyReport
 from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.promise import PromiseBroken, exercise
+from ztensor.typing import VerifyReport
 
 
 @pytest.mark.parametrize("version", VERSIONS)
