@@ -89,6 +89,10 @@ WRITES: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
         lambda _, new: ztensor.numpy.save_file([1], new),  # type: ignore[arg-type]
         TypeError, "a mapping from names to arrays",
     ),
+    "the path first": (
+        lambda _, new: ztensor.numpy.save_file(str(new), X),  # type: ignore[arg-type]
+        TypeError, "the tensors come first",
+    ),
     "compression": (
         lambda _, new: ztensor.numpy.save_file(X, new, compression=99), ValueError, "99",
     ),

@@ -235,10 +235,23 @@ def test_memoryview_shows_the_elements(name: str, make: Any) -> None:
     assert view.tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("make", [Tensor, lazy], ids=["Tensor", "TensorSlice"])
 @pytest.mark.parametrize("name", [*OF_ML_DTYPES, "float4_e2m1fn"])
-def test_the_buffer_protocol_has_no_word_for_these(name: str) -> None:
+def test_the_buffer_protocol_has_no_code_for_these(name: str, make: Any) -> None:
     with pytest.raises(BufferExportError, match=rf"view\('uint(8|16)'\).*{name}"):
-        Tensor(array_of(name)).__buffer__(0)
+        make(array_of(name)).__buffer__(0)
+
+
+@pytest.mark.parametrize("make", [Tensor, lazy], ids=["Tensor", "TensorSlice"])
+def test_array_converts_and_copies(make: Any) -> None:
+    array = np.arange(3, dtype=np.int16)
+    for dtype, copy in ((None, True), ("f8", False), ("f8", True)):
+        converted = make(array).__array__(dtype, copy)
+        assert converted.dtype == (dtype or np.int16)
+        assert converted.tolist() == [0, 1, 2]
+        assert not np.shares_memory(converted, array)
+    with pytest.raises(BufferExportError):
+        Tensor(array.astype(">i2")).__dlpack__()
 
 
 @pytest.mark.parametrize("make", [Tensor, lazy], ids=["Tensor", "TensorSlice"])

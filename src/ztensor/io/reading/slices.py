@@ -204,10 +204,10 @@ class DenseSlice(TensorSlice):
 
 
 class RowSlice(TensorSlice):
-    """An object of several components; an index selects rows and gives a `Tensor` of them.
+    """A lazy object of several components; an index selects rows and returns them as a `Tensor`.
 
     Raises:
-        UsageError: no rows are known of the object's layout.
+        UsageError: the layout cannot be sliced.
         UnsupportedError: the storage type is unknown.
     """
 

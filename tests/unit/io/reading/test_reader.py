@@ -147,8 +147,11 @@ def test_unknown_names_and_similar_ones(path: Path) -> None:
             assert str(path) in str(error)
         with pytest.raises(ObjectNotFoundError, match="'data'"):
             reader.location("w", "values")
-        with pytest.raises(ArgumentTypeError):
-            reader[5]  # type: ignore[index]
+        name: Any
+        for name in (5, None, ["w"], b"w"):
+            for use in (reader.__getitem__, reader.get_slice):
+                with pytest.raises(ArgumentTypeError):
+                    use(name)
 
 
 @pytest.mark.slow
@@ -483,9 +486,10 @@ def test_a_digest_of_decoded_bytes_is_one_reading_of_1_1(version: str, covers: s
         [{"stored": frame, "decoded": W.tobytes(), "neither": b""}[covers]],
     )
     data = single((3, 4), frame, version, encoding="zstd", digest=text, decoded_length=48)
-    with ztensor.open(data) as reader:
+    with ztensor.open(data) as reader, ztensor.open(data, verify=True) as strict:
         if covers == "stored" or (covers == "decoded" and version == "1.1.0"):
             assert reader["w"].tolist() == W.tolist()
+            assert strict.get_slice("w")[1:].tolist() == W[1:].tolist()
             assert reader.verify().ok
         else:
             with pytest.raises(DigestMismatchError):

@@ -137,6 +137,14 @@ def test_only_whole_rows_of_sparse_objects_are_selected() -> None:
             reader.get_slice("csr")[key]
 
 
+def test_a_sparse_scalar_has_no_rows_but_takes_an_ellipsis() -> None:
+    part = ztensor.open(save({"w": Tensor.coo([5.0], [], ())})).get_slice("w")
+    found: Any = part[...]
+    assert found.to_dense() == 5
+    with pytest.raises(ArgumentValueError):
+        part[0]
+
+
 def test_rows_of_an_axis_longer_than_any_array() -> None:
     tensor = Tensor.coo([1.0], [[(1 << 64) - 2], [7]], ((1 << 64) - 1, 1 << 63))
     part = ztensor.open(save({"w": tensor})).get_slice("w")
