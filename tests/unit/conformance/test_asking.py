@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ztensor.conformance.answer import Answer, Ended, parse_answer
+from ztensor.conformance import Answer, Ended
+from ztensor.conformance.answer import parse_answer
 from ztensor.conformance.asking import OUTPUT_BYTES, ask
 
 

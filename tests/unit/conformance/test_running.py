@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from ztensor.conformance import run_corpus
-from ztensor.conformance.answer import Answer, Ended
+from ztensor.conformance import Answer, Ended, run_corpus
 from ztensor.conformance.judging import Outcome, expected_of, judge
 from ztensor.conformance.reader import read_file
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError
