@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.corpus.foreign.writing import by_name
 from ztensor.quantization.gguf_blocks import BLOCK_TYPES
 from ztensor.quantization.gguf_decoding import PARTS
 
@@ -177,86 +178,73 @@ def refused() -> dict[str, tuple[bytes, str]]:
     deep = array(U8, [])
     for _ in range(70):
         deep = array(ARRAY, [deep])
-    return {
-        "version_1": (gguf(version=1), "unknown_version"),
-        "version_4": (gguf(version=4), "unknown_version"),
-        "magic_only": (b"GGUF", "truncated"),
-        "cut_in_counts": (good[:20], "truncated"),
-        "cut_in_keys": (good[:60], "truncated"),
-        "cut_in_table": (gguf((), [one])[:-1], "truncated"),
-        "cut_in_data": (good[:-24], "out_of_bounds"),
-        "keys_count": (gguf(keys=HUGE), "truncated"),
-        "tensors_count": (gguf(tensors=HUGE), "truncated"),
-        "keys_most": (gguf(keys=(1 << 64) - 1), "truncated"),
-        "key_length": (gguf([struct.pack("<Q", HUGE) + bytes(40)]), "truncated"),
-        "string_length": (
-            gguf([pair("a", STR, struct.pack("<Q", HUGE)) + bytes(40)]),
-            "truncated",
-        ),
-        "string_in_array_length": (
-            gguf([pair("a", ARRAY, struct.pack("<IQQ", STR, 1, HUGE)) + bytes(40)]),
-            "truncated",
-        ),
-        "array_count": (
-            gguf([pair("a", ARRAY, struct.pack("<IQ", U64, HUGE)) + bytes(40)]),
-            "truncated",
-        ),
-        "strings_count": (
-            gguf([pair("a", ARRAY, struct.pack("<IQ", STR, HUGE)) + bytes(40)]),
-            "truncated",
-        ),
-        "arrays_count": (
-            gguf([pair("a", ARRAY, struct.pack("<IQ", ARRAY, HUGE)) + bytes(40)]),
-            "truncated",
-        ),
-        "arrays_deep": (gguf([pair("a", ARRAY, deep)]), "limit_depth"),
-        "value_type": (gguf([pair("a", 13, b"\0") + bytes(20)]), "field_type"),
-        "item_type": (gguf([pair("a", ARRAY, struct.pack("<IQ", 99, 0))]), "field_type"),
-        "bool_value": (gguf([pair("a", BOOL, b"\2")]), "bool_value"),
-        "bool_in_array": (
-            gguf([pair("a", ARRAY, array(U8, [1, 3]).replace(b"\0", b"\7", 1))]),
-            "bool_value",
-        ),
-        "key_twice": (gguf([pair("a", U8, 1), pair("a", U8, 2)]), "duplicate_name"),
-        "key_not_utf8": (gguf([pair(b"\xff\xfe", U8, 1)]), "field_value"),
-        "key_of_ours": (gguf([pair("GGUF.types", U8, 1)]), "field_value"),
-        "name_twice": (
-            gguf((), [one, info("a", (8,), 0, 32)], bytes(64)),
-            "duplicate_name",
-        ),
-        "name_not_utf8": (gguf((), [info(b"\xff", (8,), 0, 0)], floats), "field_value"),
-        "rank_5": (gguf((), [info("a", (1,) * 5, 0, 0)], floats), "field_value"),
-        "rank_huge": (
-            gguf((), [text("a") + struct.pack("<I", 0xFFFFFFFF) + bytes(12)], floats),
-            "field_value",
-        ),
-        "dimension_huge": (gguf((), [info("a", (1 << 63,), 0, 0)], floats), "field_value"),
-        "product_wraps": (gguf((), [info("a", (1 << 32,) * 2, 0, 0)], floats), "out_of_bounds"),
-        "product_wraps_to_8": (
-            gguf((), [info("a", ((1 << 62) + 2, 4), 0, 0)], floats),
-            "out_of_bounds",
-        ),
-        "rows_cut_blocks": (gguf((), [info("a", (33,), 2, 0)], floats), "size_mismatch"),
-        "offset_outside": (gguf((), [info("a", (8,), 0, 64)], floats), "out_of_bounds"),
-        "offset_huge": (gguf((), [info("a", (8,), 0, 1 << 63)], floats), "out_of_bounds"),
-        "offset_unaligned": (
-            gguf((), [info("a", (4,), 0, 8)], floats),
-            "offset_alignment",
-        ),
-        "overlap": (
-            gguf((), [info("a", (16,), 0, 0), info("b", (8,), 0, 32)], bytes(64)),
-            "out_of_bounds",
-        ),
-        "same_place": (gguf((), [one, info("b", (8,), 0, 0)], floats), "out_of_bounds"),
-        "unknown_type_outside": (gguf((), [info("a", (8,), 77, 96)], floats), "out_of_bounds"),
-        "alignment_0": (gguf([pair("general.alignment", U32, 0)], [one], floats), "field_value"),
-        "alignment_24": (gguf([pair("general.alignment", U32, 24)], [one], floats), "field_value"),
-        "alignment_huge": (
-            gguf([pair("general.alignment", U32, 1 << 31)], [one], floats),
-            "out_of_bounds",
-        ),
-        "alignment_u64": (gguf([pair("general.alignment", U64, 32)], [one], floats), "field_type"),
+    reasons = {
+        "unknown_version": {
+            "version_1": gguf(version=1),
+            "version_4": gguf(version=4),
+        },
+        "truncated": {
+            "magic_only": b"GGUF",
+            "cut_in_counts": good[:20],
+            "cut_in_keys": good[:60],
+            "cut_in_table": gguf((), [one])[:-1],
+            "keys_count": gguf(keys=HUGE),
+            "tensors_count": gguf(tensors=HUGE),
+            "keys_most": gguf(keys=(1 << 64) - 1),
+            "key_length": gguf([struct.pack("<Q", HUGE) + bytes(40)]),
+            "string_length": gguf([pair("a", STR, struct.pack("<Q", HUGE)) + bytes(40)]),
+            "string_in_array_length": gguf(
+                [pair("a", ARRAY, struct.pack("<IQQ", STR, 1, HUGE)) + bytes(40)]
+            ),
+            "array_count": gguf([pair("a", ARRAY, struct.pack("<IQ", U64, HUGE)) + bytes(40)]),
+            "strings_count": gguf([pair("a", ARRAY, struct.pack("<IQ", STR, HUGE)) + bytes(40)]),
+            "arrays_count": gguf([pair("a", ARRAY, struct.pack("<IQ", ARRAY, HUGE)) + bytes(40)]),
+        },
+        "out_of_bounds": {
+            "cut_in_data": good[:-24],
+            "product_wraps": gguf((), [info("a", (1 << 32,) * 2, 0, 0)], floats),
+            "product_wraps_to_8": gguf((), [info("a", ((1 << 62) + 2, 4), 0, 0)], floats),
+            "offset_outside": gguf((), [info("a", (8,), 0, 64)], floats),
+            "offset_huge": gguf((), [info("a", (8,), 0, 1 << 63)], floats),
+            "overlap": gguf((), [info("a", (16,), 0, 0), info("b", (8,), 0, 32)], bytes(64)),
+            "same_place": gguf((), [one, info("b", (8,), 0, 0)], floats),
+            "unknown_type_outside": gguf((), [info("a", (8,), 77, 96)], floats),
+            "alignment_huge": gguf([pair("general.alignment", U32, 1 << 31)], [one], floats),
+        },
+        "limit_depth": {
+            "arrays_deep": gguf([pair("a", ARRAY, deep)]),
+        },
+        "field_type": {
+            "value_type": gguf([pair("a", 13, b"\0") + bytes(20)]),
+            "item_type": gguf([pair("a", ARRAY, struct.pack("<IQ", 99, 0))]),
+            "alignment_u64": gguf([pair("general.alignment", U64, 32)], [one], floats),
+        },
+        "bool_value": {
+            "bool_value": gguf([pair("a", BOOL, b"\2")]),
+            "bool_in_array": gguf([pair("a", ARRAY, array(U8, [1, 3]).replace(b"\0", b"\7", 1))]),
+        },
+        "duplicate_name": {
+            "key_twice": gguf([pair("a", U8, 1), pair("a", U8, 2)]),
+            "name_twice": gguf((), [one, info("a", (8,), 0, 32)], bytes(64)),
+        },
+        "field_value": {
+            "key_not_utf8": gguf([pair(b"\xff\xfe", U8, 1)]),
+            "key_of_ours": gguf([pair("GGUF.types", U8, 1)]),
+            "name_not_utf8": gguf((), [info(b"\xff", (8,), 0, 0)], floats),
+            "rank_5": gguf((), [info("a", (1,) * 5, 0, 0)], floats),
+            "rank_huge": gguf((), [text("a") + struct.pack("<I", 0xFFFFFFFF) + bytes(12)], floats),
+            "dimension_huge": gguf((), [info("a", (1 << 63,), 0, 0)], floats),
+            "alignment_0": gguf([pair("general.alignment", U32, 0)], [one], floats),
+            "alignment_24": gguf([pair("general.alignment", U32, 24)], [one], floats),
+        },
+        "size_mismatch": {
+            "rows_cut_blocks": gguf((), [info("a", (33,), 2, 0)], floats),
+        },
+        "offset_alignment": {
+            "offset_unaligned": gguf((), [info("a", (4,), 0, 8)], floats),
+        },
     }
+    return by_name(reasons)
 
 
 def _base64(data: bytes) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).parent
+from tests.corpus.foreign.writing import as_json, write
 
 
 def npy(text: str | bytes, data: bytes = b"", version: int = 1, length: int | None = None) -> bytes:
@@ -234,7 +233,7 @@ def files() -> dict[Path, bytes]:
     single = npy(header("'<c8'", shape="(1,)"), struct.pack("<2f", 1, 2), version=3)
     result = {
         Path("accept/npz/small.npz"): archive(*GOOD),
-        Path("accept/npz/small.json"): _text(EXPECTED),
+        Path("accept/npz/small.json"): as_json(EXPECTED),
         Path("accept/npz/complex.npy"): single,
     }
     expected = {}
@@ -246,15 +245,9 @@ def files() -> dict[Path, bytes]:
         for name, (data, reason) in cases.items():
             result[Path(f"reject/npz/{name}.{suffix}")] = data
             expected[f"{name}.{suffix}"] = [stage, reason]
-    result[Path("reject/npz/expected.json")] = _text(expected)
+    result[Path("reject/npz/expected.json")] = as_json(expected)
     return result
 
 
-def _text(value: object) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True) + "\n").encode()
-
-
 if __name__ == "__main__":
-    for path, content in files().items():
-        (HERE / path).parent.mkdir(parents=True, exist_ok=True)
-        (HERE / path).write_bytes(content)
+    write(files())

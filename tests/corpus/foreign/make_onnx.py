@@ -5,12 +5,11 @@ Every byte is fixed; no library is needed. The names are from `onnx.proto`.
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from tests.corpus.foreign.writing import as_json, by_name, write
 
 FLOAT, UINT8, INT8, INT64, STRING, FLOAT16, INT4 = 1, 2, 3, 7, 8, 10, 22
 
@@ -131,126 +130,104 @@ ACCEPT: dict[str, tuple[bytes, dict[str, Any]]] = {
 }
 
 _OUT = {"offset": "0", "length": "24"}
-REJECT: dict[str, tuple[bytes, str]] = {
-    "no_graph.onnx": (number(1, 10) + block(2, "made"), "field_missing"),
-    "duplicate_name.onnx": (model(GOOD, GOOD), "duplicate_name"),
-    "no_name.onnx": (model(tensor("", FLOAT, [6], raw(F32))), "field_missing"),
-    "name_not_utf8.onnx": (model(tensor(b"\xff", FLOAT, [6], raw(F32))), "field_value"),
-    "constant_of_that_name.onnx": (
-        model(GOOD, nodes=(node("Constant", "good", VALUE),)),
-        "duplicate_name",
-    ),
-    "constant_no_name.onnx": (model(nodes=(node("Constant", None, VALUE),)), "field_missing"),
-    "constant_wire.onnx": (
-        model(nodes=(node("Constant", "a", block(1, "value") + number(5, 7)),)),
-        "field_type",
-    ),
-    "constant_attribute_wire.onnx": (
-        model(nodes=(node("Constant", "a") + number(5, 7),)),
-        "field_type",
-    ),
-    "node_wire.onnx": (number(1, 10) + block(7, number(1, 5)), "field_type"),
-    "data_short.onnx": (model(tensor("a", FLOAT, [7], raw(F32))), "size_mismatch"),
-    "data_long.onnx": (model(tensor("a", FLOAT, [5], raw(F32))), "size_mismatch"),
-    "data_missing.onnx": (model(tensor("a", FLOAT, [5])), "size_mismatch"),
-    "dim_negative.onnx": (model(tensor("a", FLOAT, [-1], raw(F32))), "field_value"),
-    "dims_overflow.onnx": (
-        model(tensor("a", UINT8, [1 << 32, 1 << 32], raw(b""))),
-        "size_mismatch",
-    ),
-    "dims_wrap_to_24.onnx": (
-        model(tensor("a", UINT8, [(1 << 62) + 6, 4], raw(F32))),
-        "size_mismatch",
-    ),
-    "dims_many.onnx": (model(tensor("a", UINT8, [1 << 60] * 2000, raw(b""))), "limit_rank"),
-    "dims_wire.onnx": (model(b"\x0d" + bytes(4) + GOOD), "field_type"),
-    "name_wire.onnx": (model(number(8, 5) + number(2, FLOAT)), "field_type"),
-    "raw_wire.onnx": (model(tensor("a", FLOAT, [0], number(9, 5))), "field_type"),
-    "graph_wire.onnx": (number(1, 10) + block(2, "") + number(7, 5), "field_type"),
-    "initializer_wire.onnx": (number(1, 10) + block(7, number(5, 5)), "field_type"),
-    "group.onnx": (number(1, 10) + block(7, b"\x2b\x2c"), "field_type"),
-    "wire_7.onnx": (number(1, 10) + block(7, b"\x2f"), "field_type"),
-    "field_0.onnx": (number(1, 10) + block(7, b"\x02\x00"), "field_value"),
-    "varint_long.onnx": (number(1, 10) + block(7, b"\x28" + b"\xff" * 11), "truncated"),
-    "varint_65_bits.onnx": (number(1, 10) + block(7, b"\x28" + b"\xff" * 9 + b"\x02"), "truncated"),
-    "length_huge.onnx": (
-        number(1, 10) + b"\x3a" + varint((1 << 64) - 1) + b"abc",
-        "truncated",
-    ),
-    "field_behind_message.onnx": (
-        number(1, 10) + block(7, b"\x2a\x40abc") + block(2, bytes(80)),
-        "truncated",
-    ),
-    "cut.onnx": (model(GOOD)[:40], "truncated"),
-    "nested.onnx": (number(1, 10) + b"\x3a\x05" + b"\x2a\x80\x80\x80\x01" * 40, "truncated"),
-    "data_twice.onnx": (model(tensor("a", FLOAT, [6], raw(F32), raw(F32))), "field_value"),
-    "data_in_two_fields.onnx": (
-        model(tensor("a", FLOAT, [6], raw(F32), block(4, F32))),
-        "field_value",
-    ),
-    "name_twice.onnx": (model(GOOD + block(8, "b")), "field_value"),
-    "data_in_other_field.onnx": (model(tensor("a", FLOAT, [3], block(10, F32))), "type_mismatch"),
-    "varints_few.onnx": (model(tensor("a", INT64, [9], block(7, b"\1"))), "size_mismatch"),
-    "varints_bomb.onnx": (
-        model(tensor("a", INT64, [1 << 50], block(7, b"\1" * 64))),
-        "size_mismatch",
-    ),
-    "packed_few.onnx": (model(tensor("a", INT4, [9], raw(b"\1"))), "size_mismatch"),
-    "sparse_no_values.onnx": (model(sparse=number(3, 4)), "field_missing"),
-    "sparse_indices.onnx": (
-        model(
+REASONS = {
+    "field_missing": {
+        "no_graph": number(1, 10) + block(2, "made"),
+        "no_name": model(tensor("", FLOAT, [6], raw(F32))),
+        "constant_no_name": model(nodes=(node("Constant", None, VALUE),)),
+        "sparse_no_values": model(sparse=number(3, 4)),
+    },
+    "duplicate_name": {
+        "duplicate_name": model(GOOD, GOOD),
+        "constant_of_that_name": model(GOOD, nodes=(node("Constant", "good", VALUE),)),
+    },
+    "field_value": {
+        "name_not_utf8": model(tensor(b"\xff", FLOAT, [6], raw(F32))),
+        "dim_negative": model(tensor("a", FLOAT, [-1], raw(F32))),
+        "field_0": number(1, 10) + block(7, b"\x02\x00"),
+        "data_twice": model(tensor("a", FLOAT, [6], raw(F32), raw(F32))),
+        "data_in_two_fields": model(tensor("a", FLOAT, [6], raw(F32), block(4, F32))),
+        "name_twice": model(GOOD + block(8, "b")),
+        **{
+            f"external_{name}": model(tensor("a", FLOAT, [6], external(location=place, **_OUT)))
+            for name, place in {
+                "absolute": "/etc/passwd",
+                "up": "../weights.bin",
+                "up_within": "a/../../weights.bin",
+                "backslash": "..\\weights.bin",
+                "drive": "C:weights.bin",
+                "empty": "",
+                "nul": "a\0b",
+                "this": ".",
+                "two_slashes": "a//b",
+            }.items()
+        },
+    },
+    "field_type": {
+        "constant_wire": model(nodes=(node("Constant", "a", block(1, "value") + number(5, 7)),)),
+        "constant_attribute_wire": model(nodes=(node("Constant", "a") + number(5, 7),)),
+        "node_wire": number(1, 10) + block(7, number(1, 5)),
+        "dims_wire": model(b"\x0d" + bytes(4) + GOOD),
+        "name_wire": model(number(8, 5) + number(2, FLOAT)),
+        "raw_wire": model(tensor("a", FLOAT, [0], number(9, 5))),
+        "graph_wire": number(1, 10) + block(2, "") + number(7, 5),
+        "initializer_wire": number(1, 10) + block(7, number(5, 5)),
+        "group": number(1, 10) + block(7, b"\x2b\x2c"),
+        "wire_7": number(1, 10) + block(7, b"\x2f"),
+    },
+    "size_mismatch": {
+        "data_short": model(tensor("a", FLOAT, [7], raw(F32))),
+        "data_long": model(tensor("a", FLOAT, [5], raw(F32))),
+        "data_missing": model(tensor("a", FLOAT, [5])),
+        "dims_overflow": model(tensor("a", UINT8, [1 << 32, 1 << 32], raw(b""))),
+        "dims_wrap_to_24": model(tensor("a", UINT8, [(1 << 62) + 6, 4], raw(F32))),
+        "varints_few": model(tensor("a", INT64, [9], block(7, b"\1"))),
+        "varints_bomb": model(tensor("a", INT64, [1 << 50], block(7, b"\1" * 64))),
+        "packed_few": model(tensor("a", INT4, [9], raw(b"\1"))),
+        "external_length": model(
+            tensor("a", FLOAT, [6], external(location="w", offset="0", length="25"))
+        ),
+        "external_offset": model(tensor("a", FLOAT, [6], external(location="w", offset="-1"))),
+        "external_and_raw": model(
+            tensor("a", FLOAT, [6], raw(F32), external(location="w", **_OUT))
+        ),
+    },
+    "limit_rank": {
+        "dims_many": model(tensor("a", UINT8, [1 << 60] * 2000, raw(b""))),
+    },
+    "truncated": {
+        "varint_long": number(1, 10) + block(7, b"\x28" + b"\xff" * 11),
+        "varint_65_bits": number(1, 10) + block(7, b"\x28" + b"\xff" * 9 + b"\x02"),
+        "length_huge": number(1, 10) + b"\x3a" + varint((1 << 64) - 1) + b"abc",
+        "field_behind_message": number(1, 10) + block(7, b"\x2a\x40abc") + block(2, bytes(80)),
+        "cut": model(GOOD)[:40],
+        "nested": number(1, 10) + b"\x3a\x05" + b"\x2a\x80\x80\x80\x01" * 40,
+    },
+    "type_mismatch": {
+        "data_in_other_field": model(tensor("a", FLOAT, [3], block(10, F32))),
+    },
+    "layout_count": {
+        "sparse_indices": model(
             sparse=block(1, tensor("s", FLOAT, [2], raw(F32[:8])))
             + block(2, tensor("", INT64, [1], raw(bytes(8))))
             + number(3, 4)
         ),
-        "layout_count",
-    ),
-    **{
-        f"external_{name}.onnx": (
-            model(tensor("a", FLOAT, [6], external(location=place, **_OUT))),
-            "field_value",
-        )
-        for name, place in {
-            "absolute": "/etc/passwd",
-            "up": "../weights.bin",
-            "up_within": "a/../../weights.bin",
-            "backslash": "..\\weights.bin",
-            "drive": "C:weights.bin",
-            "empty": "",
-            "nul": "a\0b",
-            "this": ".",
-            "two_slashes": "a//b",
-        }.items()
     },
-    "external_length.onnx": (
-        model(tensor("a", FLOAT, [6], external(location="w", offset="0", length="25"))),
-        "size_mismatch",
-    ),
-    "external_offset.onnx": (
-        model(tensor("a", FLOAT, [6], external(location="w", offset="-1"))),
-        "size_mismatch",
-    ),
-    "external_and_raw.onnx": (
-        model(tensor("a", FLOAT, [6], raw(F32), external(location="w", **_OUT))),
-        "size_mismatch",
-    ),
 }
+REJECT = by_name(REASONS)
 
 
 def files() -> dict[Path, bytes]:
     made = {Path("accept/onnx") / name: data for name, (data, _) in ACCEPT.items()}
-    made |= {Path("reject/onnx") / name: data for name, (data, _) in REJECT.items()}
+    made |= {Path(f"reject/onnx/{name}.onnx"): data for name, (data, _) in REJECT.items()}
     expected = {
         "accept": {name: values for name, (_, values) in ACCEPT.items()},
-        "reject": {name: reason for name, (_, reason) in REJECT.items()},
+        "reject": {f"{name}.onnx": reason for name, (_, reason) in REJECT.items()},
     }
     for kind, table in expected.items():
-        text = json.dumps(table, indent=1) + "\n"
-        made[Path(kind) / "onnx" / "expected.json"] = text.encode()
+        made[Path(kind) / "onnx" / "expected.json"] = as_json(table, is_sorted=kind == "reject")
     return made
 
 
 if __name__ == "__main__":
-    for path, content in files().items():
-        (HERE / path).parent.mkdir(parents=True, exist_ok=True)
-        (HERE / path).write_bytes(content)
+    write(files())

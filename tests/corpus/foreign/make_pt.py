@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.corpus.foreign.writing import by_name
 from ztensor.formats.pt.projecting import LEGACY_VERSION, MAGIC
 
 FOLDER = Path(__file__).parent
@@ -169,36 +170,27 @@ def hostile() -> dict[str, tuple[bytes, str]]:
     good = archive(tensor())
     deflated = zipped({"archive/data.pkl": pickled(b"N" * (36 << 20))}, zipfile.ZIP_DEFLATED)
     cut = pickled(tensor())[:-20]
-    return {
-        # Code
-        "system": (archive(system), "pickle_call"),
-        "system_legacy": (legacy(system), "pickle_call"),
-        "system_plain_pickle": (pickled(system), "pickle_call"),
-        "system_first": (pickled(system)[:-1] + legacy(tensor())[2:], "pickle_call"),
-        "eval_protocol_0": (archive(b"cbuiltins\neval\n(V1+1\ntR"), "pickle_call"),
-        "eval_instance": (archive(b"(V1+1\nibuiltins\neval\n"), "pickle_call"),
-        "eval_object": (archive(b"(cbuiltins\neval\nV1+1\no"), "pickle_call"),
-        "eval_stack_global": (
-            archive(text("builtins") + text("eval") + b"\x93" + group(text("1")) + b"R"),
-            "pickle_call",
-        ),
-        "new_object": (
-            archive(named("subprocess.Popen") + group(text("ls")) + b"\x81"),
-            "pickle_call",
-        ),
-        "new_object_names": (
-            archive(named("collections.OrderedDict") + b")" + mapping(a=b"N") + b"\x92"),
-            "pickle_call",
-        ),
-        "getattr": (
-            archive(call("builtins.getattr", named("os.path"), text("join"))),
-            "pickle_call",
-        ),
-        "build_name": (archive(named("os.environ") + mapping(a=b"N") + b"b"), "pickle_call"),
-        "load_from_bytes": (archive(call("torch.storage._load_from_bytes", b"C\0")), "pickle_call"),
-        "module": (archive(named("torch.nn.modules.linear.Linear") + b")\x81"), "pickle_call"),
-        "subclass": (
-            archive(
+    reasons = {
+        "pickle_call": {
+            "system": archive(system),
+            "system_legacy": legacy(system),
+            "system_plain_pickle": pickled(system),
+            "system_first": pickled(system)[:-1] + legacy(tensor())[2:],
+            "eval_protocol_0": archive(b"cbuiltins\neval\n(V1+1\ntR"),
+            "eval_instance": archive(b"(V1+1\nibuiltins\neval\n"),
+            "eval_object": archive(b"(cbuiltins\neval\nV1+1\no"),
+            "eval_stack_global": archive(
+                text("builtins") + text("eval") + b"\x93" + group(text("1")) + b"R"
+            ),
+            "new_object": archive(named("subprocess.Popen") + group(text("ls")) + b"\x81"),
+            "new_object_names": archive(
+                named("collections.OrderedDict") + b")" + mapping(a=b"N") + b"\x92"
+            ),
+            "getattr": archive(call("builtins.getattr", named("os.path"), text("join"))),
+            "build_name": archive(named("os.environ") + mapping(a=b"N") + b"b"),
+            "load_from_bytes": archive(call("torch.storage._load_from_bytes", b"C\0")),
+            "module": archive(named("torch.nn.modules.linear.Linear") + b")\x81"),
+            "subclass": archive(
                 call(
                     "torch._tensor._rebuild_from_type_v2",
                     named("torch._utils._rebuild_tensor_v2"),
@@ -207,10 +199,7 @@ def hostile() -> dict[str, tuple[bytes, str]]:
                     b"}",
                 )
             ),
-            "pickle_call",
-        ),
-        "from_type_calls": (
-            archive(
+            "from_type_calls": archive(
                 call(
                     "torch._tensor._rebuild_from_type_v2",
                     named("os.system"),
@@ -219,82 +208,111 @@ def hostile() -> dict[str, tuple[bytes, str]]:
                     b"}",
                 )
             ),
-            "pickle_call",
-        ),
-        "reconstruct": (
-            archive(call("numpy.core.multiarray._reconstruct", named("os.system"), b")", b"N")),
-            "pickle_call",
-        ),
-        "extension_code": (archive(b"\x82\1"), "pickle_call"),
-        "out_of_band": (archive(b"\x97"), "pickle_call"),
-        # The machine
-        "itself": (archive(itself), "limit_depth"),
-        "dict_of_itself": (archive(b"}q\0" + text("a") + b"h\0s"), "limit_depth"),
-        "laughs": (archive(many_times(b"]", b"0](h\0h\0e", 40)), "limit_cost"),
-        "laughs_flat": (
-            archive(many_times(b"]", b"0](" + b"h\0" * 40 + b"e", 20)),
-            "limit_cost",
-        ),
-        "laughs_text": (
-            archive(text("a" * 64_000) + b"q\x000](" + b"h\0" * 2_000 + b"e"),
-            "limit_cost",
-        ),
-        "laughs_calls": (
-            archive(
+            "reconstruct": archive(
+                call("numpy.core.multiarray._reconstruct", named("os.system"), b")", b"N")
+            ),
+            "extension_code": archive(b"\x82\1"),
+            "out_of_band": archive(b"\x97"),
+            "torchscript": archive(
+                named("__torch__.M") + b")\x81", others={"constants.pkl": pickled(b")")}
+            ),
+            "legacy_module": legacy(
+                group(text("module"), named("a.Module"), text("a.py"), text("import os"))
+                + b"Q"
+                + b")\x81"
+            ),
+        },
+        "limit_depth": {
+            "itself": archive(itself),
+            "dict_of_itself": archive(b"}q\0" + text("a") + b"h\0s"),
+        },
+        "limit_cost": {
+            "laughs": archive(many_times(b"]", b"0](h\0h\0e", 40)),
+            "laughs_flat": archive(many_times(b"]", b"0](" + b"h\0" * 40 + b"e", 20)),
+            "laughs_text": archive(text("a" * 64_000) + b"q\x000](" + b"h\0" * 2_000 + b"e"),
+            "laughs_calls": archive(
                 b"](" + b"N" * 4000 + b"eq\0cbuiltins\nset\nq\1" + b"h\1h\0\x85R0" * 4000 + b"N"
             ),
-            "limit_cost",
-        ),
-        "long_huge": (archive(b"\x8b\xff\xff\xff\x7f"), "truncated"),
-        "long_negative": (archive(b"\x8b\xff\xff\xff\xff"), "encoding_malformed"),
-        "text_huge": (archive(b"X\xff\xff\xff\xff"), "truncated"),
-        "text_huge_64": (archive(b"\x8d" + b"\xff" * 8), "truncated"),
-        "text_no_utf8": (archive(b"X\1\0\0\0\xff"), "encoding_malformed"),
-        "digits": (archive(b"I" + b"9" * 5000 + b"\n"), "encoding_malformed"),
-        "memo_missing": (archive(b"h\7"), "encoding_malformed"),
-        "stack_empty": (archive(b"0"), "encoding_malformed"),
-        "two_values": (archive(b"NN"), "encoding_malformed"),
-        "mark_left": (archive(b"(N"), "encoding_malformed"),
-        "mark_missing": (archive(b"Nt"), "encoding_malformed"),
-        "unknown_instruction": (archive(b"\xff"), "encoding_malformed"),
-        "append_to_number": (archive(number(1) + b"Na"), "encoding_malformed"),
-        "odd_items": (archive(b"}(Nu"), "encoding_malformed"),
-        "frame_huge": (archive(b"\x95" + b"\xff" * 7 + b"\x7fN"), "truncated"),
-        "protocol": (archive(b"\x80\x09N"), "encoding_malformed"),
-        "pickle_cut": (zipped({"archive/data.pkl": cut, "archive/data/0": SIX}), "truncated"),
-        # Storages and tensors
-        "pid_text": (archive(text("storage") + b"Q"), "field_type"),
-        "pid_module": (
-            archive(group(text("module"), *[b"N"] * 4) + b"Q"),
-            "field_value",
-        ),
-        "pid_class": (archive(tensor(of=storage(kind="os.FloatStorage"))), "unknown_dtype"),
-        "pid_negative": (archive(tensor(of=storage(count=-1))), "field_value"),
-        "pid_huge": (archive(tensor(of=storage(count=HUGE))), "out_of_bounds"),
-        "storage_missing": (archive(tensor(of=storage("7"))), "component_missing"),
-        "storage_path": (archive(tensor(of=storage("../../../etc/passwd"))), "component_missing"),
-        "storage_short": (archive(tensor(), {"0": SIX[:-1]}), "out_of_bounds"),
-        "size_beyond": (archive(tensor((2, 4), (4, 1))), "out_of_bounds"),
-        "size_negative": (archive(tensor((-2, -3))), "field_value"),
-        "size_huge": (archive(tensor((HUGE, HUGE))), "out_of_bounds"),
-        "size_longer": (archive(tensor((1 << 90, 1))), "field_value"),
-        "size_text": (archive(tensor().replace(number(2), text("2"))), "field_type"),
-        "size_flag": (archive(tensor().replace(number(2), b"\x88")), "field_type"),
-        "rank_huge": (archive(tensor((1,) * 500, (1,) * 500)), "field_type"),
-        "stride_count": (archive(tensor((2, 3), (1,))), "field_value"),
-        "stride_negative": (archive(tensor((2, 3), (-3, 1), 3)), "field_value"),
-        "stride_huge": (archive(tensor((2, 3), (HUGE, 1))), "out_of_bounds"),
-        "offset_negative": (archive(tensor(offset=-1)), "field_value"),
-        "offset_beyond": (archive(tensor(offset=1)), "out_of_bounds"),
-        "arguments": (archive(call("torch._utils._rebuild_tensor_v2", b"N")), "field_value"),
-        "no_storage": (archive(tensor(of=text("storage"))), "field_type"),
-        "names_collide": (
-            archive(b"}(" + text("a.b") + tensor() + text("a") + mapping(b=tensor()) + b"u"),
-            "duplicate_name",
-        ),
-        "keys_collide": (archive(b"}(" + text("1") + b"N" + number(1) + b"Nu"), "duplicate_name"),
-        "state_tensor": (
-            archive(
+            "deflated_bomb": deflated,
+        },
+        "truncated": {
+            "long_huge": archive(b"\x8b\xff\xff\xff\x7f"),
+            "text_huge": archive(b"X\xff\xff\xff\xff"),
+            "text_huge_64": archive(b"\x8d" + b"\xff" * 8),
+            "frame_huge": archive(b"\x95" + b"\xff" * 7 + b"\x7fN"),
+            "pickle_cut": zipped({"archive/data.pkl": cut, "archive/data/0": SIX}),
+            "pickle_empty": zipped({"archive/data.pkl": b"", "archive/a/data.pkl": b""}),
+            "directory_cut": good[:-30],
+            "legacy_cut": legacy(tensor())[:-1],
+            "legacy_huge": legacy(tensor(of=storage(count=HUGE)), {"0": (HUGE, SIX)}),
+        },
+        "encoding_malformed": {
+            "long_negative": archive(b"\x8b\xff\xff\xff\xff"),
+            "text_no_utf8": archive(b"X\1\0\0\0\xff"),
+            "digits": archive(b"I" + b"9" * 5000 + b"\n"),
+            "memo_missing": archive(b"h\7"),
+            "stack_empty": archive(b"0"),
+            "two_values": archive(b"NN"),
+            "mark_left": archive(b"(N"),
+            "mark_missing": archive(b"Nt"),
+            "unknown_instruction": archive(b"\xff"),
+            "append_to_number": archive(number(1) + b"Na"),
+            "odd_items": archive(b"}(Nu"),
+            "protocol": archive(b"\x80\x09N"),
+        },
+        "field_type": {
+            "pid_text": archive(text("storage") + b"Q"),
+            "size_text": archive(tensor().replace(number(2), text("2"))),
+            "size_flag": archive(tensor().replace(number(2), b"\x88")),
+            "rank_huge": archive(tensor((1,) * 500, (1,) * 500)),
+            "no_storage": archive(tensor(of=text("storage"))),
+        },
+        "field_value": {
+            "pid_module": archive(group(text("module"), *[b"N"] * 4) + b"Q"),
+            "pid_negative": archive(tensor(of=storage(count=-1))),
+            "size_negative": archive(tensor((-2, -3))),
+            "size_longer": archive(tensor((1 << 90, 1))),
+            "stride_count": archive(tensor((2, 3), (1,))),
+            "stride_negative": archive(tensor((2, 3), (-3, 1), 3)),
+            "offset_negative": archive(tensor(offset=-1)),
+            "arguments": archive(call("torch._utils._rebuild_tensor_v2", b"N")),
+            "byte_order": archive(tensor(), others={"byteorder": b"middle"}),
+            "member_moved": good.replace(b"archive/data/0", b"archive/data/9", 1),
+            "legacy_keys_missing": legacy(tensor(), keys=b"]"),
+            "legacy_keys_twice": legacy(tensor(), keys=b"](" + text("0") * 2 + b"e"),
+            "legacy_keys_unknown": legacy(tensor(), keys=b"](" + text("1") + b"e"),
+        },
+        "unknown_dtype": {
+            "pid_class": archive(tensor(of=storage(kind="os.FloatStorage"))),
+        },
+        "out_of_bounds": {
+            "pid_huge": archive(tensor(of=storage(count=HUGE))),
+            "storage_short": archive(tensor(), {"0": SIX[:-1]}),
+            "size_beyond": archive(tensor((2, 4), (4, 1))),
+            "size_huge": archive(tensor((HUGE, HUGE))),
+            "stride_huge": archive(tensor((2, 3), (HUGE, 1))),
+            "offset_beyond": archive(tensor(offset=1)),
+            "overlapping": overlapping(),
+            "legacy_part": legacy(
+                tensor(
+                    of=storage()[:-2] + group(text("9"), number(4), number(3)) + b"tQ",
+                    size=(3,),
+                    stride=(1,),
+                )
+            ),
+        },
+        "component_missing": {
+            "storage_missing": archive(tensor(of=storage("7"))),
+            "storage_path": archive(tensor(of=storage("../../../etc/passwd"))),
+        },
+        "duplicate_name": {
+            "names_collide": archive(
+                b"}(" + text("a.b") + tensor() + text("a") + mapping(b=tensor()) + b"u"
+            ),
+            "keys_collide": archive(b"}(" + text("1") + b"N" + number(1) + b"Nu"),
+        },
+        "unknown_layout": {
+            "state_tensor": archive(
                 call(
                     "torch._utils._rebuild_parameter_with_state",
                     tensor(),
@@ -303,52 +321,18 @@ def hostile() -> dict[str, tuple[bytes, str]]:
                     mapping(twin=tensor()),
                 )
             ),
-            "unknown_layout",
-        ),
-        # The zip archive
-        "overlapping": (overlapping(), "out_of_bounds"),
-        "byte_order": (archive(tensor(), others={"byteorder": b"middle"}), "field_value"),
-        "pickle_empty": (zipped({"archive/data.pkl": b"", "archive/a/data.pkl": b""}), "truncated"),
-        "two_pickles": (zipped({"a/data.pkl": b"N.", "b/data.pkl": b"N."}), "unknown_layout"),
-        "deflated_bomb": (deflated, "limit_cost"),
-        "directory_cut": (good[:-30], "truncated"),
-        "member_moved": (good.replace(b"archive/data/0", b"archive/data/9", 1), "field_value"),
-        "torchscript": (
-            archive(named("__torch__.M") + b")\x81", others={"constants.pkl": pickled(b")")}),
-            "pickle_call",
-        ),
-        # The chain of pickles
-        "legacy_cut": (legacy(tensor())[:-1], "truncated"),
-        "legacy_version": (
-            legacy(tensor()).replace(number(LEGACY_VERSION), number(1002)),
-            "unknown_version",
-        ),
-        "legacy_keys_missing": (legacy(tensor(), keys=b"]"), "field_value"),
-        "legacy_keys_twice": (legacy(tensor(), keys=b"](" + text("0") * 2 + b"e"), "field_value"),
-        "legacy_keys_unknown": (legacy(tensor(), keys=b"](" + text("1") + b"e"), "field_value"),
-        "legacy_module": (
-            legacy(
-                group(text("module"), named("a.Module"), text("a.py"), text("import os"))
-                + b"Q"
-                + b")\x81"
-            ),
-            "pickle_call",
-        ),
-        "legacy_count": (legacy(tensor(), {"0": (7, SIX)}), "size_mismatch"),
-        "legacy_huge": (legacy(tensor(of=storage(count=HUGE)), {"0": (HUGE, SIX)}), "truncated"),
-        "legacy_part": (
-            legacy(
-                tensor(
-                    of=storage()[:-2] + group(text("9"), number(4), number(3)) + b"tQ",
-                    size=(3,),
-                    stride=(1,),
-                )
-            ),
-            "out_of_bounds",
-        ),
-        "pickle_only": (pickled(mapping(a=number(1)) + b"0" + text("hello")), "unknown_layout"),
-        "tar": (b"sys_info".ljust(257, b"\0") + b"ustar\0" + bytes(249), "unknown_version"),
+            "two_pickles": zipped({"a/data.pkl": b"N.", "b/data.pkl": b"N."}),
+            "pickle_only": pickled(mapping(a=number(1)) + b"0" + text("hello")),
+        },
+        "unknown_version": {
+            "legacy_version": legacy(tensor()).replace(number(LEGACY_VERSION), number(1002)),
+            "tar": b"sys_info".ljust(257, b"\0") + b"ustar\0" + bytes(249),
+        },
+        "size_mismatch": {
+            "legacy_count": legacy(tensor(), {"0": (7, SIX)}),
+        },
     }
+    return by_name(reasons)
 
 
 # --- What torch writes ----------------------------------------------------------------------
