@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _VARIABLE = "ZTENSOR_CACHE"
 _LIMIT_VARIABLE = "ZTENSOR_CACHE_BYTES"
 _LIMIT_BYTES = 32 << 30
-_ROOM = "ztensor-files-1"  # subfolder of the caller's folder; only its files are removed
+_SUBFOLDER = "ztensor-files-1"  # subfolder of the caller's folder; only its files are removed
 _NAME = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}|\.[0-9a-f]{16}")  # a file, or a temporary one
 _CHUNK_BYTES = 64 << 20  # in memory while an object is brought
 _LOG = logging.getLogger("ztensor")
@@ -44,7 +44,7 @@ class ObjectCache:
     """
 
     def __init__(self, folder: str, limit: int, identity: str) -> None:
-        self._folder, self._limit = os.path.join(folder, _ROOM), limit
+        self._folder, self._limit = os.path.join(folder, _SUBFOLDER), limit
         self._identity, self._name = identity, text_digest(identity).hex()[:40]
 
     def is_known(self) -> bool:
@@ -94,12 +94,12 @@ class ObjectCache:
 
     def _path(self, version: Version) -> str | None:
         """Return the path of a version's copy; None if it has no strong ETag."""
-        if not version.is_strong or not self._is_ours():
+        if not version.is_strong or not self._is_safe():
             return None
         key = text_digest(f"{self._identity}\n{version.e_tag}\n{version.size}\n{version.modified}")
         return os.path.join(self._folder, f"{self._name}-{key.hex()[:40]}")
 
-    def _is_ours(self) -> bool:
+    def _is_safe(self) -> bool:
         """Return whether the folder exists or can be made, and only its owner may write to it."""
         try:
             for folder in (os.path.dirname(self._folder), self._folder):
@@ -109,10 +109,10 @@ class ObjectCache:
         except OSError as error:
             self._refuse(error.strerror or type(error).__name__)
             return False
-        is_foreign = hasattr(os, "geteuid") and (
+        is_unsafe = hasattr(os, "geteuid") and (
             status.st_uid != os.geteuid() or bool(status.st_mode & 0o022)
         )
-        if not stat.S_ISDIR(status.st_mode) or is_foreign:
+        if not stat.S_ISDIR(status.st_mode) or is_unsafe:
             self._refuse("it is not a folder, or others may write to it")
             return False
         return True
@@ -123,18 +123,18 @@ class ObjectCache:
             _LOG.warning("the cache %s cannot be used: %s", describe(self._folder, 200), why)
 
     def _write(self, path: str, size: int, read: Callable[[int, memoryview], None]) -> None:
-        waiting = os.path.join(self._folder, f".{os.urandom(8).hex()}")
+        temporary = os.path.join(self._folder, f".{os.urandom(8).hex()}")
         memory = empty_array((min(size, _CHUNK_BYTES),)).data
-        with contextlib.ExitStack() as made:
-            with open(waiting, "xb", opener=_owners) as file:
+        with contextlib.ExitStack() as cleanup:
+            with open(temporary, "xb", opener=_open_private) as file:
                 locking.try_acquire(file.fileno())  # else others remove it as left over
-                made.callback(remove, waiting, os.fstat(file.fileno()))
+                cleanup.callback(remove, temporary, os.fstat(file.fileno()))
                 for start in range(0, size, _CHUNK_BYTES):
                     chunk = memory[: size - start]
                     read(start, chunk)
                     file.write(chunk)
-            os.replace(waiting, path)
-            made.pop_all()
+            os.replace(temporary, path)
+            cleanup.pop_all()
 
     def _trim(self, most: int) -> None:
         """Remove the least recently used copies until at most `most` bytes are kept."""
@@ -149,9 +149,9 @@ class ObjectCache:
         for _, size, path in sorted(found):
             if total <= most:
                 break
-            is_waiting = os.path.basename(path).startswith(".")
+            is_temporary = os.path.basename(path).startswith(".")
             with contextlib.suppress(OSError):
-                remove(path, locking.is_dead if is_waiting else None)
+                remove(path, locking.is_dead if is_temporary else None)
             total -= 0 if os.path.lexists(path) else size
 
 
@@ -175,5 +175,5 @@ def cache_of(remote: Remote, place: Place) -> ObjectCache | None:
     return ObjectCache(os.path.abspath(folder), int(text), object_id(remote.url, place))
 
 
-def _owners(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)

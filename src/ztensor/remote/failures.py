@@ -123,7 +123,7 @@ def failure(error: BaseException, doing: str, name: str) -> SourceError:
         return _forbidden(doing, name, detail, is_unknown=True)
     if kind == "NotSupportedError":
         return SourceError(f"{doing}: the server does not support this request{detail}", file=name)
-    cause = next((said for look, said in _CAUSES if re.search(look, text)), None)
+    cause = next((cause for pattern, cause in _CAUSES if re.search(pattern, text)), None)
     if cause is None:
         cause = "the server answered with an error" if number else "the request failed"
     problem = SourceError(f"{doing}: {cause}{detail}", file=name)

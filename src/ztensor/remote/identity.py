@@ -74,8 +74,8 @@ def object_id(url: str, place: Place) -> str:
     where = sorted((key, str(text)) for key, text in options.items() if _PLACES.fullmatch(key))
     parts = [without_secrets(str(getattr(store, name, ""))) for name in ("prefix", "url")]
     account = os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
-    said = repr((type(store).__name__, unsigned(url), place.key, where, parts, account))
-    return text_digest(said).hex()
+    key = repr((type(store).__name__, unsigned(url), place.key, where, parts, account))
+    return text_digest(key).hex()
 
 
 def text_digest(text: str) -> bytes:

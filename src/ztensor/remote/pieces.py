@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 def scatter(data: Any, start: int, targets: collections.deque[tuple[int, memoryview]]) -> None:
     """Copy the object's bytes from `start` into their targets; drop targets that are full."""
     stop = start + len(data)
-    later: list[tuple[int, memoryview]] = []
+    remaining: list[tuple[int, memoryview]] = []
     while targets and targets[0][0] < stop:
         offset, memory = targets.popleft()
         low, high = max(start, offset), min(stop, offset + memory.nbytes)
@@ -37,8 +37,8 @@ def scatter(data: Any, start: int, targets: collections.deque[tuple[int, memoryv
                 data[low - start : high - start],
             )
         if offset + memory.nbytes > stop:
-            later.append((offset, memory))
-    targets.extendleft(reversed(later))
+            remaining.append((offset, memory))
+    targets.extendleft(reversed(remaining))
 
 
 def plan(parts: Sequence[tuple[int, memoryview]]) -> Iterable[Piece]:

@@ -76,12 +76,12 @@ def _of_store(folder: Remote) -> list[Store.Listed]:
     def ask(library: Any) -> list[Store.Listed]:
         found = one_level(library, place.store, place.key, place.name)
         deeper = [
-            Store.Listed(_last(one, start), is_folder=True) for one in found["common_prefixes"]
+            Store.Listed(_last(path, start), is_folder=True) for path in found["common_prefixes"]
         ]
-        return deeper + [_listed(_last(one["path"], start), one) for one in found["objects"]]
+        return deeper + [_listed(_last(meta["path"], start), meta) for meta in found["objects"]]
 
-    found: list[Store.Listed] = asked(ask, "cannot list", place.name)
-    return [one for one in found if one.name]
+    entries: list[Store.Listed] = asked(ask, "cannot list", place.name)
+    return [entry for entry in entries if entry.name]
 
 
 def _last(path: str, start: str) -> str:
@@ -89,9 +89,9 @@ def _last(path: str, start: str) -> str:
     return path[len(start) :].rstrip("/") if path.startswith(start) else ""
 
 
-def _listed(name: str, one: Any) -> Store.Listed:
-    modified = one["last_modified"].timestamp()
-    return Store.Listed(name, nbytes=int(one["size"]), modified=modified, version=one.get("e_tag"))
+def _listed(name: str, meta: Any) -> Store.Listed:
+    size, modified = int(meta["size"]), meta["last_modified"].timestamp()
+    return Store.Listed(name, nbytes=size, modified=modified, version=meta.get("e_tag"))
 
 
 def _of_hub(folder: Remote) -> list[Store.Listed]:

@@ -38,8 +38,8 @@ def store_of(kind: Callable[..., Any], place: str, options: Mapping[str, Any]) -
         Exception: any error of `kind`.
     """
     try:
-        said = [(name, text) for name, text in os.environ.items() if _VARIABLES.fullmatch(name)]
-        key = (os.getpid(), kind, place, _hashable(options), tuple(sorted(said)))
+        variables = [pair for pair in os.environ.items() if _VARIABLES.fullmatch(pair[0])]
+        key = (os.getpid(), kind, place, _hashable(options), tuple(sorted(variables)))
     except TypeError:
         return kind(place, **options)
     with _lock:
