@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from ztensor.buffers import aligned, empty_array, new_bytes
+from ztensor.buffers import aligned, new_bytes
+from ztensor.ext import empty_array
 
 _MIB = 1 << 20
 

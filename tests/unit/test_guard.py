@@ -19,7 +19,7 @@ import ztensor.distributed
 import ztensor.numpy
 from tests.refusals import refused
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError
-from ztensor.guard import foreign_bytes
+from ztensor.ext import foreign_bytes
 
 DIGITS = np.arange(4096, dtype=np.int64).reshape(64, 64)
 

@@ -10,10 +10,8 @@ import pytest
 
 from tests.refusals import refused
 from ztensor.errors import Reason, UnsupportedError
-from ztensor.registry import Registry
-from ztensor.spec.container import EMITTERS, SCHEMAS
-from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.layout import LAYOUTS
+from ztensor.ext import EMITTERS, ENCODINGS, LAYOUTS, Registry
+from ztensor.spec.container import SCHEMAS
 
 LAZY = """
 import sys

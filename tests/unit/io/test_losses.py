@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import ztensor
+from ztensor import Reader
 from ztensor.errors import NotRepresentableError
-from ztensor.io.losses import Tally, Unrepresented
-from ztensor.io.opening import Reader
+from ztensor.ext import Tally, Unrepresented
 from ztensor.numpy import save_file
 
 A = np.arange(4.0)

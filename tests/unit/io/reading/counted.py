@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ztensor.io.reading.file import FileObjects
+from ztensor.ext import FileObjects, ObjectReader
 from ztensor.io.reading.manifests import component_extents
-from ztensor.io.reading.reader import ObjectReader
 from ztensor.io.source.ahead import AheadSource
 from ztensor.io.source.memory import MemorySource
 from ztensor.limits import DEFAULT_LIMITS

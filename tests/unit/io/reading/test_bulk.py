@@ -12,11 +12,10 @@ import pytest
 import ztensor
 from tests.unit.io.reading.counted import Counted
 from ztensor.errors import DigestMismatchError
-from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.verify import verify_file
+from ztensor.ext import FileObjects
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
-from ztensor.spec.layout.base import Array
+from ztensor.typing import Array
 
 COUNT = 600
 VERSIONS = ["1.1.0", "1.2.0", "2.1"]
@@ -131,6 +130,6 @@ def test_of_objects_outside_the_names_no_byte_is_read(compression: bool) -> None
     _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
     file = FileObjects(source, manifest)
     source.count = 0
-    report = verify_file(file, list(tensors)[::3])
+    report = file.check(list(tensors)[::3])
     assert (report.ok, report.checked) == (True, 10)
     assert source.count == report.nbytes < sum(map(len, tensors.values())) / 2

@@ -13,9 +13,8 @@ import ztensor
 from tests.tracing import traced
 from tests.unit.io.reading.counted import far
 from ztensor.errors import DigestMismatchError, FormatError, Reason
-from ztensor.io.reading.reader import ObjectReader
+from ztensor.ext import ENCODINGS, ObjectReader
 from ztensor.numpy import save, save_file
-from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import FRAME_FIELD
 from ztensor.testing.builder import draft
 

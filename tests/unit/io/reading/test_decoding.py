@@ -11,7 +11,7 @@ import zstandard
 
 import ztensor
 from ztensor.errors import DigestMismatchError, EncodingError
-from ztensor.io.reading.loading import load_all
+from ztensor.ext import load_files
 from ztensor.numpy import load_file, save_file
 from ztensor.testing.builder_2 import File2, dense, seekable
 
@@ -86,10 +86,10 @@ def test_a_digest_of_decoded_bytes_is_checked(size: int, threads: int) -> None:
         objects = {name: dense(part, [size]) for name in "abcdefgh"}
         with ztensor.open(file.seal({"objects": objects})) as reader:
             if digest is None:
-                found = load_all(reader.objects.parts()[0], copy=False, threads=threads)
+                found = load_files(reader.objects, copy=False, threads=threads)
                 assert all(np.array_equal(array, data) for array in found.values())
                 continue
             with pytest.raises(DigestMismatchError):
-                load_all(reader.objects.parts()[0], copy=False, threads=threads)
+                load_files(reader.objects, copy=False, threads=threads)
             with pytest.raises(DigestMismatchError):
                 reader.read_numpy("a")

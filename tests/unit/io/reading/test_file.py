@@ -8,9 +8,7 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from ztensor.errors import FormatError, LayoutError, ManifestError, Reason, UnsupportedError
-from ztensor.io.reading.file import FileObjects
-from ztensor.io.source.memory import MemorySource
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
+from ztensor.ext import Component, FileObjects, Manifest, TensorObject, source_of
 from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.testing.builder_2 import File2, dense
 
@@ -40,7 +38,7 @@ def test_more_bytes_than_the_shape_needs_are_refused(type: str | None) -> None:
     """In any format; zTensor files are refused when they are opened."""
     part = Component("f32", 0, 32, type, byte_order="big")
     objects = {"w": TensorObject((3,), "dense", {"data": part})}
-    file = FileObjects(MemorySource(bytes(32)), Manifest("", objects, None))
+    file = FileObjects(source_of(bytes(32), mapped=True), Manifest("", objects, None))
     with refused(FormatError, Reason.SIZE_MISMATCH):
         file.array("w", copy=True)
 

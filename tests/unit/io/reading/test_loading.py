@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.io.reading.counted import Far
+from tests.unit.io.reading.counted import far
 from ztensor import Tensor
 from ztensor.errors import DigestMismatchError
-from ztensor.io.contents import open_file
-from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.loading import load_all
-from ztensor.io.reading.manifests import component_extents
-from ztensor.io.source.ahead import AheadSource
-from ztensor.limits import DEFAULT_LIMITS
+from ztensor.ext import load_files, open_file
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.spec.model.objects import TableObjects
 from ztensor.testing.builder_2 import File2, dense
@@ -47,7 +42,7 @@ def test_sparse_and_shared_objects_among_thousands(tmp_path: Path) -> None:
     with ztensor.open(tmp_path / "m.zt") as reader:
         assert isinstance(reader.objects.parts()[0].manifest.objects, TableObjects)
         for copy in (False, True):
-            require_same(load_all(reader.objects.parts()[0], copy=copy), reader)
+            require_same(load_files(reader.objects, copy=copy), reader)
 
 
 MIB = 1 << 20
@@ -70,7 +65,7 @@ def test_a_large_tensor_whose_bytes_are_gone_is_named(tmp_path: Path, threads: i
     with (tmp_path / "m.zt").open("r+b") as cut:
         cut.truncate(4 * MIB)
     with pytest.raises(ztensor.SourceError) as caught:
-        load_all(file, copy=True, threads=threads)
+        load_files(file, copy=True, threads=threads)
     assert (caught.value.object_name, caught.value.component) == ("w", "data")
     file.close()
 
@@ -78,12 +73,8 @@ def test_a_large_tensor_whose_bytes_are_gone_is_named(tmp_path: Path, threads: i
 @pytest.mark.parametrize("compression", [False, True])
 def test_all_objects_of_a_far_file_are_asked_for_at_once(compression: bool) -> None:
     tensors = {name: np.full(2000, ord(name), np.int32) for name in "abcdef"}
-    source = Far(save(tensors, compression=compression))
-    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
-    ahead = AheadSource(source)
-    ahead.expect(lambda: component_extents(manifest))
-    source.asked.clear()
-    found = load_all(FileObjects(source, manifest, ahead=ahead), copy=True)
+    reader, source = far(save(tensors, compression=compression))
+    found = load_files(reader.objects, copy=True)
     assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
     assert len(source.asked) == 1
 
@@ -132,7 +123,7 @@ def test_tensors_far_apart_do_not_take_the_memory_between(
     tensors = {**some(600), "large": np.zeros(1 << 18), "odd": np.arange(3, dtype=np.int8)}
     save_file(tensors, path, version="2.1", alignment=alignment)
     with ztensor.open(path) as reader:
-        found = load_all(reader.objects.parts()[0], copy=True)
+        found = load_files(reader.objects, copy=True)
         require_same(found, reader)
         place = reader.location("00300")
     bases = {id(value.base): value.base.nbytes for value in found.values()}

@@ -6,12 +6,16 @@ import pytest
 
 from tests.refusals import refused
 from ztensor.errors import Reason, UnsupportedError
-from ztensor.ext import Portable
-from ztensor.io.contents import open_file
-from ztensor.io.reading.file import FileObjects
-from ztensor.io.source.memory import MemorySource
+from ztensor.ext import (
+    Component,
+    FileObjects,
+    Manifest,
+    Portable,
+    TensorObject,
+    open_file,
+    source_of,
+)
 from ztensor.spec.container.v2.emit import Emitter21
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft
 
 
@@ -39,5 +43,7 @@ def test_an_unknown_encoding_is_kept_within_a_form() -> None:
 @pytest.mark.parametrize("digest", [None, "crc32c:0x00000000"])
 def test_the_digests_of_other_formats_are_not_copied(digest: str | None) -> None:
     objects = {"w": TensorObject((4,), "dense", {"data": Component("u8", 0, 4, digest=digest)})}
-    file = FileObjects(MemorySource(bytes(4)), Manifest("", objects, None), format="other")
+    file = FileObjects(
+        source_of(bytes(4), mapped=True), Manifest("", objects, None), format="other"
+    )
     assert Portable().stored(file, "w") == (objects["w"] if digest is None else None)

@@ -31,11 +31,8 @@ from ztensor.errors import (
     UsageError,
     ZTensorError,
 )
+from ztensor.ext import ALGORITHMS, EMITTERS, ENCODINGS, Component, Manifest, TensorObject
 from ztensor.numpy import save
-from ztensor.spec.container import EMITTERS
-from ztensor.spec.digest import ALGORITHMS
-from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
 TENSORS: dict[str, Any] = {

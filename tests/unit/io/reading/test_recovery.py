@@ -19,15 +19,13 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from tests.unit.io.reading.counted import Counted
+from ztensor import Limits
 from ztensor.edit import find
 from ztensor.errors import ContainerError, FormatError, Reason
+from ztensor.ext import cbor, locking, source_of
 from ztensor.io.reading.recovery import search
-from ztensor.io.source import locking
-from ztensor.io.source.memory import MemorySource
-from ztensor.limits import Limits
 from ztensor.numpy import save
 from ztensor.spec.container.framing import MAGIC_1
-from ztensor.spec.wire import cbor
 from ztensor.testing.builder import build, draft, item, sealed
 
 FOUR = np.arange(4, dtype=np.float32)
@@ -35,7 +33,7 @@ MIB = 1 << 20
 
 
 def state_end(data: bytes, **options: Any) -> int | None:
-    state, _ = search(MemorySource(data), **options)
+    state, _ = search(source_of(data, mapped=True), **options)
     return None if state is None else state.end
 
 
@@ -122,7 +120,7 @@ def test_a_state_whose_manifest_is_damaged_is_passed_over(tmp_path: Path) -> Non
     data = bytearray(appended(path, {"b": FOUR}))
     data[-30] ^= 1
     assert state_end(bytes(data)) == first
-    state, candidates = search(MemorySource(bytes(data)))
+    state, candidates = search(source_of(bytes(data), mapped=True))
     assert state is not None
     assert candidates[0].end == len(data)
     assert "digest" in str(candidates[0].fault)
@@ -204,7 +202,7 @@ def test_a_padded_state_is_shown_and_taken_on_demand() -> None:
     """It cannot be distinguished from a copy, so the caller has to accept it."""
     padded = without_commit(padding=64)
     torn = padded + b"torn"
-    state, candidates = search(MemorySource(torn))
+    state, candidates = search(source_of(torn, mapped=True))
     assert state is None
     (candidate,) = candidates
     assert candidate.end == len(padded)
@@ -229,7 +227,7 @@ def test_a_state_of_another_library_behind_one_of_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [build("0.1.0"), b"", b"ZTEN", b"\x89ZT2\r\n"])
 def test_containers_whose_states_cannot_be_found(data: bytes) -> None:
     with refused(ContainerError, Reason.HEADER_MAGIC):
-        search(MemorySource(data))
+        search(source_of(data, mapped=True))
     with pytest.raises(ztensor.ZTensorError) as plain:
         ztensor.open(data[:-1])
     with refused(ztensor.ZTensorError, plain.value.reason) as recovering:
@@ -276,7 +274,7 @@ def test_so_many_candidates_are_reported() -> None:
     empty = item({"version": "1.2.0", "attributes": {}, "objects": {}})
     for manifest in (b"\xff", empty):
         unit = manifest + len(manifest).to_bytes(8, "little") + MAGIC_1
-        state, candidates = search(MemorySource(MAGIC_1 + unit * 5000))
+        state, candidates = search(source_of(MAGIC_1 + unit * 5000, mapped=True))
         assert state is None
         assert len(candidates) == 1000
 
@@ -309,7 +307,7 @@ def test_a_footer_across_the_border_of_two_windows_is_found(shift: int) -> None:
     data = save({"a": FOUR})
     torn = data + bytes(8 * MIB + shift)
     assert state_end(torn) == len(data)
-    _, candidates = search(MemorySource(torn))
+    _, candidates = search(source_of(torn, mapped=True))
     assert len(candidates) == 1  # and once
 
 

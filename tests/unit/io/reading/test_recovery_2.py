@@ -15,8 +15,8 @@ from tests.unit.io.reading.counted import Counted
 from tests.unit.io.reading.test_recovery import state_end
 from ztensor.edit import find, repair
 from ztensor.errors import FormatError
+from ztensor.ext import source_of
 from ztensor.io.reading.recovery import search
-from ztensor.io.source.memory import MemorySource
 from ztensor.spec.container.framing import MAGIC_2
 from ztensor.testing.builder_2 import PAGE, File2, dense, footer, one_object
 
@@ -70,7 +70,7 @@ def test_a_state_whose_manifest_is_damaged_is_passed_over() -> None:
     data, ends = grown(2)
     torn = bytearray(data)
     torn[-FOOTER - 5] ^= 1
-    state, candidates = search(MemorySource(bytes(torn)))
+    state, candidates = search(source_of(bytes(torn), mapped=True))
     assert state is not None
     assert state.end == ends[0]
     assert "hash" in str(candidates[0].fault)
@@ -83,7 +83,7 @@ def test_the_copy_of_a_footer_is_one_and_the_original_is_taken() -> None:
     with ztensor.open(copied) as reader:
         assert reader.keys() == ["w0"]
     assert state_end(copied) == state_end(copied + b"torn") == end
-    _, candidates = search(MemorySource(copied))
+    _, candidates = search(source_of(copied, mapped=True))
     assert "a copy of the footer" in str(candidates[0].fault)
 
 
@@ -138,7 +138,7 @@ def test_footers_by_someone_who_means_harm_stay_linear(claim: int) -> None:
 @pytest.mark.parametrize("shift", range(-33, 34, 6))
 def test_a_footer_across_the_border_of_two_windows_is_found_once(shift: int) -> None:
     data, (end,) = grown(1)
-    state, candidates = search(MemorySource(data + bytes(8 * MIB + shift)))
+    state, candidates = search(source_of(data + bytes(8 * MIB + shift), mapped=True))
     assert state is not None
     assert (state.end, len(candidates)) == (end, 1)
 

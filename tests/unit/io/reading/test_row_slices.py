@@ -11,11 +11,11 @@ import pytest
 import ztensor
 from ztensor import Tensor
 from ztensor.errors import LayoutError, Problem
+from ztensor.ext import LAYOUTS, Layout, Rows, TensorObject, View
 from ztensor.numpy import save
-from ztensor.spec.layout import LAYOUTS
-from ztensor.spec.layout.base import Array, Indices, Layout, Part, Rows, View, check_components
-from ztensor.spec.model.manifest import TensorObject
+from ztensor.spec.layout.base import Indices, Part, check_components
 from ztensor.testing.builder import draft, stored, zstd_frame
+from ztensor.typing import Array
 
 
 @pytest.mark.parametrize("order", [("indices", "values"), ("values", "indices")])

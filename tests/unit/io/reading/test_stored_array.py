@@ -13,15 +13,19 @@ import pytest
 import ztensor
 from tests.tracing import traced
 from tests.unit.io.reading.counted import Counted
-from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.reader import ObjectReader
-from ztensor.io.source.memory import MemorySource
+from ztensor import LogicalType, register_logical_type
+from ztensor.ext import (
+    Component,
+    FileObjects,
+    Manifest,
+    ObjectReader,
+    Stored,
+    TensorObject,
+    source_of,
+)
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import save_file
-from ztensor.spec.encoding.base import Stored
 from ztensor.spec.encoding.raw import Raw
-from ztensor.spec.model.dtype import LogicalType, register_logical_type
-from ztensor.spec.model.manifest import Component, Manifest, TensorObject
 from ztensor.testing.builder import draft
 
 
@@ -123,6 +127,8 @@ def test_where_an_encoding_reads_boxes_no_more_is_read() -> None:
     part = Component("u8", 0, 100, None, "boxes", decoded_length=100)
     objects = {"w": TensorObject((5, 20), "dense", {"data": part})}
     encodings: dict[str, Any] = {"boxes": Boxes()}
-    file = FileObjects(MemorySource(bytes(100)), Manifest("", objects, None), encodings=encodings)
+    file = FileObjects(
+        source_of(bytes(100), mapped=True), Manifest("", objects, None), encodings=encodings
+    )
     found = ObjectReader(file).get_slice("w")[2:4, 5:9]
     assert found.tolist() == [[45, 46, 47, 48], [65, 66, 67, 68]]

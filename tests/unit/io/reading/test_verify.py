@@ -14,13 +14,10 @@ import ztensor
 from tests.refusals import refused
 from tests.tracing import traced
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
-from ztensor.io.reading.file import FileObjects
-from ztensor.io.reading.verify import VerifyReport, verify_file
-from ztensor.io.source.memory import MemorySource
+from ztensor.ext import ENCODINGS, FileObjects, Manifest, source_of
 from ztensor.numpy import save
-from ztensor.spec.encoding import ENCODINGS
-from ztensor.spec.model.manifest import Manifest
 from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
+from ztensor.typing import VerifyReport
 
 CORPUS = Path(__file__).parents[3] / "corpus"
 WRONG = "crc32c:0x00000000"
@@ -363,10 +360,13 @@ def test_an_archive_has_a_sum_over_each_tensor() -> None:
 def test_attributes_are_looked_at_where_all_objects_are() -> None:
     wrong = FormatError("it is odd", reason=Reason.FIELD_VALUE)
     file = FileObjects(
-        MemorySource(b""), Manifest("", {}, None), format="other", faults=lambda: {"note": wrong}
+        source_of(b"", mapped=True),
+        Manifest("", {}, None),
+        format="other",
+        faults=lambda: {"note": wrong},
     )
-    assert [problem.path for problem in verify_file(file).problems] == [("attributes", "note")]
-    assert verify_file(file, []).problems == ()
+    assert [problem.path for problem in file.check().problems] == [("attributes", "note")]
+    assert file.check([]).problems == ()
 
 
 @pytest.mark.parametrize(("values", "is_right"), [(b"\x42", True), (b"\x42\x00", False)])

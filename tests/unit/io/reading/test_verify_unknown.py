@@ -12,7 +12,7 @@ import zstandard
 
 import ztensor
 from ztensor.errors import Reason
-from ztensor.spec.digest import ALGORITHMS
+from ztensor.ext import ALGORITHMS
 from ztensor.testing.builder import item, sealed
 from ztensor.testing.builder_2 import File2, seekable
 

@@ -18,8 +18,8 @@ from ztensor.errors import (
     SourceNotRegularError,
     ZTensorError,
 )
-from ztensor.io.opening import ShardedReader
 from ztensor.numpy import load_file, save_file
+from ztensor.typing import ShardedReader
 
 if TYPE_CHECKING:
     Fill = Callable[[Path], object]

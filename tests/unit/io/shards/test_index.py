@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.refusals import refused
+from ztensor import Limits
 from ztensor.errors import LimitError, Reason
 from ztensor.io.shards.index import parse_index, read_index
-from ztensor.limits import Limits
 
 MAP = {"a": "1.zt", "b": "2.zt", "c": "1.zt"}
 

@@ -11,8 +11,8 @@ import pytest
 
 import ztensor
 from ztensor.errors import SourceNotFoundError
-from ztensor.io.opening import ShardedReader
 from ztensor.numpy import save_file
+from ztensor.typing import ShardedReader
 
 ARRAYS = {name: np.full(1000, value, np.float32) for value, name in enumerate("abcd")}
 

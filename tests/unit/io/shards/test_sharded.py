@@ -18,7 +18,7 @@ import pytest
 import ztensor
 from tests.flipping import flip_object
 from tests.refusals import refused
-from ztensor.converting.splitting import split
+from ztensor import split
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -31,11 +31,10 @@ from ztensor.errors import (
     SourceError,
     SourceNotFoundError,
 )
-from ztensor.ext import Portable
-from ztensor.io.opening import ShardedReader
+from ztensor.ext import FileSink, Portable
 from ztensor.io.shards.naming import shard_paths
-from ztensor.io.source.sink import FileSink
 from ztensor.numpy import load_file, save, save_file
+from ztensor.typing import ShardedReader
 
 
 def tensors(start: float = 0) -> dict[str, Any]:

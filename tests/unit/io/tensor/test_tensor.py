@@ -11,6 +11,7 @@ import pytest
 
 import ztensor
 from tests.refusals import refused
+from ztensor import Tensor
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -21,7 +22,6 @@ from ztensor.errors import (
     UnsupportedError,
     UsageError,
 )
-from ztensor.io.tensor import Tensor
 from ztensor.numpy import save
 
 FOUR = np.arange(4, dtype=np.float32)
