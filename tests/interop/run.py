@@ -351,6 +351,20 @@ def of_object(
         )
 
 
+def of_answer(
+    answer: dict[str, Any], expected: dict[str, Any], *, has_attributes: bool
+) -> dict[str, list[str]]:
+    """Return the differences between our file and the wheel's reading, by object."""
+    if answer["error"]:
+        return {"*file*": [f"error: {answer['error']}"]}
+    objects = answer["objects"]
+    found = {
+        name: list(of_object(objects.get(name), tensor_of(value), has_attributes=has_attributes))
+        for name, value in expected.items()
+    }
+    return found | {name: ["not written"] for name in set(objects) - set(expected)}
+
+
 def of_ours(reader: ztensor.Reader, name: str, expected: ztensor.Tensor) -> Iterable[str]:
     """Yield differences between our reading and the wheel's instructions."""
     if name not in reader:
@@ -497,22 +511,8 @@ def to_wheel(run: Run, wheel: str, python: str) -> None:
                 assert version == "0.1.0" or reader.objects.parts()[0].manifest.commit is not None
     answers = ask_to_read(python, [str(path) for _, _, path in files])
     for (version, case, _), answer in zip(files, answers, strict=True):
-        expected = case.tensors()
-        found = {}
-        if answer["error"]:
-            found["*file*"] = [f"error: {answer['error']}"]
-        else:
-            has_attributes = wheel == "1.2.3" and version != "0.1.0"
-            for name, value in expected.items():
-                found[name] = list(
-                    of_object(
-                        answer["objects"].get(name),
-                        tensor_of(value),
-                        has_attributes=has_attributes,
-                    )
-                )
-            for name in set(answer["objects"]) - set(expected):
-                found[name] = ["not written"]
+        has_attributes = wheel == "1.2.3" and version != "0.1.0"
+        found = of_answer(answer, case.tensors(), has_attributes=has_attributes)
         run.judge(wheel, "to", f"{case.name}-{version}" if case.name == "logical" else case.name,
                   version, found)  # fmt: skip
 
@@ -630,15 +630,7 @@ def between_edits(run: Run, wheel: str, python: str) -> None:
             files.append((f"after {step}", copy, dict(expected)))
         answers = ask_to_read(python, [str(copy) for _, copy, _ in files])
         for (case, _, values), answer in zip(files, answers, strict=True):
-            found = {}
-            if answer["error"]:
-                found["*file*"] = [f"error: {answer['error']}"]
-            else:
-                for name, value in values.items():
-                    read = answer["objects"].get(name)
-                    found[name] = list(of_object(read, tensor_of(value), has_attributes=False))
-                for name in set(answer["objects"]) - set(values):
-                    found[name] = ["not in the file"]
+            found = of_answer(answer, values, has_attributes=False)
             run.judge(wheel, "to", case, version, found)
 
 
