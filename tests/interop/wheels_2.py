@@ -130,6 +130,18 @@ def differences(found: dict[str, Any] | None, value: Any) -> Iterator[str]:
             yield f"{role}: other bytes"
 
 
+def of_answer(found: dict[str, Any], tensors: dict[str, Any]) -> Iterator[str]:
+    """Yield differences between a file of ours and the wheel's answer about it."""
+    if found["error"]:
+        yield f": {found['error']}"
+        return
+    for name, value in tensors.items():
+        for difference in differences(found["objects"].get(name), value):
+            yield f" {name!r}: {difference}"
+    if set(found["objects"]) != set(tensors):
+        yield ": other names"
+
+
 def ask(python: str, *arguments: str) -> Any:
     """Run the wheel's side and return its answer."""
     return exchange.ask(python, *arguments, side="wheel_side_2")
@@ -150,17 +162,10 @@ def to_wheel(folder: Path, wheel: str, python: str) -> Iterator[str]:
         files, ask(python, "read", *(str(path) for _, _, path in files)), strict=True
     ):
         where = f"ours -> {wheel} {case}, {how}"
-        if found["error"]:
-            if not (how == "sha256" and wheel in WITHOUT_SHA256 and "sha256" in found["error"]):
-                yield f"{where}: {found['error']}"
+        if how == "sha256" and wheel in WITHOUT_SHA256 and "sha256" in (found["error"] or ""):
             continue
-        tensors = CASES[case]()
-        for name, value in tensors.items():
-            for difference in differences(found["objects"].get(name), value):
-                yield f"{where} {name!r}: {difference}"
-        if set(found["objects"]) != set(tensors):
-            yield f"{where}: other names"
-        if found["undigested" if how != "no digests" else "checked"]:
+        yield from (f"{where}{difference}" for difference in of_answer(found, CASES[case]()))
+        if not found["error"] and found["undigested" if how != "no digests" else "checked"]:
             yield f"{where}: {found['checked']} checked, {found['undigested']} without digest"
     print(f"ours -> {wheel}: {len(files)} files read and verified", flush=True)
 
@@ -226,15 +231,8 @@ def between_edits(folder: Path, wheel: str, python: str) -> Iterator[str]:
     answers = ask(python, "read", *(str(path) for _, path, _ in states))
     for (state, _, tensors), found in zip(states, answers, strict=True):
         where = f"edited -> {wheel} {state}"
-        if found["error"]:
-            yield f"{where}: {found['error']}"
-            continue
-        for name, value in tensors.items():
-            for difference in differences(found["objects"].get(name), value):
-                yield f"{where} {name!r}: {difference}"
-        if set(found["objects"]) != set(tensors):
-            yield f"{where}: other names"
-        if found["undigested"]:
+        yield from (f"{where}{difference}" for difference in of_answer(found, tensors))
+        if not found["error"] and found["undigested"]:
             yield f"{where}: {found['undigested']} without digest"
     print(f"edited -> {wheel}: {len(states)} states read and verified", flush=True)
 
@@ -264,12 +262,10 @@ def appended(folder: Path, wheel: str, python: str) -> Iterator[str]:
         tensors |= {f"ours {number}": np.arange(number + 2), "a": np.arange(number + 1)}
         tensors[f"renamed {number}"] = tensors.pop(f"w{number}")
         (found,) = ask(python, "read", str(path))
-        if found["error"] or set(found["objects"]) != set(tensors) or found["undigested"]:
-            yield f"appended and changed, {wheel}: {found}"
+        wrong = list(of_answer(found, tensors))
+        if wrong or found["undigested"]:
+            yield f"appended and changed, {wheel}: {wrong or found}"
             return
-        for name, value in tensors.items():
-            for difference in differences(found["objects"][name], value):
-                yield f"appended and changed, {wheel} {name!r}: {difference}"
     print(f"appended by {wheel}, changed by us: 6 times read and verified", flush=True)
 
 
