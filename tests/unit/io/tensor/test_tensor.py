@@ -402,3 +402,19 @@ def test_what_is_saved_is_loaded(tensor: Tensor, compression: bool) -> None:
     assert sorted(other.components) == sorted(tensor.components)
     for role, array in tensor.components.items():
         assert other.components[role].tobytes() == array.tobytes()
+
+
+class Columns:
+    """A table as pandas has one: it has `items()`, and becomes an array."""
+
+    def items(self) -> Any:
+        return {"a": [1, 2], "b": [3, 4]}.items()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.array([[1, 3], [2, 4]], dtype)
+
+
+def test_a_table_is_saved_as_the_array_that_it_becomes() -> None:
+    table: Any = Columns()
+    with ztensor.open(save({"w": table})) as reader:
+        assert reader["w"].tolist() == [[1, 3], [2, 4]]
