@@ -9,12 +9,12 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
-import importlib
 import inspect
 import io
 import itertools
 import os
 import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -39,6 +39,7 @@ pytest.importorskip("dask.array")
 pytestmark = pytest.mark.filterwarnings("ignore")  # what libraries say of odd values
 
 F32 = np.arange(24, dtype=np.float32).reshape(4, 6)
+FOREIGN = Path(__file__).parents[1] / "corpus" / "foreign" / "accept"
 
 
 # --- Files --------------------------------------------------------------------------------------
@@ -65,84 +66,36 @@ def made_zt(path: Path, version: str, *, compression: bool) -> None:
     ztensor.numpy.save_file(given, path, attributes, compression, version=version)
 
 
-def made_plain(path: Path) -> None:
-    ztensor.numpy.save_file({"w": F32, "v": F32[0]}, path)
-
-
-def made_v2(path: Path) -> None:
-    path.write_bytes(one_object())
-
-
-def made_safetensors(path: Path) -> None:
-    numpy = pytest.importorskip("safetensors.numpy")
-    numpy.save_file({"w": F32, "i": np.arange(6)}, path, {"a": "b"})
-
-
-def made_gguf(path: Path) -> None:
-    gguf = pytest.importorskip("gguf")
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_uint32("x", 3)
-    writer.add_tensor("w", F32)
-    writer.add_tensor("q", np.zeros((2, 34), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q8_0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def made_pt(path: Path) -> None:
-    torch.save({"w": torch.from_numpy(F32), "n": {"i": torch.arange(6)}, "step": 3}, path)
-
-
-def made_old_pt(path: Path) -> None:
-    torch.save({"w": torch.from_numpy(F32)}, path, _use_new_zipfile_serialization=False)
-
-
-def made_h5(path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    with h5py.File(path, "w") as file:
-        file["w"] = F32
-        file.create_dataset("c", data=F32, chunks=(2, 3), compression="gzip", shuffle=True)
-        file["text"] = "words"
-        file.attrs["a"] = 3
-
-
 def made_keras(path: Path) -> None:
-    h5py = pytest.importorskip("h5py")
-    weights = io.BytesIO()
-    with h5py.File(weights, "w") as file:
-        file["layers/dense/vars/0"] = F32
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", '{"keras_version": "3.0.0"}')
         archive.writestr("config.json", '{"class_name": "Sequential"}')
-        archive.writestr("model.weights.h5", weights.getvalue())
+        archive.writestr("model.weights.h5", (FOREIGN / "hdf5/earliest.h5").read_bytes())
 
 
-def made_onnx(path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    one = onnx.numpy_helper.from_array(F32, "w")
-    two = onnx.helper.make_tensor("v", onnx.TensorProto.INT64, [3], [1, 2, 3])
-    graph = onnx.helper.make_graph([], "g", [], [], initializer=[one, two])
-    onnx.save(onnx.helper.make_model(graph), path)
-
-
-MAKERS: dict[str, Callable[[Path], None]] = {
+SAMPLES = {
+    "a.safetensors": "safetensors/small.safetensors",
+    "a.npy": "npz/complex.npy",
+    "a.npz": "npz/small.npz",
+    "a.gguf": "gguf/quantized.gguf",
+    "a.pt": "pt/checkpoint.pt",
+    "old.pt": "pt/legacy.pt",
+    "a.h5": "hdf5/earliest.h5",
+    "latest.h5": "hdf5/latest.h5",
+    "a.onnx": "onnx/typed.onnx",
+}
+MAKERS: dict[str, Callable[[Path], object]] = {
     "v12.zt": functools.partial(made_zt, version="1.2.0", compression=False),
-    "plain.zt": made_plain,
+    "plain.zt": lambda path: ztensor.numpy.save_file({"w": F32, "v": F32[0]}, path),
     "v12z.zt": functools.partial(made_zt, version="1.2.0", compression=True),
     "v11.zt": functools.partial(made_zt, version="1.1.0", compression=False),
     "v01.zt": functools.partial(made_zt, version="0.1.0", compression=True),
-    "v2.zt": made_v2,
-    "a.safetensors": made_safetensors,
-    "a.npy": lambda path: np.save(path, F32),
-    "a.npz": lambda path: np.savez(path, w=F32, i=np.arange(3)),
-    "z.npz": lambda path: np.savez_compressed(path, w=F32, i=np.arange(3)),
-    "a.gguf": made_gguf,
-    "a.pt": made_pt,
-    "old.pt": made_old_pt,
-    "a.h5": made_h5,
+    "v2.zt": lambda path: path.write_bytes(one_object()),
     "a.keras": made_keras,
-    "a.onnx": made_onnx,
+    **{
+        name: functools.partial(shutil.copyfile, FOREIGN / sample)
+        for name, sample in SAMPLES.items()
+    },
 }
 # The suffix of another format: its parser then gets the bytes.
 WRONG = {
@@ -175,33 +128,10 @@ class Files:
         path.write_bytes(self.bytes[name])
         return path
 
-    def reader(self) -> ztensor.Reader:
-        return ztensor.open(self.bytes["v12.zt"])
-
-    @functools.cached_property
-    def shards(self) -> Path:
-        """A folder with a set of shards, which no test changes."""
-        folder = self.new_folder()
-        ztensor.split(self.zt(), folder, max_shard_size=128)
-        return folder
-
     def new_folder(self) -> Path:
         folder = self.out("")
         folder.mkdir()
         return folder
-
-    def sharded(self) -> ztensor.io.ShardedReader:
-        reader = ztensor.open(self.shards)
-        assert isinstance(reader, ztensor.io.ShardedReader)
-        return reader
-
-    def writer(self) -> ztensor.Writer:
-        writer = ztensor.Writer(self.out())
-        writer.write("old", F32)
-        return writer
-
-    def editor(self) -> ztensor.Editor:
-        return ztensor.Editor(self.zt())
 
 
 @pytest.fixture(scope="module")
@@ -250,14 +180,6 @@ def tree(files: Files) -> Path:
     return path
 
 
-def ztensor_torch() -> Any:
-    return importlib.import_module("ztensor.torch")
-
-
-def ztensor_jax() -> Any:
-    return importlib.import_module("ztensor.jax")
-
-
 # One in so many variants of each file is tried; all of them in the full form.
 STRIDE = 1 if IS_FULL else 24
 
@@ -265,8 +187,9 @@ STRIDE = 1 if IS_FULL else 24
 # --- Hostile files ------------------------------------------------------------------------------
 
 
-def damaged(name: str, data: bytes) -> Iterator[bytes]:
-    """Yield variants of a file: cut, with bytes flipped, with lengths that are absurd."""
+def variants(name: str, data: bytes) -> Iterator[bytes]:
+    """Yield a file, and the file cut, with bytes flipped, with lengths that are absurd."""
+    yield data
     for cut in (0, 1, 8, len(data) // 3, len(data) - 20, len(data) - 1):
         yield data[: max(cut, 0)]
     draw = random.Random(name)
@@ -281,6 +204,31 @@ def damaged(name: str, data: bytes) -> Iterator[bytes]:
         yield data[:offset] + b"\xff" * 8 + data[offset + 8 :]
     yield data + data
     yield bytes(len(data))
+
+
+def hostile(
+    files: Files, use: str, sample: str, *, is_misnamed: bool = False
+) -> Iterator[tuple[str, Path]]:
+    """Write one in `STRIDE` variants of a sample; yield names and paths.
+
+    Args:
+        files: has the samples, and the folder to write to.
+        use: decides which variant is the first.
+        sample: the name of the sample.
+        is_misnamed: let every second variant have the suffix of another format.
+    """
+    first = random.Random(f"{use} {sample}").randrange(STRIDE)
+    suffix = Path(sample).suffix
+    every = enumerate(variants(sample, files.bytes[sample]))
+    for index, data in itertools.islice(every, first, None, STRIDE):
+        path = files.out(WRONG[suffix] if is_misnamed and index % 2 else suffix)
+        path.write_bytes(data)
+        yield f"{sample}, variant {index}", path
+
+
+def require_none(escapes: dict[str, str | None]) -> None:
+    lines = [f"{case}: {escape}" for case, escape in escapes.items() if escape is not None]
+    assert not lines, "\n".join(lines)
 
 
 def with_everything(read: Callable[[Any], Any]) -> Callable[[Files, Path], Any]:
@@ -318,10 +266,10 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "recover": lambda _, path: ztensor.open(path, recover=True).close(),
     "bytes": lambda _, path: ztensor.numpy.load(path.read_bytes()),
     "numpy": with_everything(ztensor.numpy.load_file),
-    "torch": lambda _, path: ztensor_torch().load_file(path),
-    "torch model": lambda f, path: ztensor_torch().load_model(f.model, path, strict=False),
-    "jax": lambda _, path: ztensor_jax().load_file(path),
-    "jax abstract": lambda _, path: ztensor_jax().load_abstract(path),
+    "torch": lambda _, path: ztensor.torch.load_file(path),
+    "torch model": lambda f, path: ztensor.torch.load_model(f.model, path, strict=False),
+    "jax": lambda _, path: ztensor.jax.load_file(path),
+    "jax abstract": lambda _, path: ztensor.jax.load_abstract(path),
     "handle np": with_everything(handled("np")),
     "handle pt": with_everything(handled("pt")),
     "handle jax": with_everything(handled("jax")),
@@ -361,17 +309,12 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
 def test_hostile_files(files: Files, operation: str, sample: str) -> None:
     """Files of every format that are cut, flipped or grown, under their own and a wrong name."""
     do = OPERATIONS[operation]
-    variants = [files.bytes[sample], *damaged(sample, files.bytes[sample])]
-    first = random.Random(f"{operation} {sample}").randrange(STRIDE)
-    escapes = {}
-    for index in range(first, len(variants), STRIDE):
-        suffix = Path(sample).suffix
-        path = files.out(WRONG[suffix] if index % 2 else suffix)
-        path.write_bytes(variants[index])
-        wrong = escape_of(lambda: do(files, path))  # noqa: B023
-        if wrong is not None:
-            escapes[index] = wrong
-    assert not escapes, "\n".join(f"variant {index}: {wrong}" for index, wrong in escapes.items())
+    require_none(
+        {
+            case: escape_of(functools.partial(do, files, path))
+            for case, path in hostile(files, operation, sample, is_misnamed=True)
+        }
+    )
 
 
 def test_every_operation_on_a_right_file(files: Files) -> None:
@@ -384,8 +327,8 @@ def test_every_operation_on_a_right_file(files: Files) -> None:
             ztensor.numpy.save_file({"v": np.arange(3)}, sample, version="2.1")
         else:
             sample = files.zt("v12.zt" if operation in ("bytes", "handle np") else "plain.zt")
-        wrong = escape_of(lambda: do(files, sample), is_right=True)  # noqa: B023
-        assert wrong is None, f"{operation}: {wrong}"
+        escape = escape_of(functools.partial(do, files, sample), is_right=True)
+        require_none({operation: escape})
 
 
 # --- The command line ---------------------------------------------------------------------------
@@ -454,31 +397,39 @@ def test_every_verb_has_a_case() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_verbs_with_hostile_files(files: Files, verb: str) -> None:
     """Hostile files of every format, and paths that are none, for every verb of the command."""
-    wrongs = {}
-    for sample in MAKERS:
-        variants = [files.bytes[sample], *damaged(sample, files.bytes[sample])]
-        first = random.Random(f"{verb} {sample}").randrange(STRIDE)
-        for index in range(first, len(variants), STRIDE):
-            path = files.out(Path(sample).suffix)
-            path.write_bytes(variants[index])
-            wrong = ended(call_of(files, verb, path))
-            if wrong is not None:
-                wrongs[f"{sample} {index}"] = wrong
     loop = files.out()
     loop.symlink_to(loop)
     nowhere = files.out("") / "no" / "such.zt"
-    for path in (nowhere, files.folder, loop, files.zt() / "below.zt", Path("x" * 5000), Path("")):
-        wrong = ended(call_of(files, verb, path))
-        if wrong is not None:
-            wrongs[str(path)[:80]] = wrong
+    paths = (nowhere, files.folder, loop, files.zt() / "below.zt", Path("x" * 5000), Path(""))
+    calls = {str(path)[:80]: call_of(files, verb, path) for path in paths}
     for words in ([], ["--no-such"], ["\ud800"], ["", "", "", ""], ["x" * 5000] * 9):
-        wrong = ended([verb, *words])
-        if wrong is not None:
-            wrongs[repr(words)[:80]] = wrong
-    assert not wrongs, "\n".join(f"{what}: {wrong}" for what, wrong in wrongs.items())
+        calls[repr(words)[:80]] = [verb, *words]
+    for sample in MAKERS:
+        for case, path in hostile(files, verb, sample):
+            calls[case] = call_of(files, verb, path)
+    require_none({case: ended(arguments) for case, arguments in calls.items()})
 
 
 # --- Nothing left: memory, the stack, the disk --------------------------------------------------
+
+
+def output_of(program: str, *arguments: object) -> str:
+    """Run a program that prints what became of each call; none may have escaped."""
+    # With more arenas each thread has address space in store, and nothing ever runs out.
+    one_arena = os.environ | {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "0"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env=one_arena,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert "ESCAPED" not in ran.stdout, ran.stdout
+    assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
+    return ran.stdout
+
 
 STARVED = """
 import resource, sys
@@ -545,17 +496,9 @@ def test_memory_that_runs_out(files: Files) -> None:
     """Files of 16 MB read, checked and converted by a process that may have little memory more."""
     paths = ":".join(map(str, large(files)))
     small = [str(files.zt(name)) for name in ("v12.zt", "v12z.zt", "a.npz", "a.pt", "a.gguf")]
-    program = [sys.executable, "-c", STARVED, "1 8 20", str(files.out()), paths, *small]
-    # With more arenas each thread has address space in store, and nothing ever runs out.
-    one_arena = os.environ | {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "0"}
-    ran = subprocess.run(
-        program, capture_output=True, text=True, check=False, timeout=100, env=one_arena
-    )
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    assert "ESCAPED" not in ran.stdout, ran.stdout
+    output = output_of(STARVED, "1 8 20", files.out(), paths, *small)
     for mebibytes in (1, 8, 20):
-        assert f"{mebibytes} refused" in ran.stdout, ran.stdout
-    assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
+        assert f"{mebibytes} refused" in output, output
 
 
 @pytest.mark.slow
@@ -641,12 +584,8 @@ for name, do in writers.items():
 def test_a_disk_that_runs_out(files: Files) -> None:
     """Every writer in a process with at most 2 KiB per file."""
     folder = files.new_folder()
-    program = [sys.executable, "-c", FULL, str(folder), str(files.zt("plain.zt"))]
-    ran = subprocess.run(program, capture_output=True, text=True, check=False, timeout=100)
-    assert ran.returncode == 0, ran.stderr[-2000:]
-    assert "ESCAPED" not in ran.stdout, ran.stdout
-    assert ran.stdout.count("refused") >= 14, ran.stdout
-    assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
+    output = output_of(FULL, folder, files.zt("plain.zt"))
+    assert output.count("refused") >= 14, output
     for target in ("/dev/full", "/dev/null", str(folder), str(folder / "no" / "such.zt")):
         with pytest.raises((ztensor.SourceError, ztensor.UsageError)):
             ztensor.numpy.save_file({"w": F32}, target)
