@@ -168,6 +168,22 @@ def test_a_list_takes_the_token_to_the_hub_alone(kinds: Kinds, variables: Variab
     assert all("authorization" not in one.headers for one in kinds.web.record.seen)
 
 
+def test_a_redirected_list_takes_no_token_to_another_host(
+    kinds: Kinds, variables: Variables
+) -> None:
+    made(kinds.top / "org/moved/main", [])
+    with FaultProxy(kinds.hub.url) as proxy:
+        # Another host: `localhost` is not `127.0.0.1`.
+        other = f"http://localhost:{kinds.web.port}"
+        proxy.faults = [Fault("redirected", path="/tree/", count=None, to=other)]
+        variables({"HF_ENDPOINT": proxy.url, "HF_TOKEN": TOKEN})
+        with pytest.raises(SourceNotFoundError):
+            ztensor.open("hf://org/moved")
+        assert "authorization" in proxy.record.seen[0].headers
+    assert kinds.web.record.seen
+    assert not any("authorization" in one.headers for one in kinds.web.record.seen)
+
+
 def test_a_list_of_many_pages_leaves_names_out_that_lead_elsewhere(kinds: Kinds) -> None:
     folder = made(kinds.top / "org/pages/main", [])
     for number in range(7):
