@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import io
 import json
 import mmap
@@ -28,7 +27,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.extent import IS_FULL
+from tests.descriptors import open_files
+from tests.extent import IS_FULL, amount
 from ztensor.errors import ClosedError, SourceError, ZTensorError
 from ztensor.ext import FileSink
 from ztensor.insight.analysis.statistics import stats
@@ -37,6 +37,7 @@ from ztensor.io.source.local import FileSource
 from ztensor.numpy import save, save_file
 
 W = np.random.default_rng(0).normal(size=(300, 256)).astype(np.float32)
+TENSORS = {"v": W + 1, "w": W}
 
 
 def filled(reader: ztensor.Reader) -> Any:
@@ -68,7 +69,7 @@ def plain(value: Any) -> Any:
 @pytest.fixture(scope="module", params=[False, True], ids=["raw", "zstd"])
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path: Path = tmp_path_factory.mktemp("closing") / "m.zt"
-    save_file({"v": W + 1, "w": W}, path, compression=request.param)
+    save_file(TENSORS, path, compression=request.param)
     return path
 
 
@@ -99,14 +100,7 @@ def all_numbers_taken(path: Path) -> Iterator[list[int]]:
 
 
 def is_open(path: Path) -> bool:
-    if not os.path.isdir("/proc/self/fd"):
-        return False
-    gc.collect()
-    links = set()
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):
-            links.add(os.readlink(f"/proc/self/fd/{number}"))
-    return str(path) in links
+    return str(path) in open_files()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -158,8 +152,8 @@ def test_close_in_the_midst_of_a_call(
         assert not is_open(saved)
 
 
-@pytest.mark.slow
-def test_close_beside_many_reads(saved: Path) -> None:
+@pytest.mark.parametrize("is_set", [False, True], ids=["file", "shards"])
+def test_close_beside_many_reads(saved: Path, tmp_path: Path, is_set: bool) -> None:
     """close() at any moment beside reads of four threads: the system reuses the number at once."""
     wrong: list[object] = []
 
@@ -167,23 +161,26 @@ def test_close_beside_many_reads(saved: Path) -> None:
         target = np.empty_like(W)
         while True:
             try:
-                target.fill(0)
-                reader.read_into("w", target)
-                if not np.array_equal(target, W):
-                    wrong.append("other bytes")
+                for name, expected in TENSORS.items():
+                    target.fill(0)
+                    reader.read_into(name, target)
+                    if not np.array_equal(target, expected):
+                        wrong.append("other bytes")
             except ClosedError:
                 return
             except BaseException as error:  # noqa: BLE001  # checked below
                 wrong.append(error)
                 return
 
-    for _ in range(40):
-        reader = ztensor.open(saved)
+    if is_set:
+        ztensor.split(saved, tmp_path, max_shard_size=W.nbytes)
+    for _ in range(amount(10, full=40)):
+        reader = ztensor.open(tmp_path if is_set else saved)
         threads = [threading.Thread(target=work, args=(reader,)) for _ in range(4)]
         for thread in threads:
             thread.start()
         reader.close()
-        with all_numbers_taken(saved.with_name("m.zt")):
+        with all_numbers_taken(saved):
             for thread in threads:
                 thread.join(30)
     assert not wrong
@@ -296,37 +293,6 @@ def test_a_file_object_its_owner_closes(saved: Path) -> None:
         again.is_text = True
         with pytest.raises(SourceError):
             filled(reader)
-
-
-def test_shards_are_closed_beside_reads(tmp_path: Path) -> None:
-    """close() of a set beside reads of its shards."""
-    save_file({f"w{i}": W + i for i in range(4)}, tmp_path / "m.zt")
-    (tmp_path / "set").mkdir()
-    ztensor.split(tmp_path / "m.zt", tmp_path / "set", max_shard_size=W.nbytes)
-    wrong: list[object] = []
-
-    def work(reader: ztensor.Reader) -> None:
-        for _ in range(1000):
-            for number in range(4):
-                try:
-                    if not np.array_equal(reader.read_numpy(f"w{number}", copy=True), W + number):
-                        wrong.append("other bytes")
-                except ClosedError:
-                    return
-                except BaseException as error:  # noqa: BLE001  # checked below
-                    wrong.append(error)
-                    return
-
-    for _ in range(10):
-        reader = ztensor.open(tmp_path / "set")
-        threads = [threading.Thread(target=work, args=(reader,)) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        reader.close()
-        with all_numbers_taken(tmp_path / "m.zt"):
-            for thread in threads:
-                thread.join(30)
-    assert not wrong
 
 
 # --- Writers ------------------------------------------------------------------------------------
