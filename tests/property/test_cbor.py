@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 from tests.extent import examples
 from ztensor.errors import LimitError, ManifestError, Reason
 from ztensor.ext import cbor
+from ztensor.testing.damage import damaged
+from ztensor.testing.strategies import damages
 
 UINT64_MAX = (1 << 64) - 1
 REASONS = {
@@ -59,28 +61,28 @@ def as_map(pairs: list[tuple[object, object]]) -> object:
     return cbor.Pairs(different)
 
 
-# Of every kind, with keys of every kind.
-any_values: st.SearchStrategy[Any] = st.deferred(
-    lambda: (
-        atoms
-        | st.lists(any_values, max_size=4)
-        | st.dictionaries(texts, any_values, max_size=4)
-        | st.lists(st.tuples(any_values, any_values), max_size=3).map(as_map)
-        | st.builds(cbor.Tag, tags | st.integers(0, UINT64_MAX), any_values)
-    )
-)
-# A dict of cbor2 holds no two keys that Python calls equal, and no list as a key.
-cbor2_values: st.SearchStrategy[Any] = st.deferred(
-    lambda: (
-        atoms
-        | st.lists(cbor2_values, max_size=4)
-        | st.dictionaries(texts, cbor2_values, max_size=4)
-        | st.dictionaries(texts | integers | st.binary(max_size=5), cbor2_values, max_size=4).map(
-            lambda fields: as_map(list(fields.items()))
+def values_of(
+    tags: st.SearchStrategy[int], keys: st.SearchStrategy[Any] | None
+) -> st.SearchStrategy[Any]:
+    """Return values of every kind; keys of maps that are no text may be any values by default."""
+    values: st.SearchStrategy[Any] = st.deferred(
+        lambda: (
+            atoms
+            | st.lists(values, max_size=4)
+            | st.dictionaries(texts, values, max_size=4)
+            | maps
+            | st.builds(cbor.Tag, tags, values)
         )
-        | st.builds(cbor.Tag, tags, cbor2_values)
     )
-)
+    pairs = st.tuples(values if keys is None else keys, values)
+    # A dict of cbor2 holds no two keys that Python calls equal.
+    unique = None if keys is None else (lambda pair: pair[0])
+    maps = st.lists(pairs, max_size=3, unique_by=unique).map(as_map)
+    return values
+
+
+any_values = values_of(tags | st.integers(0, UINT64_MAX), None)
+cbor2_values = values_of(tags, texts | integers | st.binary(max_size=5))
 
 
 def for_cbor2(value: object) -> Any:
@@ -191,29 +193,13 @@ seeds = st.integers(0, 1 << 32)
 # --- Both libraries on good data ------------------------------------------------------------
 
 
-@pytest.mark.slow
-@settings(max_examples=examples(400), deadline=None)
-@given(any_values)
-def test_our_output_is_read_and_written_the_same(value: object) -> None:
-    data = cbor.encode(value)
-    again = cbor.decode(data)
-    assert typed(again) == typed(value)
-    assert cbor.encode(again) == data
-
-
-@settings(max_examples=examples(400), deadline=None)
-@given(cbor2_values)
-def test_cbor2_reads_our_output(value: object) -> None:
-    assert typed(cbor2.loads(cbor.encode(value))) == typed(value)
-
-
-@pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None)
 @given(value=cbor2_values, is_canonical=st.booleans())
-def test_we_read_the_output_of_cbor2(value: object, is_canonical: bool) -> None:
-    data = cbor2.dumps(for_cbor2(value), canonical=is_canonical)
-    assert typed(cbor.decode(data)) == typed(value)
-    assert cbor.encode(cbor.decode(data)) == cbor.encode(value)
+def test_cbor2_and_we_read_each_other(value: object, is_canonical: bool) -> None:
+    assert typed(cbor2.loads(cbor.encode(value))) == typed(value)
+    again = cbor.decode(cbor2.dumps(for_cbor2(value), canonical=is_canonical))
+    assert typed(again) == typed(value)
+    assert cbor.encode(again) == cbor.encode(value)
 
 
 @settings(max_examples=50, deadline=None)
@@ -227,24 +213,20 @@ def test_big_integers_of_cbor2_stay_tags(value: int) -> None:
 @settings(max_examples=examples(500), deadline=None)
 @given(any_values, seeds)
 def test_every_spelling_reads_the_same(value: object, seed: int) -> None:
-    data = Speller(seed).spell(value)
-    again = cbor.decode(data)
-    assert typed(again) == typed(value)
-    assert cbor.encode(again) == cbor.encode(value)
-
-
-@settings(max_examples=examples(150), deadline=None)
-@given(any_values, seeds)
-def test_every_cut_is_truncated(value: object, seed: int) -> None:
-    data = Speller(seed).spell(value)
-    for end in range(len(data)):
-        assert refusal(data[:end]) is Reason.CBOR_TRUNCATED
+    data = cbor.encode(value)
+    for spelling in (data, Speller(seed).spell(value)):
+        again = cbor.decode(spelling)
+        assert typed(again) == typed(value)
+        assert cbor.encode(again) == data
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(any_values, st.binary(min_size=1, max_size=3), seeds)
-def test_anything_behind_the_item_is_trailing(value: object, more: bytes, seed: int) -> None:
-    assert refusal(Speller(seed).spell(value) + more) is Reason.CBOR_TRAILING
+def test_a_spelling_is_neither_cut_nor_longer(value: object, more: bytes, seed: int) -> None:
+    data = Speller(seed).spell(value)
+    for end in range(len(data)):
+        assert refusal(data[:end]) is Reason.CBOR_TRUNCATED
+    assert refusal(data + more) is Reason.CBOR_TRAILING
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -289,15 +271,7 @@ fragments = st.lists(
 ).map(b"".join)
 
 
-@st.composite
-def damaged(draw: st.DrawFn) -> bytes:
-    data = bytearray(Speller(draw(seeds)).spell(draw(any_values)))
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(data)))
-        kind = draw(st.sampled_from(["set", "insert", "cut"]))
-        length = draw(st.integers(1, 3)) if kind == "cut" else int(kind == "set")
-        data[at : at + length] = b"" if kind == "cut" else draw(initials)
-    return bytes(data)
+spellings = st.builds(lambda seed, value: Speller(seed).spell(value), seeds, any_values)
 
 
 def is_beyond_cbor2(value: object) -> bool:
@@ -320,7 +294,7 @@ def is_beyond_cbor2(value: object) -> bool:
 
 @pytest.mark.slow
 @settings(max_examples=examples(1500), deadline=None)
-@given(st.binary(max_size=40) | fragments | damaged())
+@given(st.binary(max_size=40) | fragments | st.builds(damaged, spellings, damages()))
 def test_any_bytes(data: bytes) -> None:
     """cbor2 reads accepted bytes the same; bytes that only it accepts are refused on purpose."""
     reason = refusal(data)

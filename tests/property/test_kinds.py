@@ -178,21 +178,6 @@ def by_bytes(rng: Random, root: dict[str, Any]) -> bytes:
     return damaged(data, [random_damage(rng, len(data)) for _ in range(rng.choice((1, 1, 2)))])
 
 
-def by_one_byte(rng: Random, root: dict[str, Any]) -> bytes:
-    data = bytearray(item(root))
-    at = rng.randrange(len(data))
-    kind = rng.randrange(4)
-    if kind == 0:
-        data[at] ^= 1 << rng.randrange(8)
-    elif kind == 1:
-        data[at] = rng.randrange(256)
-    elif kind == 2:
-        data.insert(at, rng.randrange(256))
-    else:
-        del data[at]
-    return bytes(data)
-
-
 def by_words(rng: Random, root: dict[str, Any]) -> bytes:
     """Put another word, or another item, where one word stands."""
     data = item(root)
@@ -284,7 +269,6 @@ def by_repeating(rng: Random, root: dict[str, Any]) -> bytes:
 CHANGES: Mapping[str, Callable[[Random, dict[str, Any]], bytes]] = {
     "nothing": lambda _, root: item(root),
     "bytes": by_bytes,
-    "one byte": by_one_byte,
     "words": by_words,
     "fields": by_fields,
     "heads": by_heads,

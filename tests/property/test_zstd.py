@@ -15,6 +15,8 @@ from ztensor.errors import FormatError, LimitError, UnsupportedError
 from ztensor.limits import Limits
 from ztensor.spec.encoding.zstd import codec, libraries
 from ztensor.spec.encoding.zstd import frames as headers
+from ztensor.testing import strategies
+from ztensor.testing.damage import Damage, damaged
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is the oracle")
 
@@ -152,29 +154,6 @@ def test_any_frames_decode_to_their_contents(
                 decode_chunks(stored, wrong)
 
 
-@st.composite
-def damaged(draw: st.DrawFn) -> tuple[bytes, int]:
-    """Draw damaged stored bytes, and the decoded length of the undamaged ones."""
-    data, content = draw(bodies)
-    for _ in range(draw(st.integers(1, 3))):
-        at = draw(st.integers(0, len(data)))
-        change = draw(st.sampled_from(["flip", "set", "cut", "insert", "drop", "repeat"]))
-        if change == "flip":
-            bit = 1 << draw(st.integers(0, 7))
-            data = data[:at] + bytes(b ^ bit for b in data[at : at + 1]) + data[at + 1 :]
-        elif change == "set":
-            data = data[:at] + draw(st.binary(min_size=1, max_size=4)) + data[at + 4 :]
-        elif change == "cut":
-            data = data[:at]
-        elif change == "insert":
-            data = data[:at] + draw(st.binary(min_size=1, max_size=4)) + data[at:]
-        elif change == "drop":
-            data = data[:at] + data[at + draw(st.integers(1, 4)) :]
-        else:
-            data += data[at:]
-    return data, len(content)
-
-
 def oracle(data: bytes, length: int) -> bytes | None:
     """Return at most `length` + 1 bytes that zstandard decodes; None if it refuses."""
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << LIMITS.window_log)
@@ -188,11 +167,11 @@ def oracle(data: bytes, length: int) -> bytes | None:
 
 @pytest.mark.slow
 @settings(max_examples=examples(400), deadline=None)
-@given(damage=damaged(), sizes=sizes, is_copying=st.booleans())
+@given(body=bodies, damages=strategies.damages(), sizes=sizes, is_copying=st.booleans())
 def test_damage_gives_the_right_bytes_or_a_refusal(
-    damage: tuple[bytes, int], sizes: Sizes, is_copying: bool
+    body: tuple[bytes, bytes], damages: list[Damage], sizes: Sizes, is_copying: bool
 ) -> None:
-    data, length = damage
+    data, length = damaged(body[0], damages), len(body[1])
     stored = Memory(data, is_copying)
     with sizes.in_force():
         try:
