@@ -34,21 +34,26 @@ def build(objects: Mapping[str, tuple[list[int], Mapping[str, Any], dict[str, An
     return made.to_bytes()
 
 
-def sharing(count: int, blob: bytes, shape: list[int], **fields: Any) -> bytes:
-    """Return a file of `count` objects over one blob of float32."""
+def over(blob: bytes, objects: Mapping[str, tuple[int, Mapping[str, Any]]]) -> bytes:
+    """Return a file of objects over one blob, at 64: length of the shape, fields of the data."""
     made = draft("1.2.0")
     made.objects.clear()
     made.blobs.clear()
-    fields["digest"] = ALGORITHMS["crc32c"].of([blob])
-    made.add("0", shape, {"data": ({"dtype": "f32", "offset": 64, **fields}, blob)})
-    for number in range(1, count):
+    for name, (length, fields) in objects.items():
         component = {"dtype": "f32", "offset": 64, "length": len(blob), **fields}
-        made.objects[str(number)] = {
-            "shape": shape,
+        made.objects[name] = {
+            "shape": [length],
             "format": "dense",
             "components": {"data": component},
         }
+    made.header += bytes(64 - len(made.header)) + blob
     return made.to_bytes()
+
+
+def sharing(count: int, blob: bytes, length: int) -> bytes:
+    """Return a file of `count` equal objects over one compressed blob of float32."""
+    fields = {"encoding": "zstd", "digest": ALGORITHMS["crc32c"].of([blob])}
+    return over(blob, {str(number): (length, fields) for number in range(count)})
 
 
 # --- Digests of bytes that several objects share ------------------------------------------------
@@ -58,18 +63,11 @@ def two_digests(encoding: str) -> bytes:
     """Return a file of two objects over the same bytes: the second's digest is wrong."""
     values = np.arange(64, dtype=np.float32).tobytes()
     blob = b"".join(ENCODINGS[encoding].encode(memoryview(values), level=1))
-    made = draft("1.2.0")
-    made.objects.clear()
-    made.blobs.clear()
-    for name, digest in (("good", ALGORITHMS["crc32c"].of([blob])), ("bad", WRONG)):
-        component = {"dtype": "f32", "offset": 64, "length": len(blob), "digest": digest}
-        made.objects[name] = {
-            "shape": [64],
-            "format": "dense",
-            "components": {"data": {**component, "encoding": encoding}},
-        }
-    made.header += bytes(64 - len(made.header)) + blob
-    return made.to_bytes()
+    digests = {"good": ALGORITHMS["crc32c"].of([blob]), "bad": WRONG}
+    return over(
+        blob,
+        {name: (64, {"digest": text, "encoding": encoding}) for name, text in digests.items()},
+    )
 
 
 @pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "read"])
@@ -120,14 +118,8 @@ def test_a_copy_keeps_every_digest_of_shared_bytes(tmp_path: Path) -> None:
         "sha": ALGORITHMS["sha256"].of([values]),
         "later": "blake9:zz",
     }
-    made = draft("1.2.0")
-    made.objects.clear()
-    made.blobs.clear()
-    for name, digest in texts.items():
-        component = {"dtype": "f32", "offset": 64, "length": 256, "digest": digest}
-        made.objects[name] = {"shape": [64], "format": "dense", "components": {"data": component}}
-    made.header += bytes(64 - len(made.header)) + values
-    (tmp_path / "m.zt").write_bytes(made.to_bytes())
+    data = over(values, {name: (64, {"digest": digest}) for name, digest in texts.items()})
+    (tmp_path / "m.zt").write_bytes(data)
     ztensor.compact(tmp_path / "m.zt")
     with ztensor.open(tmp_path / "m.zt") as reader:
         found = {name: reader.metadata(name).components["data"] for name in reader}
@@ -389,7 +381,7 @@ def test_many_objects_over_one_compressed_blob(
 ) -> None:
     """A file of 28 kB, hundreds of objects over one blob of zeros: decoded once for each."""
     size = 1 << 20
-    data = sharing(count, zeros(size), [size // 4], encoding="zstd")
+    data = sharing(count, zeros(size), size // 4)
     with ztensor.open(data) as reader:
         report = reader.verify(threads=threads)
         assert (report.ok, report.unsupported, report.objects) == (True, (), count)
@@ -405,7 +397,7 @@ def test_many_objects_over_one_compressed_blob(
 
 def test_damage_of_shared_bytes_is_reported_for_every_object(decoded: list[int]) -> None:
     size = 1 << 20
-    data = sharing(40, zeros(size - 4), [size // 4], encoding="zstd")
+    data = sharing(40, zeros(size - 4), size // 4)
     with ztensor.open(data) as reader:
         problems = reader.verify().problems
     assert [(p.object_name, p.component) for p in problems] == [
@@ -420,24 +412,16 @@ def overlapping(count: int, frames: int, *, shapes: bool) -> bytes:
     frame = zeros(size)
     filling = -(len(frame) + 8) % 64  # objects begin at multiples of 64: a skippable frame
     frame += b"\x50\x2a\x4d\x18" + filling.to_bytes(4, "little") + bytes(filling)
-    made = draft("1.2.0")
-    made.objects.clear()
-    made.blobs.clear()
-    blob = frame * frames
+    objects = {}
     for number in range(count):
         left = frames if shapes else frames - number
         start = 64 + (frames - left) * len(frame)
-        component = {"dtype": "bool", "offset": start, "length": len(frame) * left}
-        extra = {"uncompressed_length": size * left, "x": number} if shapes else {}
-        made.objects[str(number)] = {
-            "shape": [size * left],
-            "format": "dense",
-            "components": {"data": {**component, **extra, "encoding": "zstd"}},
-        }
+        fields = {"dtype": "bool", "offset": start, "length": len(frame) * left, "encoding": "zstd"}
         if shapes:  # the words of unknown digests make every object another
-            made.objects[str(number)]["components"]["data"]["digest"] = f"blake9:{number:02x}"
-    made.header += bytes(64 - len(made.header)) + blob
-    return made.to_bytes()
+            fields |= {"uncompressed_length": size * left, "x": number}
+            fields["digest"] = f"blake9:{number:02x}"
+        objects[str(number)] = size * left, fields
+    return over(frame * frames, objects)
 
 
 @pytest.mark.slow

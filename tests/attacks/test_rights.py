@@ -124,62 +124,57 @@ def test_set_id_bits_are_never_carried_on(verb: str, mode: int, tmp_path: Path) 
     assert oct(mode_of(target)) == oct(mode & 0o777)
 
 
+def owned(path: Path, owner: int, group: int, mode: int | None = None) -> Path:
+    """Return a saved file of another user, in a folder that everyone may write to."""
+    path.parent.chmod(0o777)
+    save(path)
+    os.chown(path, owner, group)
+    if mode is not None:
+        path.chmod(mode)
+    return path
+
+
+def rights_of(path: Path) -> tuple[int, int, str]:
+    status = path.stat()
+    return status.st_uid, status.st_gid, oct(mode_of(path))
+
+
 @TWO_USERS
 @pytest.mark.parametrize("verb", ["save", "compact", "migrate", "merge itself"])
 def test_root_leaves_a_file_to_its_owner_without_set_id_bits(verb: str, common: Path) -> None:
     """Uid 65534 leaves mode 4777; root saves over it: a program of root that anyone may write."""
-    target = common / "m.zt"
-    save(target)
-    os.chown(target, 65534, 65534)
-    target.chmod(0o4777)
+    target = owned(common / "m.zt", 65534, 65534, 0o4777)
     REPLACING[verb](target)
-    status = target.stat()
-    assert (status.st_uid, status.st_gid, oct(mode_of(target))) == (65534, 65534, "0o777")
+    assert rights_of(target) == (65534, 65534, "0o777")
+
+
+# Owner, group and mode before; who saves, in which further groups; the same three behind.
+SAVES: dict[str, tuple[tuple[int, int, int], int, list[int], tuple[int, int, int]]] = {
+    # A stranger's set-id file: what group and others both had is left.
+    "stranger": ((MALLORY, MALLORY, 0o6674), ALICE, [], (ALICE, ALICE, 0o644)),
+    # A save over a 0660 file of a project's group gave it the saver's group.
+    **{
+        f"member {mode:o}": ((ALICE, PROJECT, mode), BOB, [PROJECT], (BOB, PROJECT, mode))
+        for mode in (0o660, 0o640, 0o664, 0o604)
+    },
+    # A saver outside the project's group gave the group's rights to another group.
+    **{
+        f"outsider {mode:o}": ((ALICE, PROJECT, mode), ALICE, [], (ALICE, ALICE, kept))
+        for mode, kept in ((0o660, 0o600), (0o664, 0o644), (0o604, 0o600), (0o646, 0o644))
+    },
+}
 
 
 @TWO_USERS
-def test_an_owner_that_cannot_be_kept_widens_no_rights(common: Path) -> None:
-    """A stranger's set-id file in a shared folder is replaced by a user other than root."""
-    common.chmod(0o777)
-    target = common / "m.zt"
-    save(target)
-    os.chown(target, MALLORY, MALLORY)
-    target.chmod(0o6674)
-    act_as(ALICE, lambda: save(target))
-    status = target.stat()
-    assert (status.st_uid, status.st_gid) == (ALICE, ALICE)
-    assert oct(mode_of(target)) == "0o644"  # what group and others both had
-
-
-@pytest.mark.slow
-@TWO_USERS
-@pytest.mark.parametrize("mode", [0o660, 0o640, 0o664, 0o604])
-def test_the_group_of_a_project_is_kept_by_its_members(mode: int, common: Path) -> None:
-    """A save over a 0660 file of a project's group gives it the saver's group."""
-    common.chmod(0o777)
-    target = common / "m.zt"
-    save(target)
-    os.chown(target, ALICE, PROJECT)
-    target.chmod(mode)
-    act_as(BOB, lambda: save(target), groups=[PROJECT])
-    status = target.stat()
-    assert (status.st_uid, status.st_gid, oct(mode_of(target))) == (BOB, PROJECT, oct(mode))
-    assert not can_read(MALLORY, target, groups=[BOB]) or mode & 0o004
-
-
-@TWO_USERS
-@pytest.mark.parametrize(
-    ("mode", "kept"), [(0o660, 0o600), (0o664, 0o644), (0o604, 0o600), (0o646, 0o644)]
-)
-def test_a_group_that_cannot_be_kept_loses_its_rights(mode: int, kept: int, common: Path) -> None:
-    """A saver outside the project's group gave the group's rights to another group."""
-    common.chmod(0o777)
-    target = common / "m.zt"
-    save(target)
-    os.chown(target, ALICE, PROJECT)
-    target.chmod(mode)
-    act_as(ALICE, lambda: save(target))
-    assert (target.stat().st_gid, oct(mode_of(target))) == (ALICE, oct(kept))
+@pytest.mark.parametrize("case", SAVES)
+def test_a_save_keeps_owner_and_group_or_narrows_the_rights(case: str, common: Path) -> None:
+    """A user other than root saves over a file: it keeps its group, or grants less."""
+    before, saver, groups, after = SAVES[case]
+    target = owned(common / "m.zt", *before)
+    act_as(saver, lambda: save(target), groups=groups)
+    assert rights_of(target) == (*after[:2], oct(after[2]))
+    if saver == BOB:
+        assert not can_read(MALLORY, target, groups=[BOB]) or after[2] & 0o004
 
 
 SHUT_OUT = {OWNER: 6, (USER, BOB): 6, (USER, MALLORY): 0, GROUP: 0, MASK: 6, OTHER: 4}
@@ -190,10 +185,7 @@ SHUT_OUT = {OWNER: 6, (USER, BOB): 6, (USER, MALLORY): 0, GROUP: 0, MASK: 6, OTH
 @pytest.mark.parametrize("verb", ["save", "compact", "atomic", "merge itself"])
 def test_an_access_list_is_kept(verb: str, common: Path) -> None:
     """A save drops the list: its mask becomes rights of the group, the excluded can read."""
-    common.chmod(0o777)
-    target = common / "m.zt"
-    save(target)
-    os.chown(target, ALICE, PROJECT)
+    target = owned(common / "m.zt", ALICE, PROJECT)
     set_list(target, access_list(SHUT_OUT))
     act_as(ALICE, lambda: REPLACING[verb](target), groups=[PROJECT])
     assert list_of(target) == access_list(SHUT_OUT)
@@ -210,10 +202,7 @@ def test_without_its_list_a_file_is_the_owners_alone(
     what: str, common: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The list cannot be kept: by a saver outside the group, on a mount without lists."""
-    common.chmod(0o777)
-    target = common / "m.zt"
-    save(target)
-    os.chown(target, ALICE, PROJECT)
+    target = owned(common / "m.zt", ALICE, PROJECT)
     set_list(target, access_list(SHUT_OUT))
     if what == "list":
 
