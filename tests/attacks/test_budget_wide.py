@@ -8,7 +8,7 @@ import pytest
 
 import ztensor
 from tests.attacks.peaks import peak_of
-from tests.attacks.shapes import FORMATS, load
+from tests.attacks.shapes import load, write
 from ztensor.limits import Limits
 
 LENGTH = 128 << 10
@@ -27,11 +27,7 @@ def test_a_wide_text_stays_in_the_budget(kind: str, name: str, tmp_path: Path) -
     """Attack: one wide character makes a text four bytes for each of the file, six for a moment."""
     if kind in ("hdf5", "keras"):
         pytest.importorskip("h5py")
-    made = load()[kind][name](LENGTH)
-    files = made if isinstance(made, dict) else {FORMATS[kind].file: made}
-    for file, data in files.items():
-        (tmp_path / file).write_bytes(data)
-    path, length = tmp_path / next(iter(files)), sum(map(len, files.values()))
+    path, length = write(kind, load()[kind][name], LENGTH, tmp_path)
 
     def listed(limits: Limits) -> None:
         with ztensor.open(path, limits=limits) as reader:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import ztensor
-from tests.attacks.shapes import FORMATS, load
+from tests.attacks.shapes import FORMATS, load, write
 from tests.extent import amount
 
 pytestmark = pytest.mark.slow
@@ -56,13 +56,8 @@ def circles_of(path: Path, *, recover: bool) -> list[object]:
 @pytest.mark.parametrize("kind", load())
 def test_no_reference_cycle_keeps_a_refused_file(tmp_path: Path, kind: str) -> None:
     """Attack: one refused file after another, each kept in memory by a circle of its reader."""
-    name, recover = FORMATS[kind]
     for shape, make in load()[kind].items():
-        made = make(amount(10, full=40) << 10)
-        files = made if isinstance(made, dict) else {name: made}
-        for file, data in files.items():
-            (tmp_path / file).write_bytes(data)
-        path = tmp_path / next(iter(files))
-        for again in (False, True) if recover else (False,):
+        path, _ = write(kind, make, amount(10, full=40) << 10, tmp_path)
+        for again in (False, True) if FORMATS[kind].recover else (False,):
             kept = circles_of(path, recover=again)
             assert kept == [], f"{kind}, {shape}: {[type(one).__name__ for one in kept]}"

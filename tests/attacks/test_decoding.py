@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.attacks.shapes.containers import over
 from tests.refusals import refused
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
 from ztensor.ext import ALGORITHMS, ENCODINGS
@@ -31,22 +32,6 @@ def build(objects: Mapping[str, tuple[list[int], Mapping[str, Any], dict[str, An
     made.blobs.clear()
     for name, (shape, parts, fields) in objects.items():
         made.add(name, shape, parts, **fields)
-    return made.to_bytes()
-
-
-def over(blob: bytes, objects: Mapping[str, tuple[int, Mapping[str, Any]]]) -> bytes:
-    """Return a file of objects over one blob, at 64: length of the shape, fields of the data."""
-    made = draft("1.2.0")
-    made.objects.clear()
-    made.blobs.clear()
-    for name, (length, fields) in objects.items():
-        component = {"dtype": "f32", "offset": 64, "length": len(blob), **fields}
-        made.objects[name] = {
-            "shape": [length],
-            "format": "dense",
-            "components": {"data": component},
-        }
-    made.header += bytes(64 - len(made.header)) + blob
     return made.to_bytes()
 
 

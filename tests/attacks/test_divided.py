@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.attacks.peaks import peak_of
 from tests.unit.distributed.saving import save
 from ztensor.distributed import columns as column_table
 from ztensor.distributed import root as roots
@@ -142,10 +142,8 @@ def _used(folder: Path) -> None:
 def test_values_nested_deeply_are_read_and_cost_little(tmp_path: Path) -> None:
     save(tmp_path, {"w": W, "v": W[:4]}, processes=2)
     _changed(tmp_path, _nested)
-    tracemalloc.start()
-    deep = roots.read_root(tmp_path).values["x"]
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    peak, deep = peak_of(lambda: roots.read_root(tmp_path).values["x"])
+    assert isinstance(deep, list)
     depth = 0
     while deep:
         (deep,), depth = deep, depth + 1
@@ -158,14 +156,9 @@ def test_a_hostile_root_is_one_error(tmp_path: Path, name: str) -> None:
     save(tmp_path, {"w": W, "v": W[:4]}, processes=2)
     _changed(tmp_path, ROOTS[name])
     begin = time.process_time()
-    tracemalloc.start()
-    try:
-        with pytest.raises(ztensor.ZTensorError) as caught:
-            _used(tmp_path)
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert caught.value.reason is not ztensor.Reason.UNFORESEEN, caught.value
+    peak, error = peak_of(lambda: _used(tmp_path))
+    assert isinstance(error, ztensor.ZTensorError)
+    assert error.reason is not ztensor.Reason.UNFORESEEN, error
     assert peak < 64 << 20
     assert time.process_time() - begin < 20
 
@@ -184,11 +177,8 @@ def test_a_claim_of_many_chunks_costs_nothing(tmp_path: Path, shape: tuple[int, 
             data = objects[name].components["data"]
             more = data._replace(decoded_length=shape[0])
             objects[name] = objects[name]._replace(shape=shape, components={"data": more})
-    tracemalloc.start()
-    with pytest.raises(ztensor.ZTensorError):
-        roots.parse_root(file.changed(objects=objects))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    peak, error = peak_of(lambda: roots.parse_root(file.changed(objects=objects)))
+    assert isinstance(error, ztensor.ZTensorError)
     file.close()
     assert peak < 64 << 20
 

@@ -10,35 +10,23 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.attacks.shapes.containers import over
 from tests.extent import amount
 from ztensor.ext import ALGORITHMS
-from ztensor.testing.builder import item, sealed
 
 _DATA = np.random.default_rng(0).integers(0, 256, 240_000, np.uint8)
-_START = 64  # the header is 8 bytes long
 
 
 def file_of(ranges: list[tuple[int, int]], *, digest: bool = True) -> bytes:
     """Return a right file of 1.2 with an object of u8 for each range of one blob."""
     data = _DATA.tobytes()
-    objects = {}
+    objects: dict[str, tuple[int, dict[str, Any]]] = {}
     for number, (offset, length) in enumerate(ranges):
-        component: dict[str, Any] = {
-            "dtype": "u8",
-            "offset": _START + offset,
-            "length": length,
-            "encoding": "raw",
-        }
+        fields = {"dtype": "u8", "offset": 64 + offset, "length": length, "encoding": "raw"}
         if digest:
-            part = data[offset : offset + length]
-            component["digest"] = ALGORITHMS["crc32c"].of([part])
-        objects[f"t{number}"] = {
-            "shape": [length],
-            "format": "dense",
-            "components": {"data": component},
-        }
-    manifest = item({"version": "1.2.0", "objects": objects})
-    return sealed(b"ZTEN1000" + bytes(_START - 8) + data, manifest, footer=b"ZTEN1000")
+            fields["digest"] = ALGORITHMS["crc32c"].of([data[offset : offset + length]])
+        objects[f"t{number}"] = length, fields
+    return over(data, objects)
 
 
 COUNT = amount(30, full=400)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 Made: TypeAlias = "bytes | dict[str, bytes]"
@@ -84,3 +85,12 @@ def load() -> dict[str, dict[str, Callable[[int], Made]]]:
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return SHAPES
+
+
+def write(kind: str, make: Callable[[int], Made], length: int, folder: Path) -> tuple[Path, int]:
+    """Write a shape of about a length; return the path to open, and the length of all files."""
+    made = make(length)
+    files = made if isinstance(made, dict) else {FORMATS[kind].file: made}
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder / next(iter(files)), sum(map(len, files.values()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count, islice, product
+from typing import Any
 
 from tests.attacks.shapes import WIDE, add, around, shape, widening
 from ztensor.testing.builder import Raw, head, item, sealed
@@ -136,6 +137,16 @@ def entry(**fields: object) -> bytes:
     """Return a tensor of 0.1."""
     known = {"offset": 64, "size": 0, "dtype": "uint8", "shape": [0], "encoding": "raw"}
     return item({**fields, **known})
+
+
+def over(blob: bytes, objects: Mapping[str, tuple[int, Mapping[str, Any]]]) -> bytes:
+    """Return a file of objects over one blob, at 64: length of the shape, fields of the data."""
+    whole = {"dtype": "f32", "offset": 64, "length": len(blob)}
+    fields = {
+        name: {"shape": [size], "format": "dense", "components": {"data": {**whole, **data}}}
+        for name, (size, data) in objects.items()
+    }
+    return v1(root(item(fields)), MAGIC_1 + bytes(64 - len(MAGIC_1)) + blob)
 
 
 def numbered(length: int) -> bytes:
