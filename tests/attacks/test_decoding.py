@@ -7,7 +7,7 @@ import itertools
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.attacks.shapes.containers import over
 from tests.refusals import refused
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
 from ztensor.ext import ALGORITHMS, ENCODINGS
+from ztensor.io.reading.loading import load_all
 from ztensor.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
 from ztensor.testing.builder import draft, stored
 
@@ -441,3 +442,39 @@ def test_shared_bytes_of_other_words_cost_the_budget(decoded: list[int]) -> None
         with pytest.raises(LimitError):
             ztensor.content_hash(reader)
         assert sum(decoded) < 16 * (4 << 20)
+
+
+# --- More dimensions than `Limits.rank` ---------------------------------------------------------
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "[]": lambda reader: reader["deep"][...],
+    "read_numpy": lambda reader: reader.read_numpy("deep"),
+    "read_numpy copy": lambda reader: reader.read_numpy("deep", copy=True),
+    "read_tensors": lambda reader: reader.read_tensors(["deep"]),
+    "read_into": lambda reader: reader.read_into("deep", np.empty((1,) * 9, np.float32)),
+    "get_slice": lambda reader: reader.get_slice("deep")[...],
+    "load views": lambda reader: load_all(reader.objects.parts()[0], copy=False),
+    "load copies": lambda reader: load_all(reader.objects.parts()[0], copy=True),
+}
+
+
+@pytest.fixture(params=["few", "columns"])
+def deep_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A small file, and one that is parsed in bulk."""
+    count = 2 if request.param == "few" else 1000
+    tensors = {f"plain {i}": np.zeros((1, 2), np.float32) for i in range(count)}
+    ztensor.numpy.save_file({**tensors, "deep": np.zeros((1,) * 5, np.float32)}, tmp_path / "a.zt")
+    return tmp_path / "a.zt"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("mmap", [True, False])
+def test_no_way_to_an_array_forgets_the_rank(deep_file: Path, way: str, mmap: bool) -> None:
+    """Attack: a cap on dimensions that only some ways to an array asked for."""
+    with ztensor.open(deep_file, mmap=mmap, limits=ztensor.Limits(rank=4)) as reader:
+        with refused(LimitError, Reason.LIMIT_RANK) as caught:
+            WAYS[way](reader)
+        assert caught.value.object_name == "deep"
+    with ztensor.open(deep_file, mmap=mmap, limits=ztensor.Limits(rank=5)) as reader:
+        if way != "read_into":
+            WAYS[way](reader)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 NAMED = re.findall(r"`([a-z0-9_/]+\.py)(?:::(\w+))?`", (HERE / "README.md").read_text("utf-8"))
-# Files of no single attack: the measurement of the budget, and this one.
-OTHERS = {"test_table.py", "test_budget_table.py"}
 
 
 def test_each_named_test_exists() -> None:
@@ -19,5 +17,5 @@ def test_each_named_test_exists() -> None:
 
 
 def test_every_file_of_attacks_is_named() -> None:
-    files = {path.name for path in HERE.glob("test_*.py")} - OTHERS
+    files = {path.name for path in HERE.glob("test_*.py")} - {"test_table.py"}
     assert files <= {file for file, _ in NAMED}
