@@ -203,26 +203,9 @@ def test_an_index_must_not_name_a_hidden_file(name: str, model: Path) -> None:
 # --- Paths that are none --------------------------------------------------------------------
 
 
-def torch_load(path: Any) -> object:
-    torch = pytest.importorskip("torch")
-    assert torch
-    from ztensor.torch import load_file
-
-    return load_file(path)
-
-
-def jax_load(path: Any) -> object:
-    pytest.importorskip("jax")
-    from ztensor.jax import load_file
-
-    return load_file(path)
-
-
 def save_model(path: Any) -> object:
     torch = pytest.importorskip("torch")
-    from ztensor.torch import save_model
-
-    return save_model(torch.nn.Linear(2, 2), path)
+    return ztensor.torch.save_model(torch.nn.Linear(2, 2), path)
 
 
 def opened(path: Any) -> object:
@@ -236,8 +219,8 @@ TAKING: dict[str, Callable[[Any], object]] = {
     "Reader": ztensor.Reader,
     "ShardedReader": ztensor.io.ShardedReader,
     "load_file": load_file,
-    "torch": torch_load,
-    "jax": jax_load,
+    "torch": lambda path: pytest.importorskip("torch") and ztensor.torch.load_file(path),
+    "jax": lambda path: pytest.importorskip("jax") and ztensor.jax.load_file(path),
     "find": repairing.find,
     "repair": ztensor.repair,
     "repair in place": lambda path: ztensor.repair(path, in_place=True),

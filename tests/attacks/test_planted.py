@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -71,18 +72,24 @@ PLANTED: dict[str, Callable[[Path], object]] = {
 }
 
 
+@contextlib.contextmanager
+def left_alone(planted: str, place: Path) -> Iterator[None]:
+    """Plant something, and require it and the file it leads to as they were afterwards."""
+    PLANTED[planted](place)
+    before, precious = place.lstat(), place.with_name("precious")
+    yield
+    assert os.path.samestat(place.lstat(), before)
+    if precious.exists():
+        assert precious.read_bytes() == b"precious"
+
+
 @pytest.mark.parametrize("planted", PLANTED)
 def test_a_planted_file_under_a_temporarys_name_is_left_alone(planted: str, tmp_path: Path) -> None:
     """A FIFO at `.model.zt.<16 hex>.tmp` blocks every save of that target."""
-    place = tmp_path / TEMPORARY
-    PLANTED[planted](place)
-    before = place.lstat()
-    for _ in range(2):
-        save_file({"a": np.ones(3)}, tmp_path / "model.zt")
-        ztensor.compact(tmp_path / "model.zt")
-    assert os.path.samestat(place.lstat(), before)
-    if (tmp_path / "precious").exists():
-        assert (tmp_path / "precious").read_bytes() == b"precious"
+    with left_alone(planted, tmp_path / TEMPORARY):
+        for _ in range(2):
+            save_file({"a": np.ones(3)}, tmp_path / "model.zt")
+            ztensor.compact(tmp_path / "model.zt")
 
 
 @pytest.mark.slow
@@ -116,14 +123,9 @@ def torn(path: Path) -> Path:
 def test_a_tail_takes_a_name_that_is_free(planted: str, tmp_path: Path) -> None:
     """Something waits at `FILE.tail-1` when root repairs a file in its place."""
     path = torn(tmp_path / "model.zt")
-    place = tmp_path / "model.zt.tail-1"
-    PLANTED[planted](place)
-    before = place.lstat()
-    report = ztensor.repair(path, in_place=True)
+    with left_alone(planted, tmp_path / "model.zt.tail-1"):
+        report = ztensor.repair(path, in_place=True)
     assert report.tail_path == f"{path}.tail-2"
-    assert os.path.samestat(place.lstat(), before)
-    if (tmp_path / "precious").exists():
-        assert (tmp_path / "precious").read_bytes() == b"precious"
 
 
 @pytest.mark.parametrize("nameless", [True, False])
@@ -137,14 +139,9 @@ def test_a_tails_name_that_is_taken_in_between_is_not_written_to(
     place = tmp_path / "m.tail-1"
     sink = FileSink(Place(str(place), is_new=True))
     sink.write(b"secret")
-    PLANTED[planted](place)
-    before = place.lstat()
-    with pytest.raises(ztensor.SourceError) as caught:
+    with left_alone(planted, place), pytest.raises(ztensor.SourceError) as caught:
         sink.commit()
     assert caught.value.errno == errno.EEXIST
-    assert os.path.samestat(place.lstat(), before)
-    if (tmp_path / "precious").exists():
-        assert (tmp_path / "precious").read_bytes() == b"precious"
     assert {path.name for path in tmp_path.iterdir()} <= {"m.tail-1", "precious"}
 
 
