@@ -19,7 +19,6 @@ from tests.attacks.shapes.containers import over
 from tests.refusals import refused
 from ztensor.errors import ArgumentValueError, DigestMismatchError, LimitError, Reason
 from ztensor.ext import ALGORITHMS, ENCODINGS
-from ztensor.io.reading.loading import load_all
 from ztensor.quantization.scheme import CODEBOOK, ORDERS, GroupScheme, Packing
 from ztensor.testing.builder import draft, stored
 
@@ -453,8 +452,6 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "read_tensors": lambda reader: reader.read_tensors(["deep"]),
     "read_into": lambda reader: reader.read_into("deep", np.empty((1,) * 9, np.float32)),
     "get_slice": lambda reader: reader.get_slice("deep")[...],
-    "load views": lambda reader: load_all(reader.objects.parts()[0], copy=False),
-    "load copies": lambda reader: load_all(reader.objects.parts()[0], copy=True),
 }
 
 
@@ -478,3 +475,11 @@ def test_no_way_to_an_array_forgets_the_rank(deep_file: Path, way: str, mmap: bo
     with ztensor.open(deep_file, mmap=mmap, limits=ztensor.Limits(rank=5)) as reader:
         if way != "read_into":
             WAYS[way](reader)
+
+
+@pytest.mark.parametrize("copy", [False, True])
+def test_load_file_asks_for_the_rank(deep_file: Path, copy: bool) -> None:
+    with refused(LimitError, Reason.LIMIT_RANK) as caught:
+        ztensor.numpy.load_file(deep_file, copy=copy, limits=ztensor.Limits(rank=4))
+    assert caught.value.object_name == "deep"
+    ztensor.numpy.load_file(deep_file, copy=copy, limits=ztensor.Limits(rank=5))

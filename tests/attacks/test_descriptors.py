@@ -31,8 +31,6 @@ from tests.descriptors import open_files
 from tests.extent import IS_FULL, amount
 from ztensor.errors import ClosedError, SourceError, ZTensorError
 from ztensor.ext import FileSink
-from ztensor.insight.analysis.statistics import stats
-from ztensor.io.reading.loading import load_all
 from ztensor.io.source.local import FileSource
 from ztensor.numpy import save, save_file
 
@@ -53,12 +51,12 @@ OPERATIONS: dict[str, Callable[[ztensor.Reader], Any]] = {
     "slice": lambda reader: reader.get_slice("w")[5:],
     "rows": lambda reader: reader.get_slice("w")[[5, 7, 200]],
     "element": lambda reader: reader.get_slice("w")[17, 3],
-    "load": lambda reader: load_all(reader.objects.parts()[0], copy=True, threads=2)["w"],
-    "views": lambda reader: load_all(reader.objects.parts()[0], copy=False)["w"],
+    "read all": lambda reader: reader.read(list(reader), copy=True)["w"].numpy(),
+    "views": lambda reader: reader.read(list(reader))["w"].numpy(),
     "chunks": lambda reader: b"".join(map(bytes, reader.decoded_chunks("w"))),
     "iterate": lambda reader: {name: reader[name] for name in reader}["w"],
     "verify": lambda reader: reader.verify(threads=2).ok,
-    "stats": lambda reader: repr(stats(reader, "w")),
+    "stats": lambda reader: repr(ztensor.stats(reader, threads=2)),
 }
 
 
@@ -359,7 +357,6 @@ _CHILD = """
 import json, os, shutil, sys
 import numpy as np
 import ztensor
-from ztensor.insight.analysis.statistics import stats
 from ztensor.numpy import load_file
 from ztensor.io.source import local
 
@@ -426,7 +423,7 @@ operations = {
     "rows": for_each(lambda reader, name: reader.get_slice(name)[[0, 2, -1]]),
     "element": for_each(lambda reader, name: reader.get_slice(name)[(-1,) * expected[name].ndim]),
     "chunks": for_each(lambda reader, name: sum(len(c) for c in reader.decoded_chunks(name))),
-    "stats": for_each(lambda reader, name: stats(reader, name)),
+    "stats": lambda reader: ztensor.stats(reader),
     "hash": lambda reader: ztensor.content_hash(reader),
     "hash by path": lambda reader: ztensor.content_hash(path),
     "compare": lambda reader: ztensor.diff(reader, original),

@@ -70,11 +70,9 @@ def one(path: Path) -> Path:
 
 def plotted(path: Path) -> None:
     with ztensor.open(other(path)) as reader:
-        from ztensor.insight.analysis.plotting import plot
-
         picture = path.with_suffix(".svg")
         os.rename(path, picture)
-        plot(reader).save(picture)
+        ztensor.plot(reader).save(picture)
         os.rename(picture, path)
 
 

@@ -22,10 +22,10 @@ from ztensor.errors import ArgumentValueError, FormatError, LimitError, Unsuppor
 from ztensor.ext import Blocks, spell
 from ztensor.io.reading import selection
 from ztensor.numpy import save
-from ztensor.spec.layout.base import Array
 from ztensor.testing import strategies
 from ztensor.testing.builder import Draft, draft, zstd_frame
 from ztensor.testing.damage import Damage, damaged
+from ztensor.typing import Array
 
 
 def blank(version: str) -> Draft:
