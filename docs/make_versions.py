@@ -227,9 +227,9 @@ _INTRODUCTION = """\
 
 There are five containers: 0.1, that of releases 1.0.0 and 1.0.1, 1.1, 1.2 and 2.x. This page is
 made by `docs/make_versions.py`, which asks the code that writes each version; a test compares the
-two. A cell is `yes` where the version has it, and `-` where it is refused before a byte is written:
-nothing is dropped in silence. `ztensor convert FILE --in-place --version VERSION` goes from any
-version to any other, where that one can say all that the file says.
+two. A cell is `yes` where the version has it, and `-` where a save is refused before a byte is
+written. `ztensor convert OLD NEW --version VERSION` leaves such objects out and lists each;
+`--strict` and `--in-place` refuse.
 
 The container of releases 1.0.0 and 1.0.1 has no column, as it is only read. It has the element
 types of 0.1, one for each object; `sparse_csr` and `sparse_coo`; attributes; raw and zstd. 2.0 and

@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import (
+    MissingDependencyError,
     Reason,
     SourceError,
     SourceNotFoundError,
@@ -231,8 +232,10 @@ def asked(
     Raises:
         SourceError: it failed.
     """
-    import obstore
-
+    try:
+        import obstore
+    except ImportError as error:
+        raise MissingDependencyError("URLs need the library obstore", install="obstore") from error
     require_process(name)
     try:
         return ask(obstore)

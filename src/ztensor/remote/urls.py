@@ -246,6 +246,13 @@ def _s3(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str
         or os.environ.get("AWS_ENDPOINT")
         or ""
     )
+    if endpoint and not re.match(r"https?://", endpoint, re.IGNORECASE):
+        raise ArgumentValueError(
+            "the endpoint of a store is not a URL",
+            file=remote.name,
+            expected="http:// or https:// before the host, in `endpoint` or AWS_ENDPOINT_URL",
+            found=describe(endpoint, 80),
+        )
     settings = _http_settings(options, plain=endpoint.lower().startswith("http://"))
     if endpoint and not _option(options, "endpoint", "endpoint_url"):
         options["endpoint"] = endpoint

@@ -142,11 +142,16 @@ def test_external_data_that_is_missing_or_short(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(beside("w.bin"))
     reader = ztensor.open(tmp_path / "m.onnx")
     assert reader.keys() == ["a"]
-    with pytest.raises(FileNotFoundError):
-        reader.read("a")
+    for use in (reader.verify, lambda: reader.read("a")):
+        with pytest.raises(FileNotFoundError):
+            use()
     (tmp_path / "w.bin").write_bytes(make.F32[:-1])
     with refused(ztensor.FormatError, Reason.OUT_OF_BOUNDS):
         reader.read("a")
+    assert [problem.reason for problem in reader.verify().problems] == [Reason.OUT_OF_BOUNDS]
+    (tmp_path / "w.bin").write_bytes(make.F32)
+    report = reader.verify()
+    assert (report.outcome, report.problems) == ("unchecked", ())  # ONNX has no digests
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -165,11 +170,10 @@ def test_external_data_behind_a_link_is_refused(what: str, tmp_path: Path) -> No
     except OSError:
         pytest.skip("this system lets us make no links")
     (home / "m.onnx").write_bytes(beside("sub/w.bin"))
-    with (
-        ztensor.open(home / "m.onnx") as reader,
-        pytest.raises(ztensor.UnsupportedError),
-    ):
-        reader.read("a")
+    with ztensor.open(home / "m.onnx") as reader:
+        with pytest.raises(ztensor.UnsupportedError):
+            reader.read("a")
+        assert [problem.object_name for problem in reader.verify().unsupported] == ["a"]
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")

@@ -301,7 +301,12 @@ class ComponentWalk:
 
     @property
     def _is_anything_good(self) -> bool:
-        """True if every byte string is valid here, so that nothing has to be read."""
+        """True if every byte string is valid here, so that nothing has to be read.
+
+        Bytes of another file are read: it may be gone, or too short.
+        """
+        if len(self.file.source.parts) > 1:
+            return False
         component = self.component
         width, logical = component.width or 1, component.logical
         is_padded = component.is_exact and logical is not None and logical.elements_per_storage > 1

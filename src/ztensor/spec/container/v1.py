@@ -211,7 +211,7 @@ def parse_commit(value: object, data: bytes) -> Commit | None:
         "the manifest does not match the digest in its commit record; it is damaged",
         reason=Reason.MANIFEST_DIGEST,
         algorithm=_CHECK.name,
-        expected=describe(text),
+        expected=describe(text) if is_ours else "a commit record that is whole",
         found=expected,
         actual=expected,
     )
