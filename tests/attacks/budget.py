@@ -34,7 +34,7 @@ import ztensor
 import ztensor.io.reading.recovery
 import ztensor.numpy
 import ztensor.spec.container.kinds  # loaded when first used, which would look like a file's cost
-from tests.attacks.shapes import FORMATS, Made, load
+from tests.attacks.shapes import FORMATS, Made, load, write
 from tests.extent import sample
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -102,15 +102,7 @@ class Row(NamedTuple):
         return faults
 
 
-def write(made: Made, folder: str, name: str) -> tuple[str, int]:
-    """Write a shape's files; return the path of the first and the length of all."""
-    files = made if isinstance(made, dict) else {name: made}
-    for one, data in files.items():
-        Path(folder, one).write_bytes(data)
-    return os.path.join(folder, next(iter(files))), sum(map(len, files.values()))
-
-
-def use(path: str, *, floor: int, recover: bool) -> str:
+def use(path: Path, *, floor: int, recover: bool) -> str:
     """Open a file and list its objects; return the outcome as text."""
     outcome = ""
     for again in (False, True) if recover else (False,):
@@ -159,7 +151,7 @@ def _most_memory() -> int:
 
 
 def _open_measured(
-    small: str, many: str, path: str, floor: int, *, recover: bool
+    small: Path, many: Path, path: Path, floor: int, *, recover: bool
 ) -> tuple[int, float, str, bool]:
     # Not costs of the file: lazy imports, and pages of NumPy's code that columns use first.
     for one in (small, many):
@@ -180,12 +172,14 @@ def _open_measured(
 
 def measure(kind: str, make: Callable[[int], Made], length: int, floor: int = FLOOR) -> Cost:
     """Return the cost of a shape at a length, measured in other processes."""
-    name, recover = FORMATS[kind]
+    recover = FORMATS[kind].recover
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "small").mkdir()
-        small, _ = write(make(KIB), os.path.join(folder, "small"), name)
-        many, _ = write(many_objects(), os.path.join(folder, "small"), "many.zt")
-        made, _ = _in_a_child(lambda: write(make(length), folder, name))
+        beside = Path(folder, "small")
+        beside.mkdir()
+        small, _ = write(kind, make, KIB, beside)
+        many = beside / "many.zt"
+        many.write_bytes(many_objects())
+        made, _ = _in_a_child(lambda: write(kind, make, length, Path(folder)))
         assert isinstance(made, tuple), f"{kind}: no file of {length} bytes was made"
         path, nbytes = made
         found, status = _in_a_child(
