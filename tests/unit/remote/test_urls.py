@@ -174,3 +174,27 @@ def test_options_in_the_environment_are_for_clouds_alone(
     assert place_of(Remote("https://host/k")).key == "k"
     with pytest.raises(ArgumentValueError, match=r"nonsense|ZTENSOR_STORAGE"):
         place_of(Remote("gs://bucket/k"))
+
+
+URLS = ["s3://b/m.zt", "gs://b/m.zt", "az://b/m.zt", "https://h/m.zt", "hf://o/r/m.zt", "hf://o/r"]
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("door", [ztensor.open, znumpy.load_file, ztensor.Reader])
+def test_a_url_without_the_library_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, url: str, door: Any
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)  # as if it was not installed
+    with pytest.raises(MissingDependencyError, match="pip install"):
+        door(url)
+
+
+@pytest.mark.parametrize("how", ["option", "AWS_ENDPOINT_URL"])
+def test_an_endpoint_without_a_scheme_is_an_argument(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000" if how != "option" else "")
+    storage = {"endpoint": "localhost:9000"} if how == "option" else None
+    with pytest.raises(ztensor.UsageError, match="http://"):
+        ztensor.open("s3://bucket/m.zt", storage=storage)
