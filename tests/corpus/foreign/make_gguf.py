@@ -7,7 +7,6 @@ the package `gguf` (0.19) gives, so that has to be installed; the tests do witho
 from __future__ import annotations
 
 import base64
-import json
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tests.corpus.foreign.writing import by_name
+from tests.corpus.foreign.writing import as_json, by_name, write
 from ztensor.quantization.gguf_blocks import BLOCK_TYPES
 from ztensor.quantization.gguf_decoding import PARTS
 
-FOLDER = Path(__file__).parent
-ACCEPT, REJECT = FOLDER / "accept" / "gguf", FOLDER / "reject" / "gguf"
+ACCEPT = Path(__file__).parent / "accept" / "gguf"
 
 FORMS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 U8, U32, F32, BOOL, STR, ARRAY, U64 = 0, 4, 6, 7, 8, 9, 10
@@ -294,23 +292,14 @@ def _blocks() -> dict[str, dict[str, str]]:
 
 
 def main() -> None:
-    for folder in (ACCEPT, REJECT):
-        folder.mkdir(parents=True, exist_ok=True)
-    expected = {}
-    for name, data in accepted().items():
-        path = ACCEPT / f"{name}.gguf"
-        path.write_bytes(data)
-        expected[name] = _expected(path)
-    for name, (data, _) in refused().items():
-        (REJECT / f"{name}.gguf").write_bytes(data)
-    reasons = {name: reason for name, (_, reason) in refused().items()}
-    tables = {
-        ACCEPT / "expected.json": expected,
-        ACCEPT / "blocks.json": _blocks(),
-        REJECT / "expected.json": reasons,
-    }
-    for path, table in tables.items():
-        path.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
+    good, bad = accepted(), refused()
+    write({Path(f"accept/gguf/{name}.gguf"): data for name, data in good.items()})
+    expected = {name: _expected(ACCEPT / f"{name}.gguf") for name in good}
+    made = {Path(f"reject/gguf/{name}.gguf"): data for name, (data, _) in bad.items()}
+    made[Path("accept/gguf/expected.json")] = as_json(expected)
+    made[Path("accept/gguf/blocks.json")] = as_json(_blocks())
+    made[Path("reject/gguf/expected.json")] = as_json({name: bad[name][1] for name in bad})
+    write(made)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ compares them. Those to refuse are a good file with a few bytes changed.
 from __future__ import annotations
 
 import io
-import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-FOLDER = Path(__file__).parent
-ACCEPT, REJECT = FOLDER / "accept" / "hdf5", FOLDER / "reject" / "hdf5"
+from tests.corpus.foreign.writing import as_json, to_refuse, write
 
 ARRAYS: dict[str, Any] = {
     "layers/dense/vars/0": np.arange(6, dtype="<f4").reshape(2, 3),
@@ -78,35 +76,33 @@ def rejects() -> dict[str, tuple[bytes, str]]:
     hang = good[: place + 8] + bytes(8) + good[place + 16 :]
     wraps = good[: heap + 24] + struct.pack("<Q", 2**64 - 16) + good[heap + 32 :]
     return {
-        "signature_only.h5": (good[:8], "field_value"),
-        "cut.h5": (good[: len(good) // 2], "field_value"),
-        "behind_user_block.h5": (bytes(1024) + good[:100], "field_value"),
-        "heap_without_end.h5": (hang, "field_value"),
-        "heap_that_wraps.h5": (wraps, "field_value"),
-        "data_outside.h5": (
+        "signature_only": (good[:8], "field_value"),
+        "cut": (good[: len(good) // 2], "field_value"),
+        "behind_user_block": (bytes(1024) + good[:100], "field_value"),
+        "heap_without_end": (hang, "field_value"),
+        "heap_that_wraps": (wraps, "field_value"),
+        "data_outside": (
             _patched(good, struct.pack("<Q", offset), struct.pack("<Q", len(good) - 8)),
             "field_value",  # libhdf5 before 2.0 leaves it to us: out_of_bounds
         ),
-        "slash_in_name.h5": (_patched(good, b"chunked\0", b"chu/ked\0"), "field_value"),
-        "name_not_utf8.h5": (_patched(good, b"chunked\0", b"chu\xffked\0"), "field_value"),
-        "deep.h5": (_deep(), "limit_depth"),
+        "slash_in_name": (_patched(good, b"chunked\0", b"chu/ked\0"), "field_value"),
+        "name_not_utf8": (_patched(good, b"chunked\0", b"chu\xffked\0"), "field_value"),
+        "deep": (_deep(), "limit_depth"),
     }
 
 
-if __name__ == "__main__":
-    for folder in (ACCEPT, REJECT):
-        folder.mkdir(parents=True, exist_ok=True)
+def main() -> None:
     kinds: dict[str, dict[str, Any]] = {
         "earliest": {},
         "latest": {"libver": "latest"},
         "user_block": {"userblock_size": 512},
     }
-    for name, options in kinds.items():
-        (ACCEPT / f"{name}.h5").write_bytes(small(**options))
-    cases = rejects()
-    for name, (content, _) in cases.items():
-        (REJECT / name).write_bytes(content)
-    expected = {name: reason for name, (_, reason) in cases.items()}
-    (REJECT / "expected.json").write_text(json.dumps(expected, indent=1) + "\n", "utf-8")
     values = {name: array.tolist() for name, array in ARRAYS.items() if name != "complex"}
-    (ACCEPT / "expected.json").write_text(json.dumps(values, indent=1) + "\n", "utf-8")
+    folder = Path("accept/hdf5")
+    made = {folder / f"{name}.h5": small(**options) for name, options in kinds.items()}
+    made[folder / "expected.json"] = as_json(values, is_sorted=False)
+    write(made | to_refuse("hdf5", "h5", rejects()))
+
+
+if __name__ == "__main__":
+    main()

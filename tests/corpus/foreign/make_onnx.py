@@ -9,7 +9,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from tests.corpus.foreign.writing import as_json, by_name, write
+from tests.corpus.foreign.writing import as_json, by_name, to_refuse, write
 
 FLOAT, UINT8, INT8, INT64, STRING, FLOAT16, INT4 = 1, 2, 3, 7, 8, 10, 22
 
@@ -214,19 +214,14 @@ REASONS = {
         ),
     },
 }
-REJECT = by_name(REASONS)
 
 
 def files() -> dict[Path, bytes]:
-    made = {Path("accept/onnx") / name: data for name, (data, _) in ACCEPT.items()}
-    made |= {Path(f"reject/onnx/{name}.onnx"): data for name, (data, _) in REJECT.items()}
-    expected = {
-        "accept": {name: values for name, (_, values) in ACCEPT.items()},
-        "reject": {f"{name}.onnx": reason for name, (_, reason) in REJECT.items()},
-    }
-    for kind, table in expected.items():
-        made[Path(kind) / "onnx" / "expected.json"] = as_json(table, is_sorted=kind == "reject")
-    return made
+    folder = Path("accept/onnx")
+    made = {folder / name: data for name, (data, _) in ACCEPT.items()}
+    expected = {name: values for name, (_, values) in ACCEPT.items()}
+    made[folder / "expected.json"] = as_json(expected, is_sorted=False)
+    return made | to_refuse("onnx", "onnx", by_name(REASONS))
 
 
 if __name__ == "__main__":

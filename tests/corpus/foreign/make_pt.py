@@ -8,7 +8,6 @@ written by torch (2.13), which has to be installed for that; the tests do withou
 from __future__ import annotations
 
 import io
-import json
 import re
 import struct
 import zipfile
@@ -18,11 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.corpus.foreign.writing import by_name
+from tests.corpus.foreign.writing import as_json, by_name, to_refuse, write
 from ztensor.formats.pt.projecting import LEGACY_VERSION, MAGIC
 
-FOLDER = Path(__file__).parent
-ACCEPT, REJECT = FOLDER / "accept" / "pt", FOLDER / "reject" / "pt"
 SIX = np.arange(6, dtype="<f4").tobytes()
 HUGE = 1 << 62
 
@@ -416,20 +413,13 @@ def expected_of(data: bytes) -> dict[str, Any]:
 
 
 def main() -> None:
-    for folder in (ACCEPT, REJECT):
-        folder.mkdir(parents=True, exist_ok=True)
-    expected = {}
-    for name, data in accepted().items():
-        (ACCEPT / name).write_bytes(data)
-        expected[name] = expected_of(data)
-        if name == "big_endian.pt":  # torch does not swap elements of its newer types
-            expected[name]["typed"]["hex"] = np.array([1, 513], "<u2").tobytes().hex()
-    (ACCEPT / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
-    reasons = {}
-    for name, (data, reason) in hostile().items():
-        (REJECT / f"{name}.pt").write_bytes(data)
-        reasons[f"{name}.pt"] = reason
-    (REJECT / "expected.json").write_text(json.dumps(reasons, indent=1) + "\n")
+    files = accepted()
+    expected = {name: expected_of(data) for name, data in files.items()}
+    # torch does not swap elements of its newer types
+    expected["big_endian.pt"]["typed"]["hex"] = np.array([1, 513], "<u2").tobytes().hex()
+    made = {Path("accept/pt") / name: data for name, data in files.items()}
+    made[Path("accept/pt/expected.json")] = as_json(expected, is_sorted=False)
+    write(made | to_refuse("pt", "pt", hostile()))
 
 
 if __name__ == "__main__":

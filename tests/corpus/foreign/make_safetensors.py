@@ -6,7 +6,7 @@ import json
 import struct
 from pathlib import Path
 
-from tests.corpus.foreign.writing import as_json, by_name, write
+from tests.corpus.foreign.writing import as_json, by_name, to_refuse, write
 
 
 def file(header: str | bytes, data: bytes = b"", length: int | None = None) -> bytes:
@@ -108,7 +108,6 @@ REASONS = {
         "data_without_tensors": file("{}", b"x"),
     },
 }
-REJECT = by_name(REASONS)
 
 _VALUES: dict[str, tuple[list[int], str, list[float]]] = {
     "F64": ([2], "<d", [1.5, -2.0]),
@@ -138,16 +137,11 @@ def golden() -> tuple[bytes, dict[str, object]]:
 
 def files() -> dict[Path, bytes]:
     good, expected = golden()
-    result = {
+    accepted = {
         Path("accept/safetensors/small.safetensors"): good,
         Path("accept/safetensors/small.json"): as_json(expected),
-        Path("reject/safetensors/expected.json"): as_json(
-            {f"{name}.safetensors": reason for name, (_, reason) in REJECT.items()}
-        ),
     }
-    for name, (data, _) in REJECT.items():
-        result[Path(f"reject/safetensors/{name}.safetensors")] = data
-    return result
+    return accepted | to_refuse("safetensors", "safetensors", by_name(REASONS))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,14 @@ def as_json(value: object, *, is_sorted: bool = True) -> bytes:
     return (json.dumps(value, indent=1, sort_keys=is_sorted) + "\n").encode()
 
 
+def to_refuse(kind: str, suffix: str, cases: Mapping[str, tuple[bytes, str]]) -> dict[Path, bytes]:
+    """Return the files to refuse of a format, and the listing of their reasons."""
+    folder = Path("reject") / kind
+    files = {folder / f"{name}.{suffix}": data for name, (data, _) in cases.items()}
+    reasons = {f"{name}.{suffix}": reason for name, (_, reason) in cases.items()}
+    return {**files, folder / "expected.json": as_json(reasons)}
+
+
 def write(files: Mapping[Path, bytes]) -> None:
     """Write files at paths below the folder of this corpus."""
     for path, content in files.items():
