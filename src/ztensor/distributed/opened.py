@@ -11,6 +11,7 @@ import numpy as np
 
 from ztensor import Remote
 from ztensor.distributed.chunks.assembling import Assembler
+from ztensor.distributed.chunks.encoding import with_divided
 from ztensor.distributed.chunks.table import Chunk
 from ztensor.distributed.cleaning import has_parts
 from ztensor.distributed.lazy_files import LazyFile, OpenFiles
@@ -121,7 +122,7 @@ class DividedObjects(FileObjects):
             source,
             manifest,
             format=DIVIDED,
-            encodings=self.assembler.encodings(),
+            encodings=with_divided(self.assembler),
             verify=verify,
             limits=limits,
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.distributed.chunks.assembling import Assembler
+from ztensor.distributed.chunks.encoding import with_divided
 from ztensor.distributed.chunks.table import Chunk
 from ztensor.distributed.lazy_files import OpenFiles
 from ztensor.errors import (
@@ -106,7 +107,7 @@ class Checkpoint:
         )
         return Projection(
             manifest,
-            self._assembler.encodings(),
+            with_divided(self._assembler),
             account,
             source=self._source,
             faults=values.faults,
