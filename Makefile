@@ -120,7 +120,7 @@ suite-core-alone: $(VENV)/dev.stamp ### run the tests of the core in an empty fo
 
 # Every placement is loaded in every other, and a process dies at every call of the system.
 suite-distributed: $(VENV)/dev.stamp $(VENV)/torch.stamp ### save and load with several processes, kill and damage
-	ZTENSOR_TESTS=full $(BIN)/python -m pytest tests/distributed tests/unit/distributed/test_torch.py $(PYTEST_ARGS)
+	ZTENSOR_TESTS=full $(BIN)/python -m pytest -o timeout=3600 tests/distributed tests/unit/distributed/test_torch.py $(PYTEST_ARGS)
 
 # 3 GB of packages, kept in .venvs. ARGS="peft timm-newest": some of them; "--list": what there is.
 suite-ecosystem: $(VENV)/dev.stamp $(VENV)/torch.stamp ### use our files from transformers, diffusers and others, each in an environment of its own
