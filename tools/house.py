@@ -23,7 +23,7 @@ no figure.
 | string_modules | strings that name a module of ours |
 | test_lines | lines of tests |
 | patches | uses of `monkeypatch` and `mock.patch` in tests |
-| test_internals | imports in tests of names of ours that are not public |
+| test_internals | imports in tests of names of ours that are not public (`ztensor.testing` is) |
 | open_modules | modules of ours loaded to open a file and read one tensor (with `--python`) |
 | open_ms, ls_ms | time of that process, and of `ztensor ls`, above `import numpy` (likewise) |
 """
@@ -76,7 +76,7 @@ HOME = {
 }
 PUBLIC = re.compile(
     r"ztensor(\.(ext|errors|limits|typing|options|numpy|torch|jax|flax|scipy|dask|transformers"
-    r"|diffusers|peft|edit|divided|distributed|fleet|lightning|accelerate|trainer|keras|v2|testing"
+    r"|diffusers|peft|edit|divided|distributed|fleet|lightning|accelerate|trainer|keras|v2|testing(\.\w+)?"
     r"|conformance|delta|aio))?"
 )
 MODULE_NAME = re.compile(r"ztensor\.[a-z_0-9.]+(:\w+|\.[A-Z]\w+)?")

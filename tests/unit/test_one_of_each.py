@@ -7,7 +7,9 @@ end; nothing else is told of it. `tests/plugin` installs four of them as somebod
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,21 @@ def loaded() -> None:
             load(name)
 
 
+Add = Callable[[MutableMapping[str, Any], str, object], None]
+
+
+@pytest.fixture
+def add() -> Iterator[Add]:
+    """Give a function that adds to a table, as a program does; removed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def added(table: MutableMapping[str, Any], name: str, value: object) -> None:
+            table[name] = value
+            stack.callback(table.__delitem__, name)
+
+        yield added
+
+
 def ls(run: command.Run, path: Path) -> dict[str, Any]:
     """Return what the command lists of the only object."""
     (found,) = run("ls", path, "--json").json["files"][0]["objects"]
@@ -67,10 +84,8 @@ def ls(run: command.Run, path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("count", [1, 100])  # 100: read as columns where all is of known kinds
-def test_an_encoding(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run, count: int
-) -> None:
-    monkeypatch.setitem(ENCODINGS, TURNED.name, TURNED)
+def test_an_encoding(add: Add, tmp_path: Path, run: command.Run, count: int) -> None:
+    add(ENCODINGS, TURNED.name, TURNED)
     path, tensors = tmp_path / "w.zt", {f"w{number:03}": W + number for number in range(count)}
     save_file(tensors, path, compression=TURNED.name)
     assert W.tobytes() not in path.read_bytes()
@@ -109,8 +124,8 @@ class Diagonal(Layout):
         return np.diag(view.arrays["values"])
 
 
-def test_a_layout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
-    monkeypatch.setitem(LAYOUTS, "diagonal", Diagonal())
+def test_a_layout(add: Add, tmp_path: Path, run: command.Run) -> None:
+    add(LAYOUTS, "diagonal", Diagonal())
     path = tmp_path / "d.zt"
     save_file({"d": ztensor.Tensor({"values": W[1]}, shape=(30, 30), format="diagonal")}, path)
     with ztensor.open(path) as reader:
@@ -139,27 +154,29 @@ def _round_trip(path: Path, run: command.Run, expected: dict[str, Any]) -> None:
     assert expected.items() <= ls(run, path).items()
 
 
-def test_a_storage_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+def test_a_storage_type(
+    monkeypatch: pytest.MonkeyPatch, add: Add, tmp_path: Path, run: command.Run
+) -> None:
     monkeypatch.setattr(elements, "_SPELLED", {})
     storage = StorageType("f8", "float8_e3m4", 1, "f")
-    monkeypatch.setitem(STORAGE_TYPES, "f8", storage)
-    monkeypatch.setitem(BY_LONG_NAME, "float8_e3m4", storage)
+    add(STORAGE_TYPES, "f8", storage)
+    add(BY_LONG_NAME, "float8_e3m4", storage)
     _round_trip(tmp_path / "w.zt", run, {"dtype": "float8_e3m4"})
 
 
-def test_a_logical_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+def test_a_logical_type(
+    monkeypatch: pytest.MonkeyPatch, add: Add, tmp_path: Path, run: command.Run
+) -> None:
     monkeypatch.setattr(elements, "_SPELLED", {})
-    monkeypatch.setitem(LOGICAL_TYPES, "f8_e3m4", LogicalType("f8_e3m4", "u8", "float8_e3m4"))
+    add(LOGICAL_TYPES, "f8_e3m4", LogicalType("f8_e3m4", "u8", "float8_e3m4"))
     _round_trip(tmp_path / "w.zt", run, {"type": "f8_e3m4"})
 
 
 # --- A foreign format, read and written -----------------------------------------------------
 
 
-def test_a_foreign_format(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run
-) -> None:
-    monkeypatch.setitem(FORMATS, "lines", LINES)
+def test_a_foreign_format(add: Add, tmp_path: Path, run: command.Run) -> None:
+    add(FORMATS, "lines", LINES)
     path = tmp_path / "w.lines"
     save_file({"array": W[1]}, path)
     assert np.array_equal(load_file(path)["array"], W[1])
@@ -180,11 +197,11 @@ def test_a_foreign_format(
 # --- A recipe of quantization ---------------------------------------------------------------
 
 
-def test_a_recipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+def test_a_recipe(add: Add, tmp_path: Path, run: command.Run) -> None:
     def int2(array: Any, **options: Any) -> Any:
         return quantize(array, bits=2, group_size=4, **options)
 
-    monkeypatch.setitem(RECIPES, "int2", int2)
+    add(RECIPES, "int2", int2)
     weights = np.repeat(np.arange(4, dtype=np.float32), 64).reshape(4, 64).T.copy()
     tensor = ztensor.Tensor.quantize(weights, "int2")
     path = tmp_path / "q.zt"
@@ -217,10 +234,8 @@ class Total:
 
 
 @pytest.mark.parametrize("count", [1, 100])
-def test_a_digest(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run, count: int
-) -> None:
-    monkeypatch.setitem(ALGORITHMS, "total", Algorithm("total", 8, Total))
+def test_a_digest(add: Add, tmp_path: Path, run: command.Run, count: int) -> None:
+    add(ALGORITHMS, "total", Algorithm("total", 8, Total))
     path = tmp_path / "w.zt"
     save_file({f"w{number:03}": W for number in range(count)}, path, checksum="total")
     with ztensor.open(path) as reader:
@@ -241,9 +256,11 @@ def test_a_digest(
 # --- A place that files are read from -------------------------------------------------------
 
 
-def test_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+def test_a_place(
+    monkeypatch: pytest.MonkeyPatch, add: Add, tmp_path: Path, run: command.Run
+) -> None:
     monkeypatch.setenv("SHELF", str(tmp_path))
-    monkeypatch.setitem(SCHEMES, "shelf", "tests.plugin.shelf_source:SHELF")
+    add(SCHEMES, "shelf", "tests.plugin.shelf_source:SHELF")
     save_file({"w": W}, tmp_path / "w.zt")
     with ztensor.open("shelf://w.zt") as reader:
         assert np.array_equal(reader.get_slice("w")[3:5], W[3:5])
@@ -256,9 +273,9 @@ def test_a_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.R
 # --- A verb of the command ------------------------------------------------------------------
 
 
-def test_a_verb(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: command.Run) -> None:
+def test_a_verb(add: Add, tmp_path: Path, run: command.Run) -> None:
     verb = Verb("Count the objects of a file.", "tests.plugin.shelf_verb:count")
-    monkeypatch.setitem(VERBS["Write new files"], "count", verb)
+    add(VERBS["Write new files"], "count", verb)
     save_file({"a": W, "b": W}, tmp_path / "w.zt")
     ended = run("count", tmp_path / "w.zt")
     assert (ended.code, ended.out) == (0, "2 objects\n")
