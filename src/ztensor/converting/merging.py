@@ -27,7 +27,7 @@ def merge(
     attributes: Mapping[str, object] | None = None,
     durable: Durable = "auto",
     dry_run: bool = False,
-    overwrite: bool = True,
+    overwrite: bool | None = None,
     progress: Progress | None = None,
     **options: Unpack[WriteOptions],
 ) -> int:
@@ -46,7 +46,8 @@ def merge(
             a key wins. Different trees (see `ztensor.save_tree`) are refused.
         durable: see `ztensor.typing.SaveOptions`.
         dry_run: True does everything except writing.
-        overwrite: False refuses to replace an old file.
+        overwrite: True replaces an old file, False refuses. None replaces it if `inputs` is a list;
+            a single path and an old file may be two inputs, given without their list.
         progress: called with the stored bytes copied so far and those to copy in all.
         options: see `ztensor.typing.WriteOptions`.
 
@@ -59,10 +60,16 @@ def merge(
     """
     require_options("merge", options, WriteOptions)
     require_choice("on_conflict", on_conflict, ("error", "first", "last"))
+    is_one = isinstance(inputs, (str, bytes, os.PathLike))
+    paths: Any = [inputs] if is_one else inputs
     place = Place.of(output)
-    place.require_free(overwrite=overwrite)
+    try:
+        place.require_free(overwrite=not is_one if overwrite is None else overwrite)
+    except UsageError as error:
+        if is_one and overwrite is None:
+            error.in_python = "merge([a, b], output) merges two; overwrite=True replaces this one"
+        raise
     with contextlib.ExitStack() as stack:
-        paths: Any = [inputs] if isinstance(inputs, (str, bytes, os.PathLike)) else inputs
         readers = [stack.enter_context(open_files(path)) for path in paths]
         chosen: dict[str, tuple[Reader, str]] = {}
         for reader in readers:

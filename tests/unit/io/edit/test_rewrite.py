@@ -372,3 +372,17 @@ def test_what_is_behind_a_url_is_split_into_a_folder_that_is_told(tmp_path: Path
     shards, index = plan_split(url, tmp_path)
     assert [shard.names for shard in shards] == [("v", "w")]
     assert index == str(tmp_path / "m.zt.index.json")
+
+
+def test_a_single_path_never_replaces_a_file_unasked(tmp_path: Path) -> None:
+    """`merge(a, b)` may mean two inputs: b is not lost."""
+    a, b, out = (tmp_path / name for name in ("a.zt", "b.zt", "out.zt"))
+    save_file({"a": np.ones(2)}, a)
+    save_file({"b": np.ones(2)}, b)
+    before = b.read_bytes()
+    with pytest.raises(UsageError, match="merge"):
+        merge(a, b)
+    assert b.read_bytes() == before
+    for inputs, options in (([a, b], {}), ([a, b], {}), (a, {"overwrite": True})):
+        merge(inputs, out, **options)  # type: ignore[arg-type]
+    assert ztensor.open(out).keys() == ["a"]
