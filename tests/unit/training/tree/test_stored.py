@@ -88,7 +88,7 @@ def test_a_set_of_files_with_different_trees_has_none(
     report = ztensor.convert(index, tmp_path / "new.zt")
     assert {"one.zt: tree", "other.zt: tree"} <= {one.where for one in report.unrepresented}
     for path in (index, tmp_path / "new.zt"):
-        ztensor.merge(path, tmp_path / "merged.zt")
+        ztensor.merge([path], tmp_path / "merged.zt")
         *_, again = ztensor.split(path, tmp_path / "again", max_shard_size=60)
         for made in (tmp_path / "merged.zt", again):
             with pytest.raises(UsageError, match="no tree"):
