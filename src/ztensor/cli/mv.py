@@ -60,7 +60,7 @@ def mv(terminal: Terminal, options: Namespace) -> None:
     if names:
         if len(names) != 2:
             raise ArgumentValueError(
-                "not one old name and one new name", found=count_text(len(names), "name")
+                "give OLD and NEW", found=count_text(len(names), "name")
             )
         pairs.insert(0, (names[0], names[1]))
     if not pairs:

@@ -182,7 +182,7 @@ def _show(
             why = "its writer placed the manifest in a way that cannot be verified"
         terminal.line(f"the file opens as it is: {why}")
     elif report.end is None:
-        terminal.problem("no committed state was found")
+        terminal.problem("no committed state was found; copy or download the file again")
     else:
         terminal.line(f"ztensor repair {report.path} --write OUT saves that state as a new file")
 
