@@ -59,9 +59,7 @@ def mv(terminal: Terminal, options: Namespace) -> None:
     pairs, names = [pair_of(text, "OLD=NEW") for text in options.map], options.names
     if names:
         if len(names) != 2:
-            raise ArgumentValueError(
-                "give OLD and NEW", found=count_text(len(names), "name")
-            )
+            raise ArgumentValueError("give OLD and NEW", found=count_text(len(names), "name"))
         pairs.insert(0, (names[0], names[1]))
     if not pairs:
         raise ArgumentValueError("nothing to rename", expected="OLD NEW, or --map OLD=NEW")
