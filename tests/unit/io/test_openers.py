@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ztensor.numpy import save_file
 
@@ -76,6 +77,7 @@ except FileNotFoundError as error:
 """
 
 
+@pytest.mark.wing
 def test_plugins_are_asked_last_and_one_that_is_broken_stops_no_other_file(tmp_path: Path) -> None:
     info = tmp_path / "one_plugin-1.0.dist-info"
     info.mkdir()

@@ -99,6 +99,7 @@ def test_names_are_removed_or_the_rest_is_copied(
 
 
 @pytest.mark.parametrize("output", [None, "out.zt"])
+@pytest.mark.wing
 def test_names_that_cannot_be_removed(path: Path, tmp_path: Path, output: str | None) -> None:
     before = path.read_bytes()
     target = None if output is None else tmp_path / output

@@ -60,7 +60,13 @@ OPERATIONS: dict[str, Callable[..., object]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.wing] if name[:5] in ("merge", "split") else [])
+        for name in OPERATIONS
+    ],
+)
 def test_a_dry_run_returns_what_the_operation_returns(file: Path, name: str) -> None:
     before = state(file)
     expected = OPERATIONS[name](file, dry_run=True)
@@ -87,6 +93,7 @@ def test_a_dry_run_of_a_rewrite(tmp_path: Path, container: str) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.wing
 def test_what_is_impossible_fails_in_a_dry_run_too(file: Path, dry_run: bool) -> None:
     before = file.read_bytes()
     with pytest.raises(NotRepresentableError), ztensor.Editor(file, dry_run=dry_run) as editor:

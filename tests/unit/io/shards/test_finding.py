@@ -34,6 +34,7 @@ def test_the_url_of_the_first_of_gguf_means_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no file is called so there")
+@pytest.mark.wing
 def test_a_line_break_in_a_name_splits_no_model(tmp_path: Path) -> None:
     (file,) = saved(tmp_path, "a\nb-00001-of-00002.gguf")
     with ztensor.open(file) as reader:

@@ -201,6 +201,7 @@ def test_the_only_step_of_a_run_is_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("count", "more"), [(2, ""), (8, ""), (9, " and 1 more"), (11, " and 3 more")]
 )
+@pytest.mark.wing
 def test_of_many_files_that_could_be_meant_eight_are_named(
     tmp_path: Path, count: int, more: str
 ) -> None:

@@ -55,6 +55,7 @@ def opened(folder: Path, names: str | list[str]) -> ShardedReader:
 
 
 @pytest.mark.parametrize("what", ON_DISK)
+@pytest.mark.wing
 def test_a_copy_of_a_reader_opens_what_was_opened(folder: Path, what: str) -> None:
     """Not the folder instead of a file of it, or files by themselves instead of their folder."""
     with opened(folder, ON_DISK[what][0]) as reader, pickle.loads(pickle.dumps(reader)) as again:

@@ -59,6 +59,7 @@ def quantized() -> tuple[np.ndarray[Any, Any], View]:
     return weights, View((64, 8), components, attributes)
 
 
+@pytest.mark.wing
 def test_the_dense_value_is_near_the_original(
     quantized: tuple[np.ndarray[Any, Any], View],
 ) -> None:
@@ -69,6 +70,7 @@ def test_the_dense_value_is_near_the_original(
     assert np.abs(dense - weights).max() < 0.04
 
 
+@pytest.mark.wing
 def test_all_three_parts_are_needed(quantized: tuple[np.ndarray[Any, Any], View]) -> None:
     _, view = quantized
     for missing in LAYOUT.read_order:
@@ -77,6 +79,7 @@ def test_all_three_parts_are_needed(quantized: tuple[np.ndarray[Any, Any], View]
             LAYOUT.to_dense(View(view.shape, arrays, view.attributes))
 
 
+@pytest.mark.wing
 def test_parts_that_do_not_fit_the_shape(quantized: tuple[np.ndarray[Any, Any], View]) -> None:
     _, view = quantized
     with pytest.raises(LayoutError):
@@ -84,6 +87,7 @@ def test_parts_that_do_not_fit_the_shape(quantized: tuple[np.ndarray[Any, Any], 
 
 
 @pytest.mark.parametrize("attributes", [{}, {"bits": 4, "packing": "by moonlight"}], ids=str)
+@pytest.mark.wing
 def test_an_unknown_scheme_is_refused(
     quantized: tuple[np.ndarray[Any, Any], View], attributes: dict[str, Any]
 ) -> None:

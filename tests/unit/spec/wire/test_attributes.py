@@ -54,6 +54,7 @@ def test_values_are_read_as_documented(tmp_path: Path, key: str, *, of_object: b
         assert repr(attributes[key]) == repr(expected)  # 1 is not True
 
 
+@pytest.mark.wing
 def test_a_save_keeps_keys_that_are_numbers(tmp_path: Path) -> None:
     save_file({}, tmp_path / "a.zt", SAME)
     ztensor.convert(tmp_path / "a.zt", tmp_path / "b.zt", check=True)
