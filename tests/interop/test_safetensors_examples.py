@@ -25,7 +25,7 @@ class Library:
         self.safe_open = importlib.import_module(name).safe_open
 
     def __getattr__(self, module: str) -> Any:
-        return importlib.import_module(f"{self.name}.{module}")
+        return pytest.importorskip(f"{self.name}.{module}", exc_type=ImportError)
 
 
 def needs(framework: str) -> Any:

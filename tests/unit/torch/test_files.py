@@ -28,7 +28,7 @@ from ztensor.errors import (
 )
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-ztorch: Any = pytest.importorskip("ztensor.torch")
+ztorch: Any = pytest.importorskip("ztensor.torch", exc_type=ImportError)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 

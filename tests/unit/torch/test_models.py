@@ -12,7 +12,7 @@ import ztensor
 from ztensor.errors import ArgumentTypeError, NotRepresentableError, UsageError
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-ztorch: Any = pytest.importorskip("ztensor.torch")
+ztorch: Any = pytest.importorskip("ztensor.torch", exc_type=ImportError)
 
 
 class Language(torch.nn.Module):  # type: ignore[misc]

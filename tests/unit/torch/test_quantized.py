@@ -11,7 +11,7 @@ from ztensor import Tensor
 from ztensor.errors import ArgumentValueError, LayoutError, LimitError, UsageError
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed")
-ztorch: Any = pytest.importorskip("ztensor.torch")
+ztorch: Any = pytest.importorskip("ztensor.torch", exc_type=ImportError)
 
 WEIGHTS = np.random.default_rng(0).standard_normal((128, 256)).astype(np.float32)
 RECIPES = [None, "gptq", "awq", "int8", "nf4", "mxfp4", "nvfp4"]

@@ -80,7 +80,7 @@ def opened_root(folder: Path, rows: list[int]) -> None:
 
 
 def by_jax(folder: Path, rows: list[int]) -> None:
-    load_file = pytest.importorskip("ztensor.jax").load_file
+    load_file = pytest.importorskip("ztensor.jax", exc_type=ImportError).load_file
     root(folder, rows)
     load_file(folder)
 
@@ -109,7 +109,7 @@ def alone(folder: Path, rows: list[int]) -> None:
 def _load(folder: Path) -> None:
     torch: Any = pytest.importorskip("torch")
     dcp: Any = pytest.importorskip("torch.distributed.checkpoint")
-    reader = pytest.importorskip("ztensor.torch").StorageReader(folder)
+    reader = pytest.importorskip("ztensor.torch", exc_type=ImportError).StorageReader(folder)
     try:
         dcp.load({"w": torch.zeros(ROWS, 3)}, storage_reader=reader, no_dist=True)
     except dcp.CheckpointException as error:
