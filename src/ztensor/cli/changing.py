@@ -19,8 +19,8 @@ from ztensor.cli import options as shared
 from ztensor.cli.spelling import (
     as_json,
     count_text,
-    element_text,
     json_text,
+    object_facts,
     shape_text,
     size_text,
 )
@@ -74,12 +74,7 @@ class Changes:
 
 def _object_facts(metadata: ztensor.TensorMetadata) -> dict[str, Any]:
     return {
-        "name": metadata.name,
-        "shape": list(metadata.shape),
-        "dtype": metadata.dtype,
-        "type": metadata.type,
-        "elements": element_text(metadata),
-        "format": metadata.format,
+        **object_facts(metadata),
         "stored_nbytes": metadata.stored_nbytes,
     }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor import ext
 from ztensor.cli.choosing import name_filter, nothing_matches
 from ztensor.cli.options import CHOICE, FILES, Option
-from ztensor.cli.spelling import count_text, element_text, parameters_text, shape_text, size_text
+from ztensor.cli.spelling import count_text, object_facts, parameters_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json, open_file
 from ztensor.errors import Reason, ZTensorError
@@ -171,12 +171,7 @@ def as_json(reader: Reader, objects: Sequence[TensorMetadata]) -> dict[str, Any]
         "object_count": len(reader),
         "objects": [
             {
-                "name": metadata.name,
-                "shape": list(metadata.shape),
-                "dtype": metadata.dtype,
-                "type": metadata.type,
-                "elements": element_text(metadata),
-                "format": metadata.format,
+                **object_facts(metadata),
                 "encoding": _words(c.encoding for c in metadata.components.values()),
                 "digest": digests
                 or _words(_algorithm(c.digest) for c in metadata.components.values()),

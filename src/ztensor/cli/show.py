@@ -10,8 +10,8 @@ from ztensor.cli.options import FILE, Option
 from ztensor.cli.spelling import (
     as_json,
     count_text,
-    element_text,
     json_text,
+    object_facts,
     shape_text,
     size_text,
 )
@@ -151,12 +151,7 @@ def describe(reader: Reader, name: str) -> dict[str, Any]:
     """
     metadata = reader.metadata(name)
     return {
-        "name": metadata.name,
-        "shape": list(metadata.shape),
-        "dtype": metadata.dtype,
-        "type": metadata.type,
-        "elements": element_text(metadata),
-        "format": metadata.format,
+        **object_facts(metadata),
         "nbytes": as_json(metadata.nbytes),
         "stored_nbytes": metadata.stored_nbytes,
         "components": {

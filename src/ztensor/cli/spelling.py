@@ -8,6 +8,7 @@ import math
 import sys
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.errors import counted
 from ztensor.ext import cbor
 from ztensor.insight import text as shared
@@ -19,6 +20,18 @@ count_text = counted
 element_text = shared.element_text
 _ITEMS = 8  # items shown of a longer list
 shape_text, size_text, visible = shared.shape_text, shared.size_text, shared.visible
+
+
+def object_facts(metadata: ztensor.TensorMetadata) -> dict[str, Any]:
+    """Return the fields that every verb prints of an object in JSON."""
+    return {
+        "name": metadata.name,
+        "shape": list(metadata.shape),
+        "dtype": metadata.dtype,
+        "type": metadata.type,
+        "elements": element_text(metadata),
+        "format": metadata.format,
+    }
 
 
 def cut(text: str, limit: int) -> str:

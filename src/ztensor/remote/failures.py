@@ -215,6 +215,21 @@ def require_process(name: str) -> None:
         raise error
 
 
+def load_library() -> Any:
+    """Return obstore with its submodules.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError as error:
+        raise MissingDependencyError("URLs need the library obstore", install="obstore") from error
+    return obstore
+
+
 def asked(
     ask: Callable[[Any], Any],
     doing: str,
@@ -232,10 +247,7 @@ def asked(
     Raises:
         SourceError: it failed.
     """
-    try:
-        import obstore
-    except ImportError as error:
-        raise MissingDependencyError("URLs need the library obstore", install="obstore") from error
+    obstore = load_library()
     require_process(name)
     try:
         return ask(obstore)

@@ -19,7 +19,7 @@ from ztensor.errors import (
     describe,
     without_secrets,
 )
-from ztensor.remote.failures import ends_of
+from ztensor.remote.failures import ends_of, load_library
 from ztensor.remote.hub import headers, parse_hub_url
 from ztensor.remote.stores import store_of
 from ztensor.typing import Storage
@@ -148,8 +148,8 @@ def _place_of(remote: Remote) -> Place:
         return Place(storage, key, remote.name)
     options = {**(_of_environment() if scheme in _OF_CLOUDS else {}), **(storage or {})}
     try:
-        return Place(*_KINDS[scheme](_library(), remote, options), remote.name)
-    except _library().exceptions.BaseError as error:
+        return Place(*_KINDS[scheme](load_library(), remote, options), remote.name)
+    except load_library().exceptions.BaseError as error:
         raise _refused(error, remote) from None
     except (TypeError, ValueError) as error:
         if isinstance(error, UsageError):
@@ -176,16 +176,6 @@ def _refused(error: Exception, remote: Remote) -> ArgumentValueError:
     return ArgumentValueError(
         f"the store cannot be opened with these options{detail}", file=remote.name
     )
-
-
-def _library() -> Any:
-    try:
-        import obstore
-        import obstore.exceptions
-        import obstore.store
-    except ImportError as error:
-        raise MissingDependencyError("URLs need the library obstore", install="obstore") from error
-    return obstore
 
 
 def _parts(remote: Remote) -> tuple[str, str]:

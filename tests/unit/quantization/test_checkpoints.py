@@ -65,7 +65,6 @@ both = pytest.mark.parametrize("restore", [by_numpy, by_torch])
 def test_gptq(
     restore: Callable[[Tensor], Array], bits: int, scattered: bool, checkpoint_format: str
 ) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     rng = rng_of(bits, scattered)
     rows, columns, group = 64, 32, 16
     qweight = random_words(rng, (rows * bits // 32, columns))
@@ -93,7 +92,6 @@ def test_gptq(
 @both
 @pytest.mark.parametrize("group_size", [16, 64])
 def test_awq(restore: Callable[[Tensor], Array], group_size: int) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     rng = rng_of(group_size)
     qweight = random_words(rng, (64, 3))
     qzeros = random_words(rng, (64 // group_size, 3))
@@ -109,7 +107,6 @@ def test_awq(restore: Callable[[Tensor], Array], group_size: int) -> None:
 @both
 @pytest.mark.parametrize("scale_dtype", [np.float16, np.float32])
 def test_int8_rows(restore: Callable[[Tensor], Array], scale_dtype: Any) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     rng = rng_of("int8")
     weight = rng.integers(-128, 128, (7, 24)).astype(np.int8)
     absmax = (rng.random(7) * 4).astype(scale_dtype)
@@ -131,7 +128,6 @@ def test_nf4(
     restore: Callable[[Tensor], Array], shape: tuple[int, ...], codebook: Array | None
 ) -> None:
     """The last block of a single row may end early."""
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     rng = rng_of("nf4", shape)
     count = math.prod(shape)
     weight = random_words(rng, (count // 2, 1), "uint8")
@@ -148,7 +144,6 @@ def test_nf4(
 @pytest.mark.parametrize("as_bytes", [True, False], ids=["bytes", "e8m0"])
 @pytest.mark.parametrize("shape", [(5, 64), (2, 3, 32), (96,)], ids=str)
 def test_mxfp4(restore: Callable[[Tensor], Array], shape: tuple[int, ...], as_bytes: bool) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     rng = rng_of("mxfp4", shape)
     blocks = random_words(rng, (*shape[:-1], shape[-1] // 32, 16), "uint8")
     stored = rng.integers(100, 140, blocks.shape[:-1]).astype(np.uint8)
@@ -163,7 +158,6 @@ def test_mxfp4(restore: Callable[[Tensor], Array], shape: tuple[int, ...], as_by
 @both
 @pytest.mark.parametrize("shape", [(5, 64), (2, 3, 16), (48,)], ids=str)
 def test_nvfp4(restore: Callable[[Tensor], Array], shape: tuple[int, ...]) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     rng = rng_of("nvfp4", shape)
     weight = random_words(rng, (*shape[:-1], shape[-1] // 2), "uint8")
     stored = random_words(rng, (*shape[:-1], shape[-1] // 16), "uint8")

@@ -154,7 +154,6 @@ def test_torch_computes_the_same(
     bits: int, packing: str, pack_axis: int, group_axis: int, zeros: str
 ) -> None:
     """Every bit; all orders, signs and scale types in turn."""
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     module: Any = pytest.importorskip("ztensor.torch", exc_type=ImportError)
     is_one_word = packing.count("_") == 2
     attributes: dict[str, Any] = {
@@ -431,7 +430,6 @@ def test_arrays_of_more_than_one_tile_have_no_seam(
 @pytest.mark.parametrize("columns", [32768, 32769, 40008, 300_001])
 def test_lines_that_are_cut_leave_no_seam(columns: int, pack_axis: int) -> None:
     """Also in libraries that see pairs of bytes only where rows begin at even ones."""
-    pytest.importorskip("torch", reason="PyTorch is not installed")
     module: Any = pytest.importorskip("ztensor.torch", exc_type=ImportError)
     array = np.random.default_rng(3).integers(0, 16, (3, columns)).astype(np.float32)
     array[:, 0], array[:, 1] = 0, 15  # steps of 1
