@@ -12,6 +12,7 @@ _NEEDS = {
     "distributed/torch": "torch", "distributed/jax.py": "jax",
     "training/torch_tree.py": "torch", "training/torch_randomness.py": "torch",
     "training/jax_tree.py": "jax",
+    "accelerate.py": "torch", "lightning.py": "torch", "trainer.py": "torch",
     "transformers.py": "torch", "diffusers.py": "torch", "peft.py": "torch",
 }  # fmt: skip
 
