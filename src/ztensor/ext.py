@@ -16,6 +16,7 @@ where it is defined; `docs/guides/extending.md` has a complete example of each k
 - Disk and stores: a `Place` is the target of a file; only `OpenFolder` and `remove` remove files;
   `locking` tests locks; `Beneath` opens files that another file names; a `ShardSet` is a model in
   several files.
+- Stored bytes: `streams` stores a run of similar bytes raw, as one zstd frame or as one byte.
 - Writing: an emitter of `EMITTERS` knows what a version can represent, `Portable` converts objects
   for it.
 - The tables `FORMATS`, `FRAMEWORKS` and `EMITTERS` also have functions over all their entries.
@@ -59,8 +60,8 @@ if TYPE_CHECKING:
     from ztensor.registry import Registry
     from ztensor.spec.container import EMITTERS
     from ztensor.spec.digest import ALGORITHMS
-    from ztensor.spec.encoding import ENCODINGS
-    from ztensor.spec.encoding.base import Encoding, Runs, Stored, require_equal_length
+    from ztensor.spec.encoding import ENCODINGS, streams
+    from ztensor.spec.encoding.base import Encoding, Runs, Stored
     from ztensor.spec.layout import LAYOUTS
     from ztensor.spec.layout.base import Layout, Quantized, Rows, View
     from ztensor.spec.layout.elements import Blocks, numpy_dtype, result_dtype, spell, typed_array
@@ -103,7 +104,8 @@ _HOMES = {
     "ztensor.spec.container": "EMITTERS",
     "ztensor.spec.digest": "ALGORITHMS",
     "ztensor.spec.encoding": "ENCODINGS",
-    "ztensor.spec.encoding.base": "Encoding Runs Stored require_equal_length",
+    "ztensor.spec.encoding.base": "Encoding Runs Stored",
+    "ztensor.spec.encoding.streams": "streams",
     "ztensor.spec.layout": "LAYOUTS",
     "ztensor.spec.layout.base": "Layout Quantized Rows View",
     "ztensor.spec.layout.elements": "Blocks numpy_dtype result_dtype spell typed_array",
@@ -125,8 +127,8 @@ __all__ = [
     "Rows", "Runs", "ShardSet", "Shown", "Sink", "Source", "Store", "Stored", "Tally",
     "TensorObject", "Unrepresented", "View", "cached_property", "cbor", "element_count",
     "empty_array", "foreign_bytes", "is_remote", "load_files", "locking", "no_collection",
-    "numpy_dtype", "open_file", "path_text", "remove", "require_equal_length", "result_dtype",
-    "run_jobs", "slice_of", "source_of", "spell", "thread_count", "typed_array",
+    "numpy_dtype", "open_file", "path_text", "remove", "result_dtype",
+    "run_jobs", "slice_of", "source_of", "spell", "streams", "thread_count", "typed_array",
 ]  # fmt: skip
 
 if not TYPE_CHECKING:  # type checkers would accept any name; they use the imports above

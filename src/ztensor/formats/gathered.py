@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
-from ztensor.ext import Blocks, Stored, empty_array, numpy_dtype, require_equal_length
+from ztensor.ext import Blocks, Stored, empty_array, numpy_dtype
 from ztensor.formats.base import GATHERED_BYTES, InBlocks, gather, gather_stored
 from ztensor.formats.deflate import Stream
 from ztensor.limits import Limits
@@ -92,7 +92,7 @@ class Gathered(InBlocks):
                     found=describe(span),
                 )
         message = "the tensor has another number of elements than its shape"
-        require_equal_length(expected_length, self._blocks.nbytes, message)
+        self.require_equal_length(expected_length, self._blocks.nbytes, message)
 
     def _can_cut(self, stored: Stored) -> bool:
         del stored

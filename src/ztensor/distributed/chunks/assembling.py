@@ -30,6 +30,7 @@ from ztensor.ext import (
     AtOnce,
     Blocks,
     Component,
+    Encoding,
     FileObjects,
     LaterObjects,
     Manifest,
@@ -38,7 +39,6 @@ from ztensor.ext import (
     element_count,
     empty_array,
     foreign_bytes,
-    require_equal_length,
     result_dtype,
     typed_array,
 )
@@ -174,7 +174,7 @@ class Assembler:
             ZTensorError: it cannot, or a file of its chunks is missing.
         """
         table = self.table
-        require_equal_length(
+        Encoding.require_equal_length(
             table.nbytes(tensor) or 0,
             expected,
             "the tensor is not as long as its shape",

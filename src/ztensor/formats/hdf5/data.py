@@ -7,7 +7,7 @@ import operator
 import numpy as np
 
 from ztensor.errors import LimitError, Reason, describe
-from ztensor.ext import Blocks, Source, Stored, element_count, require_equal_length
+from ztensor.ext import Blocks, Source, Stored, element_count
 from ztensor.formats.base import InBlocks
 from ztensor.formats.hdf5.chunks import ChunkTable
 from ztensor.formats.hdf5.filters import Chunk, bad_chunk, unfiltered
@@ -62,7 +62,9 @@ class Unwritten(InBlocks):
                 expected=f"at most {most} bytes",
                 found=describe(asked),
             )
-        require_equal_length(expected_length, self._blocks.nbytes, "the dataset's size differs")
+        self.require_equal_length(
+            expected_length, self._blocks.nbytes, "the dataset's size differs"
+        )
 
     def _fill(
         self, stored: Stored, place: tuple[slice, ...], destination: memoryview, limits: Limits

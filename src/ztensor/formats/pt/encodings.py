@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from ztensor.errors import LayoutError, Reason, UnsupportedError, describe
-from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, Encoding, Stored, require_equal_length
+from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, Encoding, Stored
 from ztensor.formats.pt.values import NumpyArray, SparseTensor, TorchTensor
 from ztensor.limits import Limits
 from ztensor.typing import Array
@@ -30,7 +30,7 @@ class Held(Encoding):
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Fill `destination` (flat, bytes, writable) exactly."""
         del stored, limits
-        require_equal_length(
+        self.require_equal_length(
             destination.nbytes, self.nbytes, "the length of numbers in the pickle differs"
         )
         if self.nbytes:

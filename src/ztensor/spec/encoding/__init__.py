@@ -1,9 +1,9 @@
 """Stored bytes to decoded bytes and back; one file per encoding.
 
 Read `base.py` (the contract), `raw.py`, `zstd/`, then `zstd_seekable.py`, the encoding of 2.x on
-top of the same frames. Nothing here knows tensors or files: an encoding sees a `Stored` (random
-access to one component's bytes) and a destination. `ENCODINGS` is the table; a new encoding is one
-file and one line.
+top of the same frames, and `streams.py`, for encodings that divide data into streams. Nothing here
+knows tensors or files: an encoding sees a `Stored` (random access to one component's bytes) and a
+destination. `ENCODINGS` is the table; a new encoding is one file and one line.
 """
 
 from ztensor.registry import Registry

