@@ -7,7 +7,7 @@
 | `gguf.<type>/1` | `gguf.<type>`; the attributes of the block size are implied by the type |
 | `zt.quant_group/1`, `zt.mx/1` | the same words; the layouts are in `quantization/` |
 | `pyztensor.<word>/1` | `<word>`: a layout that only 1.x has, such as `quantized_group` |
-| any other `namespace.name/version` | the same word, unknown |
+| any other `namespace.name/version` | the same word; of ours `pyztensor.delta/1` |
 | any other without a version | `2.x <word>`, unknown: in 1.x the word may mean another layout |
 """
 
@@ -53,6 +53,7 @@ _PARTS: Mapping[str, set[str]] = {
 }
 # The namespace of layouts of 1.x that 2.x has no word for.
 _OURS, _OURS_VERSION = "pyztensor.", "/1"
+_IN_BOTH = frozenset({"pyztensor.delta/1"})  # layouts that have this word in 1.x, too
 WORD_OF_2 = "2.x "  # prefix in the model of words of 2.x that mean something else in 1.x
 
 
@@ -107,6 +108,8 @@ def model_layout(
     if layout in _GGUF:
         left = {key: value for key, value in (attributes or {}).items() if key not in _BLOCK_SIZES}
         return layout.removesuffix("/1"), left or None
+    if layout in _IN_BOTH:
+        return layout, attributes
     if layout.startswith(_OURS) and layout.endswith(_OURS_VERSION):
         word = layout[len(_OURS) : -len(_OURS_VERSION)]
         is_ours = "/" not in word and word != "dense" and word not in _THEIRS

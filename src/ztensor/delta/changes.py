@@ -1,0 +1,260 @@
+"""`Change`: the difference of one tensor between two states, and `Delta`: those of all tensors.
+
+Every dialect is read into these classes. The difference of a component is a `Part`: the sparse
+stream of a delta file, the whole new component, or what another dialect stores.
+"""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, Self
+
+from ztensor import Tensor
+from ztensor.delta.errors import DeltaError, DeltaReason
+from ztensor.delta.states import Header, headers_of, stored_form, tensor_id
+from ztensor.errors import describe
+from ztensor.ext import LAYOUTS, element_count
+from ztensor.typing import Array
+
+Kind = Literal["changed", "added", "replaced"]
+
+
+class Part(abc.ABC):
+    """The difference of one component.
+
+    Args:
+        header: the type and length of the new component.
+        nbytes: bytes of the difference in the file.
+        changed: the number of elements that change; None if only decoding gives it.
+        needs_old: `"values"` if positions are known without the old elements, and the new values
+            are not; `"positions"` if neither is; None if the new values are known without them.
+
+    Attributes:
+        coding: the word for the difference, such as `"sparse"`, `"raw"` or `"xor"`.
+        header: the argument, as the three below.
+    """
+
+    coding: str
+
+    def __init__(
+        self,
+        header: Header,
+        nbytes: int,
+        changed: int | None = None,
+        needs_old: Literal["values", "positions"] | None = None,
+    ) -> None:
+        self.header, self.nbytes = header, nbytes
+        self.changed, self.needs_old = changed, needs_old
+
+    @abc.abstractmethod
+    def apply(self, old: Array | None, out: Array) -> None:
+        """Write the new elements to `out`, which may be `old` itself.
+
+        Args:
+            old: stored elements of the base, flat, see `states.stored_form`; None for an added or
+                replaced tensor.
+            out: writable, of the dtype and length of the header; likewise flat.
+
+        Raises:
+            DeltaError: the bytes are malformed.
+        """
+
+    def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]] | None:
+        """Yield the changed elements in bounded pieces; None for a whole component, the default.
+
+        Each piece is `(positions, values)`: ascending positions in the flat component, int64, and
+        unsigned integers of the element's width. They are new bits if `needs_old` is None, else
+        wrapping differences of the bit patterns.
+
+        Args:
+            old: as for `apply`; only needed if `needs_old` is `"positions"`.
+
+        Raises:
+            DeltaError: the bytes are malformed, or `old` is needed.
+        """
+        del old
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """The difference of one tensor.
+
+    Attributes:
+        name: the tensor's name.
+        kind: `"changed"`: elements only; `"replaced"`: by another shape, type or layout, or as a
+            whole; `"added"`.
+        shape: the new shape.
+        layout: the new layout.
+        attributes: the new object's attributes; a changed tensor keeps those of the base.
+        old: the id of the old tensor; None if it is added, or the dialect stores no ids.
+        new: the id of the new tensor; None if the dialect stores no ids.
+        parts: role to difference; a component without one is unchanged.
+        is_intact: a check with the dialect's own checksum: it returns whether a tensor has the new
+            bytes. None without a checksum.
+    """
+
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    layout: str
+    attributes: Mapping[str, Any]
+    old: bytes | None
+    new: bytes | None
+    parts: Mapping[str, Part]
+    is_intact: Callable[[Tensor], bool] | None = None
+
+    @property
+    def stored(self) -> int:
+        """Return the bytes of the difference in the file."""
+        return sum(part.nbytes for part in self.parts.values())
+
+    @property
+    def changed(self) -> int | None:
+        """Return the number of changed elements; None if only decoding gives it."""
+        counts = [part.changed for part in self.parts.values()]
+        return None if None in counts else sum(filter(None, counts))
+
+    def tensor(self, old: Tensor | None) -> Tensor:
+        """Return the new tensor; unchanged components share the memory of the old one.
+
+        Args:
+            old: the tensor of the base; None for an added or replaced one.
+
+        Raises:
+            DeltaError: the base has no such tensor or one of another shape or type, or the delta is
+                malformed.
+        """
+        arrays: dict[str, Array] = {}
+        old = self.required(old) if self.kind == "changed" else None
+        if old is not None:
+            arrays.update(old.components)
+        for role, part in self.parts.items():
+            before = None if old is None else stored_form(arrays[role])
+            out = part.header.empty()
+            part.apply(before, out)
+            array = part.header.restored(out)
+            shape = arrays[role].shape if role in arrays else self.shape
+            is_whole = role in arrays or (self.layout == "dense" and role == "data")
+            arrays[role] = array[: element_count(shape)].reshape(shape) if is_whole else array
+        main = self._new_type() if old is None else old.type
+        attributes = self.attributes if old is None else old.attributes
+        return Tensor(
+            arrays, shape=self.shape, format=self.layout, type=main, attributes=attributes
+        )
+
+    def required(self, old: Tensor | None) -> Tensor:
+        """Return the tensor of the base that this change starts from.
+
+        Raises:
+            DeltaError: there is none, or it has another shape, layout or type.
+        """
+        if old is None:
+            raise DeltaError(
+                "the delta changes a tensor that the base does not have",
+                reason=DeltaReason.TENSOR,
+                object_name=self.name,
+            )
+        if (tuple(old.shape), old.format) != (self.shape, self.layout):
+            raise self._other(
+                f"{self.layout} {list(self.shape)}", f"{old.format} {list(old.shape)}"
+            )
+        headers = headers_of(old)
+        for role, part in self.parts.items():
+            if headers.get(role) != part.header:
+                raise self._other(describe(part.header), describe(headers.get(role)), role)
+        return old
+
+    def is_result(self, tensor: Tensor, algorithm: str | None) -> bool:
+        """Return whether a tensor is the recorded new one; True without a record.
+
+        Args:
+            tensor: the tensor.
+            algorithm: the algorithm of the delta's ids; None without ids.
+        """
+        if self.new is not None and algorithm is not None:
+            return tensor_id(tensor, algorithm) == self.new
+        return self.is_intact is None or self.is_intact(tensor)
+
+    def _new_type(self) -> str | None:
+        layout = LAYOUTS.get(self.layout)
+        main = None if layout is None else self.parts.get(layout.main_role)
+        return None if main is None else main.header.type
+
+    def _other(self, expected: str, found: str, role: str | None = None) -> DeltaError:
+        return DeltaError(
+            "the base has a tensor of another shape or type than the delta was made from",
+            reason=DeltaReason.SHAPE,
+            object_name=self.name,
+            component=role,
+            expected=expected,
+            found=found,
+        )
+
+
+class Delta(Mapping[str, Change]):
+    """The difference of two states: a mapping from names to `Change`s.
+
+    Attributes:
+        name: the path.
+        dialect: `"zt"`, or the word of another dialect.
+        ids: the algorithm of the ids, `"sha256"` or `"xxh3-128"`; None without ids.
+        base: the id of the state before, as `algorithm:digits`; None without ids. Dialects with
+            numbers have them here, such as `"version:6"`.
+        result: the id of the state after, likewise.
+        removed: name to id of each removed tensor.
+        attributes: key to new value of each changed attribute of the file; None removes it.
+        label: the caller's text, such as a step; None without one.
+        nbytes: bytes of all its files.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        changes: Mapping[str, Change],
+        *,
+        dialect: str = "zt",
+        ids: str | None = None,
+        base: str | None = None,
+        result: str | None = None,
+        removed: Mapping[str, bytes] | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        label: str | None = None,
+        nbytes: int = 0,
+        close: Callable[[], None] | None = None,
+    ) -> None:
+        self.name, self._changes, self.dialect = name, changes, dialect
+        self.ids, self.base, self.result = ids, base, result
+        self.removed, self.attributes = dict(removed or {}), dict(attributes or {})
+        self.label, self.nbytes, self._close = label, nbytes, close
+
+    def __getitem__(self, name: str) -> Change:
+        """Return the change of a tensor; a KeyError if it is unchanged."""
+        return self._changes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of tensors that are changed, added or replaced."""
+        return iter(self._changes)
+
+    def __len__(self) -> int:
+        """Return the number of tensors that are changed, added or replaced."""
+        return len(self._changes)
+
+    def __enter__(self) -> Self:
+        """Return the delta itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close its files."""
+        self.close()
+
+    def close(self) -> None:
+        """Close its files. May be called again."""
+        if self._close is not None:
+            self._close()
+
+    def __repr__(self) -> str:
+        """Return path, dialect and number of changes."""
+        return f"<ztensor.delta.Delta {describe(self.name)} {self.dialect}, {len(self)} changes>"

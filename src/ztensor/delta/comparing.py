@@ -1,0 +1,153 @@
+"""Two states tensor by tensor, and the encoded difference of each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ztensor import Tensor
+from ztensor.delta import stream
+from ztensor.delta.states import PLAIN_LAYOUTS, Header, State, content_id, headers_of, stored_form
+from ztensor.typing import Array
+
+Effort = Literal["fast", "small"]
+Values = Literal["difference", "new"]
+
+
+class Pair(NamedTuple):
+    """A tensor that differs between two states, and is in the new one.
+
+    Attributes:
+        name: its name.
+        old: the tensor before; None if it is added.
+        new: the tensor after.
+        ids: the ids of both; None for the first if it is added.
+    """
+
+    name: str
+    old: Tensor | None
+    new: Tensor
+    ids: tuple[bytes | None, bytes]
+
+    @property
+    def kind(self) -> Literal["changed", "added", "replaced"]:
+        """Return how the tensor differs: `"changed"` if only in elements."""
+        old, new = self.old, self.new
+        if old is None:
+            return "added"
+        is_same_kind = (
+            tuple(old.shape) == tuple(new.shape)
+            and old.format == new.format
+            and headers_of(old) == headers_of(new)
+            and (new.format in PLAIN_LAYOUTS or dict(old.attributes) == dict(new.attributes))
+        )
+        return "changed" if is_same_kind else "replaced"
+
+
+class Comparison:
+    """Two states, and which of their tensors differ.
+
+    Args:
+        base: the state before.
+        new: the state after.
+        ids: the algorithm of the ids.
+        keep: whether a name takes part; other tensors stay as they are in `base`.
+        threads: how many compute ids; None uses the cores, at most four.
+
+    Attributes:
+        base: the argument.
+        new: the argument.
+        ids: the argument.
+        names: the tensors that are changed, added or replaced, in the order of the new state.
+        removed: name to id of each removed tensor.
+        base_id: the id of the state before.
+        result_id: the id of the state after.
+    """
+
+    def __init__(
+        self,
+        base: State,
+        new: State,
+        ids: str,
+        keep: Callable[[str], bool] = lambda _: True,
+        threads: int | None = None,
+    ) -> None:
+        self.base, self.new, self.ids = base, new, ids
+        self._before = before = base.ids(ids, threads=threads)
+        self._after = after = new.ids(ids, filter(keep, new), threads)
+        self.names = [name for name in after if before.get(name) != after[name]]
+        self.removed = {
+            name: old for name, old in before.items() if keep(name) and name not in after
+        }
+        kept = {name: old for name, old in before.items() if name not in self.removed}
+        self.base_id = content_id(before, ids)
+        self.result_id = content_id({**kept, **after}, ids)
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield the tensors of `names`."""
+        for name in self.names:
+            ids = self._before.get(name), self._after[name]
+            yield Pair(name, None if ids[0] is None else self.base[name], self.new[name], ids)
+
+    def attributes(self) -> tuple[dict[str, object], list[str]]:
+        """Return the new file attributes that differ, and the removed keys.
+
+        Both are empty where a state is a mapping, which has no attributes.
+        """
+        if self.base.reader is None or self.new.reader is None:
+            return {}, []
+        old, new = self.base.attributes, self.new.attributes
+        changed = {key: value for key, value in new.items() if key not in old or old[key] != value}
+        return changed, [key for key in old if key not in new]
+
+
+class Coded(NamedTuple):
+    """The difference of one component as it is stored.
+
+    Attributes:
+        header: type and length of the new component.
+        coding: `"sparse"` or `"raw"`.
+        data: the bytes, uint8 of shape (n,).
+    """
+
+    header: Header
+    coding: str
+    data: Array
+
+
+class Encoded(NamedTuple):
+    """The difference of one tensor as it is stored.
+
+    Attributes:
+        pair: the tensor before and after.
+        kind: how it differs.
+        components: role to difference; equal components have none.
+        changed: how many elements differ.
+    """
+
+    pair: Pair
+    kind: str
+    components: Mapping[str, Coded]
+    changed: int
+
+
+def encoded(pair: Pair, *, effort: Effort, values: Values) -> Encoded:
+    """Encode the difference of one tensor."""
+    kind, components, changed = pair.kind, {}, 0
+    for role, header in headers_of(pair.new).items():
+        new = stored_form(pair.new.components[role])
+        data, coding = new.view(np.uint8), "raw"
+        if pair.old is not None and kind == "changed":
+            old = stored_form(pair.old.components[role])
+            blob = stream.encode(old, new, effort=effort, values=values)
+            if blob is None:
+                continue
+            changed += stream.SparseStream(memoryview(blob), new.size, new.dtype).changed
+            if len(blob) < new.nbytes:
+                data, coding = np.frombuffer(blob, np.uint8), "sparse"
+        else:
+            changed += new.size
+        components[role] = Coded(header, coding, data)
+    return Encoded(pair, kind, components, changed)

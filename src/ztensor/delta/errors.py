@@ -1,0 +1,43 @@
+"""The error of deltas, with reasons of its own."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from ztensor.errors import ZTensorError
+
+
+class DeltaReason(enum.StrEnum):
+    """What is wrong between a delta and a state. Closed."""
+
+    BASE = "delta_base"  # the state is not the one that the delta starts from
+    APPLIED = "delta_applied"  # the state has the result already
+    CHAIN = "delta_chain"  # links with a gap, a fork, or two ends
+    TENSOR = "delta_tensor"  # a name is missing, or there is one too many
+    SHAPE = "delta_shape"  # a tensor has another shape or type than the delta says
+    RESULT = "delta_result"  # the right base gave a wrong result: the delta is damaged
+    NEEDS_BASE = "delta_needs_base"  # positions or values cannot be known without the base
+    DIALECT = "delta_dialect"  # a dialect, or a part of one, that is not read or written
+    MALFORMED = "delta_malformed"  # the bytes break a rule of the delta format
+
+
+class DeltaError(ZTensorError, ValueError):
+    """A delta does not fit a state, or breaks a rule of its format.
+
+    The target of `apply` is unchanged when it is raised.
+
+    Attributes:
+        reason: the rule that is broken.
+    """
+
+    reason: DeltaReason  # type: ignore[assignment]  # deltas have reasons of their own
+
+    def __init__(self, message: str, *, reason: DeltaReason, **details: Any) -> None:
+        super().__init__(message, **details)
+        self.reason = reason
+
+
+def malformed(message: str, **details: Any) -> DeltaError:
+    """Return the error for bytes that break a rule of the delta format."""
+    return DeltaError(message, reason=DeltaReason.MALFORMED, **details)

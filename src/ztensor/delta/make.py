@@ -1,0 +1,127 @@
+"""`make`: write the difference of two states."""
+
+from __future__ import annotations
+
+import collections
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from ztensor import Writer
+from ztensor.delta.comparing import Comparison, Effort, Encoded, Pair, Values, encoded
+from ztensor.delta.file import fields_of, object_of
+from ztensor.delta.report import DeltaReport
+from ztensor.delta.states import State, require_ids
+from ztensor.ext import EMITTERS, Pool, path_text, thread_count
+from ztensor.options import keeps, require_choice
+from ztensor.typing import Durable, Path, Progress, Readable, TensorLike
+
+
+def make(
+    base: Readable | Mapping[str, TensorLike],
+    new: Readable | Mapping[str, TensorLike],
+    path: Path,
+    *,
+    effort: Effort = "fast",
+    values: Values = "difference",
+    ids: Literal["sha256", "xxh3-128"] = "sha256",
+    version: str = EMITTERS.latest,
+    checksum: str | bool | None = True,
+    include: str | Iterable[str] | None = None,
+    exclude: str | Iterable[str] | None = None,
+    label: str | None = None,
+    durable: Durable = "auto",
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> DeltaReport:
+    """Write the difference of two states to a file.
+
+    The same states, options and release of zstd give the same bytes.
+
+    Args:
+        base: the state before: anything `ztensor.open` takes, an open reader, or a mapping from
+            names to arrays or tensors of a framework.
+        new: the state after, likewise.
+        path: the new file.
+        effort: `"fast"`, or `"small"`: fewer bytes for more time; the base is then needed to find
+            the positions of the changes.
+        values: `"difference"`, or `"new"`: the new elements instead of differences. Such a delta
+            can be applied without the base and more than once; it is larger.
+        ids: the algorithm of the ids of states and tensors.
+        version: of the file, as in `ztensor.typing.WriteOptions`.
+        checksum: of the file, likewise.
+        include: a pattern of names, or several; other tensors stay as they are in `base`.
+        exclude: a pattern of names, or several, that stay as they are in `base`.
+        label: text to find the delta by, such as a step.
+        durable: as in `ztensor.typing.SaveOptions`.
+        threads: how many compute and compress; None uses the cores, at most four.
+        progress: called with the number of changed tensors written so far and of all of them.
+
+    Raises:
+        NotRepresentableError: a tensor cannot be stored.
+        FormatError: one of the files is damaged.
+        SourceError: a file cannot be read or written.
+    """
+    require_choice("effort", effort, ("fast", "small"))
+    require_choice("values", values, ("difference", "new"))
+    keep, workers = keeps(_listed(include), _listed(exclude)), thread_count(threads)
+    with State(base) as before, State(new) as after:
+        both = Comparison(before, after, require_ids(ids), keep, threads)
+        encode = functools.partial(encoded, effort=effort, values=values)
+        with Writer(
+            path,
+            version=version,
+            checksum=checksum,
+            durable=durable,
+            threads=workers,
+            attributes=fields_of(both, label),
+        ) as writer:
+            changes = in_order(encode, both.pairs(), workers)
+            changed = _write(writer, changes, len(both.names), progress)
+            nbytes = writer.finish()
+        tensors = len(both.names) + len(both.removed)
+        return DeltaReport(path_text(path), both.base_id, both.result_id, tensors, changed, nbytes)
+
+
+def in_order(
+    work: Callable[[Pair], Encoded], pairs: Iterable[Pair], workers: int
+) -> Iterator[Encoded]:
+    """Yield the results of work on threads in the order of the pairs; few are begun ahead."""
+    if workers == 1:
+        yield from map(work, pairs)
+        return
+    begun: collections.deque[Any] = collections.deque()
+    with Pool(workers) as pool:
+        try:
+            for pair in pairs:
+                begun.append(pool.submit(work, pair))
+                if len(begun) > workers:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _write(
+    writer: Writer, changes: Iterator[Encoded], count: int, progress: Progress | None
+) -> int:
+    """Write the objects of a delta, and return how many elements change."""
+    written: dict[object, str] = {}
+    changed = 0
+    for done, each in enumerate(changes, 1):
+        name = each.pair.name
+        same = written.setdefault((each.kind, *each.pair.ids), name)
+        if same != name:  # tied tensors, or equal ones
+            writer.share(name, same)
+        else:
+            writer.write(name, object_of(each))
+        changed += each.changed
+        if progress is not None:
+            progress(done, count)
+    return changed
+
+
+def _listed(patterns: str | Iterable[str] | None) -> Iterable[str] | None:
+    return [patterns] if isinstance(patterns, str) else patterns

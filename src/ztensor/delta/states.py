@@ -1,0 +1,242 @@
+"""`State`: the tensors of a model by name, from a file or from memory, and their ids.
+
+An id of a tensor or of a state is computed as `ztensor hash` does it, with either of two
+algorithms: see `ztensor.insight.tensor_hashes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from ztensor import Tensor
+from ztensor import open as open_reader
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.ext import (
+    ALGORITHMS,
+    FRAMEWORKS,
+    LAYOUTS,
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    Blocks,
+    Component,
+    ObjectReader,
+    cbor,
+    run_jobs,
+    spell,
+    thread_count,
+    typed_array,
+)
+from ztensor.typing import Array, Readable, TensorLike
+
+# Attributes of these layouts are the user's; attributes of others define the values.
+PLAIN_LAYOUTS = frozenset({"dense", "sparse_csr", "sparse_coo"})
+_WORD = "ztensor content 1"
+
+
+def _xxh3_128() -> Any:
+    import xxhash  # takes as long as NumPy's small modules; sha256 does not need it
+
+    return xxhash.xxh3_128()
+
+
+_HASHERS: dict[str, Callable[[], Any]] = {
+    "sha256": ALGORITHMS["sha256"].hasher,
+    "xxh3-128": _xxh3_128,
+}
+IDS = {"sha256": 32, "xxh3-128": 16}  # algorithm to bytes of an id
+
+
+class State(Mapping[str, Tensor]):
+    """The tensors of a model by name.
+
+    A tensor of a file is read when it is looked up: a view of the file where its bytes are stored
+    raw. A tensor of memory shares the caller's memory on the CPU.
+
+    Args:
+        source: anything `ztensor.open` takes, an open reader, or a mapping from names to arrays,
+            tensors of a framework or `ztensor.Tensor`.
+
+    Attributes:
+        name: the path of the file, or words for a mapping.
+        attributes: the file's own key-value pairs; empty for a mapping.
+        reader: the open reader; None for a mapping.
+    """
+
+    def __init__(self, source: Readable | Mapping[str, TensorLike]) -> None:
+        self.reader: ObjectReader | None = None
+        self._values: Mapping[str, Any] = {}
+        self._is_ours = False
+        if isinstance(source, ObjectReader):
+            self.reader = source
+        elif isinstance(source, Mapping):
+            self._values = dict(source)
+        else:
+            self.reader, self._is_ours = open_reader(source), True
+        self.name = "a mapping of tensors" if self.reader is None else self.reader.name
+        self.attributes = {} if self.reader is None else self.reader.attributes
+        self._ids: dict[tuple[str, str], bytes] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return a tensor.
+
+        Raises:
+            ObjectNotFoundError: the file has no object of that name.
+            KeyError: the mapping has no such name.
+        """
+        if self.reader is not None:
+            return self.reader.read(name)
+        return _tensor(name, self._values[name])
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, in the order of the file or mapping."""
+        return iter(self._values if self.reader is None else self.reader)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._values if self.reader is None else self.reader)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a tensor of that name; none is read."""
+        return name in (self._values if self.reader is None else self.reader)
+
+    def __enter__(self) -> Self:
+        """Return the state itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the file, if this state opened it."""
+        if self._is_ours and self.reader is not None:
+            self.reader.close()
+
+    def ids(
+        self, algorithm: str, names: Iterable[str] | None = None, threads: int | None = None
+    ) -> dict[str, bytes]:
+        """Return the ids of tensors; each is computed once.
+
+        Args:
+            algorithm: one of `IDS`.
+            names: the tensors; all by default.
+            threads: how many compute; None uses the cores, at most four.
+        """
+        wanted = list(self if names is None else names)
+        found = self._ids
+
+        def compute(name: str) -> Callable[[], None]:
+            def job() -> None:
+                found[algorithm, name] = tensor_id(self[name], algorithm)
+
+            return job
+
+        missing = [name for name in wanted if (algorithm, name) not in found]
+        run_jobs(map(compute, missing), thread_count(threads))
+        return {name: found[algorithm, name] for name in wanted}
+
+
+def tensor_id(tensor: Tensor, algorithm: str) -> bytes:
+    """Return the id of a tensor: 32 bytes by sha256, 16 by xxh3-128."""
+    layout = LAYOUTS.get(tensor.format)
+    components = {}
+    for role, (dtype, type_, _) in headers_of(tensor).items():
+        array, word = tensor.components[role], type_ or dtype
+        if layout is not None and role in layout.index_roles:
+            array, word = array.astype(np.uint64, copy=False), "u64"
+        hasher = _HASHERS[algorithm]()
+        for block in Blocks.of(array):
+            hasher.update(block)
+        components[role] = [word, hasher.digest()]
+    attributes = {} if tensor.format in PLAIN_LAYOUTS else dict(tensor.attributes)
+    return _digest([tensor.shape, tensor.format, components, attributes], algorithm)
+
+
+def content_id(ids: Mapping[str, bytes], algorithm: str) -> str:
+    """Return the id of a state from the ids of its tensors, as `algorithm:digits`."""
+    return f"{algorithm}:{_digest([_WORD, dict(ids)], algorithm).hex()}"
+
+
+def require_ids(algorithm: object) -> str:
+    """Return the algorithm of ids.
+
+    Raises:
+        ArgumentValueError: it is unknown.
+    """
+    if algorithm not in IDS:
+        known = " or ".join(map(repr, IDS))
+        raise ArgumentValueError("unknown ids", expected=known, found=describe(algorithm))
+    return str(algorithm)
+
+
+class Header(NamedTuple):
+    """The type and length of a component.
+
+    Attributes:
+        dtype: the storage type's short name.
+        type: the logical type's name, or None.
+        nbytes: the length of its stored bytes: little-endian, elements of less than a byte packed.
+    """
+
+    dtype: str
+    type: str | None
+    nbytes: int
+
+    def empty(self) -> Array:
+        """Return new memory for the stored elements: flat, see `stored_form`."""
+        return self._typed(np.empty(self.nbytes, np.uint8), is_unpacked=False)
+
+    def restored(self, stored: Array) -> Array:
+        """Return the flat array of a component from its stored elements; a view if possible."""
+        return self._typed(stored.view(np.uint8), is_unpacked=True)
+
+    def nbytes_of(self, count: int) -> int:
+        """Return the stored bytes of so many elements of this type."""
+        logical = None if self.type is None else LOGICAL_TYPES.get(self.type)
+        stored = count if logical is None else logical.storage_count(count)
+        return stored * STORAGE_TYPES[self.dtype].width
+
+    def _typed(self, stored: Array, *, is_unpacked: bool) -> Array:
+        logical = None if self.type is None else LOGICAL_TYPES.get(self.type)
+        is_packed = logical is not None and logical.elements_per_storage > 1
+        if is_packed and not is_unpacked:
+            return stored
+        return typed_array(Component(self.dtype, 0, self.nbytes, type=self.type), stored.data)
+
+
+def headers_of(tensor: Tensor) -> dict[str, Header]:
+    """Return the type and length of each component of a tensor."""
+    layout = LAYOUTS.get(tensor.format)
+    headers = {}
+    for role, array in tensor.components.items():
+        storage, logical = spell(array.dtype)
+        nbytes = Header(storage, logical, 0).nbytes_of(array.size)
+        if layout is not None and role == layout.main_role:
+            logical = tensor.type
+        headers[role] = Header(storage, logical, nbytes)
+    return headers
+
+
+def stored_form(array: Array) -> Array:
+    """Return the stored elements of a component: flat, little-endian; a view if possible.
+
+    Elements of less than a byte are packed, and become uint8; other dtypes stay.
+    """
+    return Blocks.whole(array)
+
+
+def _digest(content: Any, algorithm: str) -> bytes:
+    hasher = _HASHERS[algorithm]()
+    hasher.update(cbor.encode(content))
+    digest: bytes = hasher.digest()
+    return digest
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value
+    adapter = FRAMEWORKS.adapter_of(value)
+    stored = value if adapter is None else adapter.stored(value)
+    try:
+        return stored if isinstance(stored, Tensor) else Tensor(stored)
+    except ArgumentTypeError as error:
+        raise error.locate(object_name=name) from None
