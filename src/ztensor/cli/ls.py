@@ -126,10 +126,11 @@ def ls(terminal: Terminal, options: Namespace) -> None:
             terminal.error(error)
             listing["error"] = error_as_json(error)
         listings.append(listing)
+    if names and not count:
+        terminal.result({"files": listings})
+        raise nothing_matches(names, options.include)
     (_show_sums if options.summary else _show)(terminal, listings)
     terminal.result({"files": listings})
-    if names and not count:
-        raise nothing_matches(names, options.include)
 
 
 def _unrelated(folder: str) -> list[str]:

@@ -44,10 +44,10 @@ class Compression(NamedTuple):
                 if ENCODINGS[how].is_written:
                     return cls(how)
         written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
-        names = ", ".join(repr(name) for name in written if name != "raw")
+        names = ", ".join(map(repr, written))
         raise (ArgumentValueError if isinstance(how, (int, str)) else ArgumentTypeError)(
             "unknown compression",
-            expected=f"False, True, {names} or a zstd level up to {STRONGEST_LEVEL}",
+            expected=f"{names} or a zstd level up to {STRONGEST_LEVEL}",
             found=describe(how),
         )
 
