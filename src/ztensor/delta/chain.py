@@ -1,0 +1,223 @@
+"""Chains: the deltas of a folder or list, ordered by the ids of states.
+
+The result of one link is the base of the next. Names of files and labels never order.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Self, TypeAlias
+
+from ztensor.delta.changes import Delta
+from ztensor.delta.errors import DeltaError, DeltaReason
+from ztensor.delta.file import read
+from ztensor.errors import ZTensorError, describe, system_call
+from ztensor.ext import path_text
+from ztensor.typing import Path
+
+Deltas: TypeAlias = "Delta | Path | Iterable[Delta | Path]"
+"""A delta or its path, a folder of deltas, or several of them."""
+
+_LEAST_DIGITS = 6  # of an id by its start
+
+
+# --- The graph ----------------------------------------------------------------------------------
+
+
+class _Graph:
+    """States as nodes, and deltas as edges between them.
+
+    Args:
+        edges: the ids of base and result of each delta.
+    """
+
+    def __init__(self, edges: Sequence[tuple[str, str]]) -> None:
+        self.edges = edges
+        self.following: dict[str, list[int]] = collections.defaultdict(list)
+        for number, (base, _) in enumerate(edges):
+            self.following[base].append(number)
+        given = {result for base, result in edges if base != result}  # an empty delta gives none
+        left = {base for base, result in edges if base != result}
+        states = dict.fromkeys(state for edge in edges for state in edge)
+        self.starts = [state for state in states if state not in given]
+        self.ends = [state for state in states if state not in left]
+
+    def forks(self) -> dict[str, list[int]]:
+        """Return the states from which deltas lead to different states, with these deltas."""
+        return {
+            base: numbers
+            for base, numbers in self.following.items()
+            if len({self.edges[number][1] for number in numbers} - {base}) > 1
+        }
+
+    def paths(self, start: str) -> dict[str, list[int]]:
+        """Return the states that are reached from one, each with the fewest edges to it."""
+        paths: dict[str, list[int]] = {start: []}
+        waiting = collections.deque([start])
+        while waiting:
+            state = waiting.popleft()
+            for number in self.following.get(state, ()):
+                result = self.edges[number][1]
+                if result not in paths:
+                    paths[result] = [*paths[state], number]
+                    waiting.append(result)
+        return paths
+
+
+def ordered(
+    deltas: Iterable[Delta], base_id: str | None = None, to: str | None = None
+) -> list[Delta]:
+    """Return the deltas that lead from one state to another, in the order to apply them.
+
+    Several ways to the same state are not a fork: the one with the fewest links is taken. Deltas of a
+    dialect without ids keep their order.
+
+    Args:
+        deltas: open deltas, in any order.
+        base_id: the id of the state before; None takes the only state that no delta gives.
+        to: the state after: its id, at least six first digits of it, or the label of the delta that
+            gives it. None takes the only end that is reached.
+
+    Returns:
+        The links; none if the base already is the state after.
+
+    Raises:
+        DeltaError: a link is missing, or there are several starts or ends (`delta_chain`).
+    """
+    links = list(deltas)
+    edges = [(each.base, each.result) for each in links if each.base and each.result]
+    if len(edges) < len(links):
+        if not edges and to is None:
+            return links
+        raise _refusal("deltas without ids cannot be ordered", "ids in all of them", "none")
+    graph = _Graph(edges)
+    target = None if to is None else _state(links, to)
+    start = base_id
+    if start is None:
+        starts = [s for s in graph.starts if target is None or target in graph.paths(s)]
+        if len(starts) != 1:
+            raise _refusal("the deltas are not one chain", "one start", _shown(starts))
+        start = starts[0]
+    elif start not in graph.following and start not in (target, *graph.ends):
+        raise _refusal("no delta starts from the base", _shown(graph.following), _shown([start]))
+    paths = graph.paths(start)
+    if target is None:
+        ends = [end for end in graph.ends if end in paths]
+        if len(ends) != 1:
+            raise _refusal("the deltas have several ends", "one, or its name", _shown(ends))
+        target = ends[0]
+    if target not in paths:
+        missing = [s for s in graph.starts if target in graph.paths(s)]
+        reached = [end for end in graph.ends if end in paths]
+        raise _refusal(
+            f"a link is missing before {_shown([target])}",
+            f"a delta from {_shown(reached)} to {_shown(missing)}",
+            "none",
+        )
+    return [links[number] for number in paths[target]]
+
+
+def _state(links: Sequence[Delta], to: str) -> str:
+    """Return the id of the state that the caller names.
+
+    Raises:
+        DeltaError: no delta gives it, or several deltas with that label or start of an id.
+    """
+    word = str(to)
+    results = {each.result for each in links if each.result}
+    states = {each.base for each in links if each.base} | results
+    if word in states:
+        return word
+    found = {each.result for each in links if each.label == word and each.result}
+    if not found and len(word.rpartition(":")[2]) >= _LEAST_DIGITS:
+        found = {s for s in states if s.startswith(word) or s.rpartition(":")[2].startswith(word)}
+    if len(found) != 1:
+        labels = [describe(each.label) for each in links if each.label is not None]
+        known = ", ".join(labels[-3:] or [_shown(results)])
+        shown = _shown(found) if found else describe(to)
+        raise _refusal("no single state has that id or label", f"such as {known}", shown)
+    return found.pop()
+
+
+def _shown(states: Iterable[str]) -> str:
+    """Return ids as text, each with twelve digits."""
+    words = [f"{word}:{digits[:12]}" for word, _, digits in (s.partition(":") for s in states)]
+    more = f" and {len(words) - 4} more" if len(words) > 4 else ""
+    return ", ".join(words[:4]) + more or "none"
+
+
+def _refusal(message: str, expected: str, found: str) -> DeltaError:
+    return DeltaError(message, reason=DeltaReason.CHAIN, expected=expected, found=found)
+
+
+# --- Files --------------------------------------------------------------------------------------
+
+
+class Found:
+    """The open deltas of files and folders: a context, which closes those it opened.
+
+    Args:
+        source: a delta, or its path; a folder; or several of them.
+
+    Attributes:
+        deltas: in the order of the list, and of names in a folder.
+        others: the paths of other files in folders.
+        damaged: path to error of each file in a folder that cannot be read.
+
+    Raises:
+        DeltaError: a path in the list is not a delta (`delta_dialect`).
+        ZTensorError: a path in the list cannot be read.
+    """
+
+    def __init__(self, source: Deltas) -> None:
+        self.deltas: list[Delta] = []
+        self.others: list[str] = []
+        self.damaged: dict[str, ZTensorError] = {}
+        self._ours: list[Delta] = []
+        is_one = isinstance(source, Delta | str | os.PathLike)
+        try:
+            for each in [source] if is_one else source:  # type: ignore[union-attr]
+                self._add(each)  # type: ignore[arg-type]
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        """Return the files themselves."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Close the deltas that were opened here."""
+        for each in self._ours:
+            each.close()
+
+    def _add(self, source: Delta | Path) -> None:
+        if isinstance(source, Delta):
+            self.deltas.append(source)
+        elif not os.path.isdir(path := path_text(source)):
+            if not self._open(path):
+                raise DeltaError("the file is not a delta", reason=DeltaReason.DIALECT, file=path)
+        else:
+            for name in _names(path):
+                within = os.path.join(path, name)
+                try:
+                    if not self._open(within):
+                        self.others.append(within)
+                except ZTensorError as error:
+                    self.damaged[within] = error
+
+    def _open(self, path: str) -> bool:
+        delta = read(path)
+        if delta is not None:
+            self.deltas.append(delta)
+            self._ours.append(delta)
+        return delta is not None
+
+
+def _names(folder: str) -> Iterator[str]:
+    """Yield the names of a folder that deltas can have, sorted."""
+    with system_call("cannot list the folder", folder):
+        names = sorted(os.listdir(folder))
+    return (name for name in names if name.endswith(".zt"))
