@@ -71,8 +71,8 @@ def ordered(
 ) -> list[Delta]:
     """Return the deltas that lead from one state to another, in the order to apply them.
 
-    Several ways to the same state are not a fork: the one with the fewest links is taken. Deltas of a
-    dialect without ids keep their order.
+    Of several ways to the same state, the one with the fewest links is taken. Deltas of a dialect
+    without ids keep their order.
 
     Args:
         deltas: open deltas, in any order.

@@ -207,6 +207,8 @@ class Delta(Mapping[str, Change]):
         removed: name to id of each removed tensor.
         attributes: key to new value of each changed attribute of the file; None removes it.
         label: the caller's text, such as a step; None without one.
+        changed: how many elements differ; None in a dialect that does not record it.
+        elements: the number of elements of the state after, likewise.
         nbytes: bytes of all its files.
     """
 
@@ -222,13 +224,16 @@ class Delta(Mapping[str, Change]):
         removed: Mapping[str, bytes] | None = None,
         attributes: Mapping[str, Any] | None = None,
         label: str | None = None,
+        changed: int | None = None,
+        elements: int | None = None,
         nbytes: int = 0,
         close: Callable[[], None] | None = None,
     ) -> None:
         self.name, self._changes, self.dialect = name, changes, dialect
         self.ids, self.base, self.result = ids, base, result
         self.removed, self.attributes = dict(removed or {}), dict(attributes or {})
-        self.label, self.nbytes, self._close = label, nbytes, close
+        self.label, self.changed, self.elements = label, changed, elements
+        self.nbytes, self._close = nbytes, close
 
     def __getitem__(self, name: str) -> Change:
         """Return the change of a tensor; a KeyError if it is unchanged."""

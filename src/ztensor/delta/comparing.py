@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta import stream
+from ztensor.delta.changes import Kind
 from ztensor.delta.states import PLAIN_LAYOUTS, Header, State, content_id, headers_of, stored_form
 from ztensor.typing import Array
 
@@ -32,7 +33,7 @@ class Pair(NamedTuple):
     ids: tuple[bytes | None, bytes]
 
     @property
-    def kind(self) -> Literal["changed", "added", "replaced"]:
+    def kind(self) -> Kind:
         """Return how the tensor differs: `"changed"` if only in elements."""
         old, new = self.old, self.new
         if old is None:
@@ -64,6 +65,7 @@ class Comparison:
         removed: name to id of each removed tensor.
         base_id: the id of the state before.
         result_id: the id of the state after.
+        elements: the number of elements of the state after.
     """
 
     def __init__(
@@ -84,6 +86,8 @@ class Comparison:
         kept = {name: old for name, old in before.items() if name not in self.removed}
         self.base_id = content_id(before, ids)
         self.result_id = content_id({**kept, **after}, ids)
+        self.elements = sum(map(new.element_count, after))
+        self.elements += sum(base.element_count(name) for name in kept if name not in after)
 
     def pairs(self) -> Iterator[Pair]:
         """Yield the tensors of `names`."""
@@ -91,16 +95,16 @@ class Comparison:
             ids = self._before.get(name), self._after[name]
             yield Pair(name, None if ids[0] is None else self.base[name], self.new[name], ids)
 
-    def attributes(self) -> tuple[dict[str, object], list[str]]:
-        """Return the new file attributes that differ, and the removed keys.
+    def attributes(self) -> dict[str, object]:
+        """Return the new value of each file attribute that differs; None for a removed one.
 
-        Both are empty where a state is a mapping, which has no attributes.
+        Empty where a state is a mapping, which has no attributes.
         """
         if self.base.reader is None or self.new.reader is None:
-            return {}, []
+            return {}
         old, new = self.base.attributes, self.new.attributes
         changed = {key: value for key, value in new.items() if key not in old or old[key] != value}
-        return changed, [key for key in old if key not in new]
+        return {**changed, **{key: None for key in old if key not in new}}
 
 
 class Coded(NamedTuple):
@@ -109,11 +113,13 @@ class Coded(NamedTuple):
     Attributes:
         header: type and length of the new component.
         coding: `"sparse"` or `"raw"`.
+        changed: how many elements differ; all of them where the component is stored as a whole.
         data: the bytes, uint8 of shape (n,).
     """
 
     header: Header
     coding: str
+    changed: int
     data: Array
 
 
@@ -121,33 +127,43 @@ class Encoded(NamedTuple):
     """The difference of one tensor as it is stored.
 
     Attributes:
-        pair: the tensor before and after.
+        name: the tensor's name.
         kind: how it differs.
+        shape: the new shape.
+        layout: the new layout.
+        attributes: the new object's, where they define its values or the tensor is not `"changed"`.
+        old: the id before; None if it is added.
+        new: the id after.
         components: role to difference; equal components have none.
-        changed: how many elements differ.
     """
 
-    pair: Pair
-    kind: str
+    name: str
+    kind: Kind
+    shape: tuple[int, ...]
+    layout: str
+    attributes: Mapping[str, Any]
+    old: bytes | None
+    new: bytes
     components: Mapping[str, Coded]
-    changed: int
 
 
 def encoded(pair: Pair, *, effort: Effort, values: Values) -> Encoded:
     """Encode the difference of one tensor."""
-    kind, components, changed = pair.kind, {}, 0
-    for role, header in headers_of(pair.new).items():
-        new = stored_form(pair.new.components[role])
-        data, coding = new.view(np.uint8), "raw"
+    kind, tensor, components = pair.kind, pair.new, {}
+    for role, header in headers_of(tensor).items():
+        new = stored_form(tensor.components[role])
+        coded = Coded(header, "raw", new.size, new.view(np.uint8))
         if pair.old is not None and kind == "changed":
             old = stored_form(pair.old.components[role])
             blob = stream.encode(old, new, effort=effort, values=values)
             if blob is None:
                 continue
-            changed += stream.SparseStream(memoryview(blob), new.size, new.dtype).changed
+            changed = stream.SparseStream(memoryview(blob), new.size, new.dtype).changed
+            coded = coded._replace(changed=changed)
             if len(blob) < new.nbytes:
-                data, coding = np.frombuffer(blob, np.uint8), "sparse"
-        else:
-            changed += new.size
-        components[role] = Coded(header, coding, data)
-    return Encoded(pair, kind, components, changed)
+                coded = Coded(header, "sparse", changed, np.frombuffer(blob, np.uint8))
+        components[role] = coded
+    is_stored = kind != "changed" or tensor.format not in PLAIN_LAYOUTS
+    attributes = dict(tensor.attributes) if is_stored else {}
+    shape = tuple(tensor.shape)
+    return Encoded(pair.name, kind, shape, tensor.format, attributes, *pair.ids, components)

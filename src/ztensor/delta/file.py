@@ -1,31 +1,39 @@
 """A delta as a zTensor file: `docs/specification/delta.md`, section 1.
 
-The file attribute `pyztensor.delta` has the ids of both states. An object of the layout
-`pyztensor.delta/1` stands for each changed tensor; its components are the differences of those of
-the tensor.
+The file attribute `pyztensor.delta` has the ids of both states, and a table of the changed tensors.
+The objects of the file are the differences of components, plain vectors of bytes named by numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from ztensor import Reader, Tensor
+from ztensor import Reader, Writer
 from ztensor import open as open_reader
 from ztensor.delta.changes import Change, Delta, Kind, Part
-from ztensor.delta.comparing import Comparison, Encoded
+from ztensor.delta.comparing import Encoded
 from ztensor.delta.errors import DeltaError, malformed
-from ztensor.delta.states import IDS, PLAIN_LAYOUTS, Header
+from ztensor.delta.report import DeltaReport
+from ztensor.delta.states import IDS, Header
 from ztensor.delta.stream import SparseStream
-from ztensor.errors import describe
-from ztensor.ext import STORAGE_TYPES, element_count
-from ztensor.typing import Array, Openable
+from ztensor.errors import ZTensorError, describe
+from ztensor.ext import (
+    EMITTERS,
+    STORAGE_TYPES,
+    cached_property,
+    cbor,
+    element_count,
+    path_text,
+)
+from ztensor.limits import Budget, Limits
+from ztensor.typing import Array, Openable, Path
 
 KEY = "pyztensor.delta"
-LAYOUT = "pyztensor.delta/1"
 _KINDS: tuple[Kind, ...] = ("changed", "added", "replaced")
+_COUNTS = ("tensors", "changed", "elements")
 
 
 class SparsePart(Part):
@@ -33,7 +41,8 @@ class SparsePart(Part):
 
     coding = "sparse"
 
-    def __init__(self, header: Header, blob: Array) -> None:
+    def __init__(self, header: Header, blob: Array, changed: Any) -> None:
+        del changed  # the stream has it, too
         element = header._replace(nbytes=0).empty().dtype
         self._stream = SparseStream(blob.data, header.nbytes // element.itemsize, element)
         has_new_bits = self._stream.values == "new"
@@ -60,8 +69,8 @@ class WholePart(Part):
 
     coding = "raw"
 
-    def __init__(self, header: Header, blob: Array) -> None:
-        super().__init__(header, blob.nbytes)
+    def __init__(self, header: Header, blob: Array, changed: Any) -> None:
+        super().__init__(header, blob.nbytes, changed)
         self._blob = blob
         if blob.nbytes != header.nbytes:
             raise malformed(
@@ -76,29 +85,51 @@ class WholePart(Part):
         out.view(np.uint8)[...] = self._blob
 
 
-_CODINGS: dict[str, Callable[[Header, Array], Part]] = {"sparse": SparsePart, "raw": WholePart}
+_CODINGS: dict[str, Callable[[Header, Array, Any], Part]] = {"sparse": SparsePart, "raw": WholePart}
 
 
 class _Changes(Mapping[str, Change]):
-    """The changes of a delta file, each read when it is looked up."""
+    """The changes of a delta file; the table is decoded once, a stream when it is looked up."""
 
-    def __init__(self, reader: Reader, ids: str) -> None:
-        self._reader, self._ids = reader, ids
+    def __init__(self, reader: Reader, table: bytes, count: int, ids: str) -> None:
+        self._reader, self._encoded, self._count, self._ids = reader, table, count, ids
+
+    @cached_property
+    def _table(self) -> Mapping[str, Any]:
+        try:
+            budget = Budget(Limits(), len(self._encoded))
+            table = _require_map(cbor.decode(self._encoded, budget=budget), "the table of changes")
+            if len(table) != self._count:
+                raise malformed(
+                    "the table has another number of tensors than its file says",
+                    expected=f"{self._count:,}",
+                    found=f"{len(table):,}",
+                )
+        except ZTensorError as error:
+            raise error.locate(file=self._reader.name) from None
+        return table
 
     def __getitem__(self, name: str) -> Change:
-        if name not in self._reader:
-            raise KeyError(name)
-        stored = self._reader.read(name)
+        fields = self._table[name]
         try:
-            return _change(name, stored, self._ids)
-        except DeltaError as error:
-            raise error.locate(file=self._reader.name, object_name=name) from None
+            return _change(name, fields, self._ids, self._blob)
+        except ZTensorError as error:
+            error.object_name = name  # objects have numbers
+            raise error.locate(file=self._reader.name) from None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._reader)
+        return iter(self._table)
 
     def __len__(self) -> int:
-        return len(self._reader)
+        return self._count
+
+    def _blob(self, name: Any) -> Array:
+        if not (isinstance(name, str) and name in self._reader):
+            raise malformed("a difference is missing", found=describe(name))
+        blob = self._reader[name]
+        if blob.dtype != np.uint8 or blob.ndim != 1:
+            raise malformed("a difference is not a vector of bytes", found=str(blob.dtype))
+        return blob
 
 
 def read(path: Openable) -> Delta | None:
@@ -141,60 +172,59 @@ def _delta(reader: Reader, fields: Any) -> Delta:
     removed = _require_map(fields.get("removed", {}), "removed")
     for name, old in removed.items():
         _require_id(old, ids, f"the id of the removed tensor {describe(name)}")
-    label = fields.get("label")
+    label, table = fields.get("label"), fields.get("changes")
     if not isinstance(label, str | None):
         raise malformed("the label is not text", found=describe(label))
+    counts = [fields.get(word) for word in _COUNTS]
+    if not (all(type(each) is int and each >= 0 for each in counts) and isinstance(table, bytes)):
+        raise malformed("the table of changes or a number is malformed", found=describe(counts))
     changed = dict(_require_map(attributes.get("set", {}), "attributes.set"))
     gone = attributes.get("remove", [])
     if not (isinstance(gone, list) and all(isinstance(key, str) for key in gone)):
         raise malformed("attributes.remove is not a list of keys", found=describe(gone))
     return Delta(
         reader.name,
-        _Changes(reader, ids),
+        _Changes(reader, table, counts[0], ids),
         ids=ids,
         base=_state_id(fields.get("base"), ids),
         result=_state_id(fields.get("result"), ids),
         removed=removed,
         attributes={**changed, **dict.fromkeys(gone)},
         label=label,
+        changed=counts[1],
+        elements=counts[2],
         nbytes=reader.nbytes,
         close=reader.close,
     )
 
 
-def _change(name: str, stored: Tensor, ids: str) -> Change:
-    fields = stored.attributes
-    kind, parts = fields.get("kind"), _require_map(fields.get("parts"), "parts")
-    layout = fields.get("layout")
-    if stored.format != LAYOUT or kind not in _KINDS or not isinstance(layout, str):
+def _change(name: str, fields: Any, ids: str, blob: Callable[[Any], Array]) -> Change:
+    _require_map(fields, "the change")
+    kind, layout, shape = (fields.get(word) for word in ("kind", "layout", "shape"))
+    is_shape = isinstance(shape, list) and all(type(each) is int and each >= 0 for each in shape)
+    if not (kind in _KINDS and isinstance(layout, str) and is_shape):
         raise malformed(
-            "the object is not the change of a tensor",
-            expected=f"layout {LAYOUT}, with a kind and a layout",
-            found=f"{describe(stored.format)}, {describe(kind)}, {describe(layout)}",
+            "the change of a tensor is malformed",
+            expected="a kind, a layout and a shape",
+            found=f"{describe(kind)}, {describe(layout)}, {describe(shape)}",
         )
-    old = None if kind == "added" else _require_id(fields.get("old"), ids, "old")
-    if parts.keys() != stored.components.keys():
-        raise malformed(
-            "parts and components differ",
-            expected=describe(sorted(parts)),
-            found=describe(sorted(stored.components)),
-        )
+    parts = _require_map(fields.get("parts"), "parts")
+    whole = element_count(shape) if layout == "dense" else None
     return Change(
         name=name,
         kind=kind,
-        shape=stored.shape,
+        shape=tuple(shape),
         layout=layout,
         attributes=_require_map(fields.get("attributes", {}), "attributes"),
-        old=old,
+        old=None if kind == "added" else _require_id(fields.get("old"), ids, "old"),
         new=_require_id(fields.get("new"), ids, "new"),
-        parts={
-            role: _part(role, parts[role], blob, kind, stored.shape if layout == "dense" else None)
-            for role, blob in stored.components.items()
-        },
+        parts={role: _part(role, each, blob, kind, whole) for role, each in parts.items()},
     )
 
 
-def _part(role: str, fields: Any, blob: Array, kind: str, shape: tuple[int, ...] | None) -> Part:
+def _part(
+    role: str, fields: Any, blob: Callable[[Any], Array], kind: str, count: int | None
+) -> Part:
     _require_map(fields, "the part")
     header = Header(fields.get("dtype"), fields.get("type"), fields.get("length"))
     coding = fields.get("coding")
@@ -203,19 +233,25 @@ def _part(role: str, fields: Any, blob: Array, kind: str, shape: tuple[int, ...]
         raise malformed("a part is malformed", component=role, found=describe(fields))
     if kind != "changed" and coding == "sparse":
         raise malformed("a whole component is stored as a difference", component=role)
-    if blob.dtype != np.uint8 or blob.ndim != 1:
-        raise malformed("a component is not bytes", component=role, found=str(blob.dtype))
-    if shape is not None and header.nbytes != header.nbytes_of(element_count(shape)):
+    if count is not None and header.nbytes != header.nbytes_of(count):
         raise malformed(
             "a part has another length than its shape says",
             component=role,
-            expected=f"{header.nbytes_of(element_count(shape)):,} bytes",
+            expected=f"{header.nbytes_of(count):,} bytes",
             found=f"{header.nbytes:,}",
         )
+    changed = fields.get("changed")
     try:
-        return _CODINGS[coding](header, blob)
-    except DeltaError as error:
+        part = _CODINGS[coding](header, blob(fields.get("object")), changed)
+        if part.changed != changed or type(changed) is not int or changed < 0:
+            raise malformed(
+                "a part has another number of changes than its table says",
+                expected=describe(changed),
+                found=describe(part.changed),
+            )
+    except ZTensorError as error:
         raise error.locate(component=role) from None
+    return part
 
 
 def _require_map(value: Any, what: str) -> Mapping[str, Any]:
@@ -242,41 +278,94 @@ def _state_id(value: Any, ids: str) -> str:
 # --- Writing ----------------------------------------------------------------------------------
 
 
-def fields_of(comparison: Comparison, label: str | None) -> dict[str, object]:
-    """Return the file attributes of a delta."""
-    changed, gone = comparison.attributes()
-    fields: dict[str, object] = {
-        "version": 1,
-        "ids": comparison.ids,
-        "base": comparison.base_id,
-        "result": comparison.result_id,
-    }
-    if comparison.removed:
-        fields["removed"] = comparison.removed
-    if changed or gone:
-        fields["attributes"] = {"set": changed, "remove": gone}
-    if label is not None:
-        fields["label"] = label
-    return {KEY: fields}
+class DeltaWriter:
+    """Writes a delta file: a context, which keeps the file only if `finish` was called.
 
+    Args:
+        path: the new file.
+        version: as in `ztensor.typing.WriteOptions`.
+        options: of `ztensor.Writer`.
+    """
 
-def object_of(encoded: Encoded) -> Tensor:
-    """Return the object of a delta file for the difference of one tensor."""
-    new = encoded.pair.new
-    attributes: dict[str, object] = {"kind": encoded.kind, "layout": new.format}
-    attributes["new"] = encoded.pair.ids[1]
-    if encoded.pair.ids[0] is not None:
-        attributes["old"] = encoded.pair.ids[0]
-    if new.attributes and (encoded.kind != "changed" or new.format not in PLAIN_LAYOUTS):
-        attributes["attributes"] = dict(new.attributes)
-    attributes["parts"] = {
-        role: {
-            "dtype": header.dtype,
-            **({} if header.type is None else {"type": header.type}),
-            "length": header.nbytes,
-            "coding": coding,
+    def __init__(self, path: Path, version: str = EMITTERS.latest, **options: Any) -> None:
+        alignment = EMITTERS.named(version).form.alignments[0]  # 64 KiB for each would be a waste
+        self._writer = Writer(path, version=version, alignment=alignment, **options)
+        self.name = path_text(path)
+        self._table: dict[str, dict[str, object]] = {}
+        self._equal: dict[object, dict[str, object]] = {}
+        self._written = self._changed = 0
+
+    def __enter__(self) -> Self:
+        """Return the writer itself."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Remove the file if it is not finished."""
+        self._writer.abort()
+
+    def add(self, encoded: Encoded) -> None:
+        """Write the difference of a tensor. Tied or equal tensors share its bytes."""
+        key = encoded.kind, encoded.old, encoded.new
+        if key not in self._equal:
+            self._equal[key] = self._fields(encoded)
+        self._table[encoded.name] = self._equal[key]
+        self._changed += sum(coded.changed for coded in encoded.components.values())
+
+    def finish(
+        self,
+        ids: tuple[str, str],
+        elements: int,
+        removed: Mapping[str, bytes],
+        attributes: Mapping[str, Any],
+        label: str | None,
+    ) -> DeltaReport:
+        """Write the table and finish the file.
+
+        Args:
+            ids: of the states before and after.
+            elements: of the state after.
+            removed: name to id of each removed tensor.
+            attributes: key to new value of each changed attribute of the file; None removes it.
+            label: the caller's text.
+        """
+        fields: dict[str, object] = {
+            "version": 1,
+            "ids": ids[0].partition(":")[0],
+            "base": ids[0],
+            "result": ids[1],
+            "tensors": len(self._table),
+            "changed": self._changed,
+            "elements": elements,
+            "changes": cbor.encode(self._table),
         }
-        for role, (header, coding, _) in encoded.components.items()
-    }
-    arrays = {role: coded.data for role, coded in encoded.components.items()}
-    return Tensor(arrays, shape=new.shape, format=LAYOUT, attributes=attributes)
+        if removed:
+            fields["removed"] = dict(removed)
+        if attributes:
+            changed = {key: value for key, value in attributes.items() if value is not None}
+            gone = [key for key in attributes if key not in changed]
+            fields["attributes"] = {"set": changed, "remove": gone}
+        if label is not None:
+            fields["label"] = label
+        self._writer.draft.set_attributes({KEY: fields})
+        nbytes = self._writer.finish()
+        tensors = len(self._table) + len(removed)
+        return DeltaReport(self.name, *ids, tensors, self._changed, nbytes)
+
+    def _fields(self, encoded: Encoded) -> dict[str, object]:
+        """Write the differences of a tensor, and return its entry of the table."""
+        parts = {}
+        for role, (header, coding, changed, data) in encoded.components.items():
+            name = str(self._written)
+            self._writer.write(name, data)
+            self._written += 1
+            words = {"dtype": header.dtype, "length": header.nbytes, "coding": coding}
+            parts[role] = {**words, "changed": changed, "object": name}
+            if header.type is not None:
+                parts[role]["type"] = header.type
+        shape, fields = list(encoded.shape), {"kind": encoded.kind, "layout": encoded.layout}
+        entry: dict[str, object] = {**fields, "shape": shape, "new": encoded.new, "parts": parts}
+        if encoded.old is not None:
+            entry["old"] = encoded.old
+        if encoded.attributes:
+            entry["attributes"] = dict(encoded.attributes)
+        return entry

@@ -7,12 +7,11 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from ztensor import Writer
 from ztensor.delta.comparing import Comparison, Effort, Encoded, Pair, Values, encoded
-from ztensor.delta.file import fields_of, object_of
+from ztensor.delta.file import DeltaWriter
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import State, require_ids
-from ztensor.ext import EMITTERS, Pool, path_text, thread_count
+from ztensor.ext import EMITTERS, Pool, thread_count
 from ztensor.options import keeps, require_choice
 from ztensor.typing import Durable, Path, Progress, Readable, TensorLike
 
@@ -65,22 +64,17 @@ def make(
     require_choice("effort", effort, ("fast", "small"))
     require_choice("values", values, ("difference", "new"))
     keep, workers = keeps(_listed(include), _listed(exclude)), thread_count(threads)
-    with State(base) as before, State(new) as after:
+    with State.of(base) as before, State.of(new) as after:
         both = Comparison(before, after, require_ids(ids), keep, threads)
         encode = functools.partial(encoded, effort=effort, values=values)
-        with Writer(
-            path,
-            version=version,
-            checksum=checksum,
-            durable=durable,
-            threads=workers,
-            attributes=fields_of(both, label),
-        ) as writer:
-            changes = in_order(encode, both.pairs(), workers)
-            changed = _write(writer, changes, len(both.names), progress)
-            nbytes = writer.finish()
-        tensors = len(both.names) + len(both.removed)
-        return DeltaReport(path_text(path), both.base_id, both.result_id, tensors, changed, nbytes)
+        how = {"checksum": checksum, "durable": durable, "threads": workers}
+        with DeltaWriter(path, version, **how) as writer:
+            for done, each in enumerate(in_order(encode, both.pairs(), workers), 1):
+                writer.add(each)
+                if progress is not None:
+                    progress(done, len(both.names))
+            states = both.base_id, both.result_id
+            return writer.finish(states, both.elements, both.removed, both.attributes(), label)
 
 
 def in_order(
@@ -102,25 +96,6 @@ def in_order(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _write(
-    writer: Writer, changes: Iterator[Encoded], count: int, progress: Progress | None
-) -> int:
-    """Write the objects of a delta, and return how many elements change."""
-    written: dict[object, str] = {}
-    changed = 0
-    for done, each in enumerate(changes, 1):
-        name = each.pair.name
-        same = written.setdefault((each.kind, *each.pair.ids), name)
-        if same != name:  # tied tensors, or equal ones
-            writer.share(name, same)
-        else:
-            writer.write(name, object_of(each))
-        changed += each.changed
-        if progress is not None:
-            progress(done, count)
-    return changed
 
 
 def _listed(patterns: str | Iterable[str] | None) -> Iterable[str] | None:

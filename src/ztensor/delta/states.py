@@ -24,6 +24,7 @@ from ztensor.ext import (
     Component,
     ObjectReader,
     cbor,
+    element_count,
     run_jobs,
     spell,
     thread_count,
@@ -79,6 +80,11 @@ class State(Mapping[str, Tensor]):
         self.attributes = {} if self.reader is None else self.reader.attributes
         self._ids: dict[tuple[str, str], bytes] = {}
 
+    @classmethod
+    def of(cls, source: Readable | Mapping[str, TensorLike]) -> State:
+        """Return a state; a state as it is, with the ids that it has computed."""
+        return source if isinstance(source, cls) else cls(source)
+
     def __getitem__(self, name: str) -> Tensor:
         """Return a tensor.
 
@@ -101,6 +107,11 @@ class State(Mapping[str, Tensor]):
     def __contains__(self, name: object) -> bool:
         """Return whether there is a tensor of that name; none is read."""
         return name in (self._values if self.reader is None else self.reader)
+
+    def element_count(self, name: str) -> int:
+        """Return the number of elements of a tensor; no data of a file is read."""
+        described = self[name] if self.reader is None else self.reader.metadata(name)
+        return element_count(described.shape)
 
     def __enter__(self) -> Self:
         """Return the state itself."""
