@@ -9,7 +9,7 @@ import pytest
 
 from tests.refusals import refused
 from tests.unit.spec.container.parsing import parse, parse_file
-from ztensor.errors import DigestMismatchError, FormatError, LimitError, Reason, UnsupportedError
+from ztensor.errors import DigestMismatchError, Reason
 from ztensor.ext import EMITTERS, Component, Manifest, TensorObject
 
 OBJECT = {
@@ -44,25 +44,6 @@ def test_end_is_the_end_of_the_file_for_every_length_of_its_head(near: int, prev
         emitted = emitter.emit(Manifest("1.2.0", {}), offset, prev=prev)
         commit = cbor2.loads(emitted[:-16])["commit"]
         assert (commit["prev"], commit["end"]) == (prev, offset + len(emitted))
-
-
-def test_no_flipped_bit_of_the_manifest_goes_unnoticed() -> None:
-    """Each one is an error, or changes only bytes of the commit record itself."""
-    file = small_file()
-    whole, text = parse_file(file)
-    start = file.index(text)
-    reasons = set()
-    for position in range(start, len(file)):
-        for bit in range(8):
-            damaged = bytearray(file)
-            damaged[position] ^= 1 << bit
-            try:
-                found, _ = parse_file(bytes(damaged))
-            except (FormatError, UnsupportedError, LimitError) as error:
-                reasons.add(error.reason)
-                continue
-            assert found._replace(commit=None) == whole._replace(commit=None)
-    assert Reason.MANIFEST_DIGEST in reasons
 
 
 def test_a_damaged_manifest_is_reported_by_its_digest() -> None:

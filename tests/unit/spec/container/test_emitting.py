@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
-import numpy as np
 import pytest
 
-import ztensor
 from tests.unit.spec.container.parsing import END, nested, parse, parse_file
 from ztensor.errors import NotRepresentableError
 from ztensor.ext import EMITTERS, Component, Manifest, TensorObject, cbor
-from ztensor.numpy import save, save_file
 from ztensor.spec.model import manifest as model
 
 CORPUS_2 = Path(__file__).parents[3] / "corpus2"
@@ -45,10 +42,6 @@ def plain(length: int = 8, **fields: Any) -> TensorObject:
 
 def of_roles(*roles: str, **fields: Any) -> TensorObject:
     return plain()._replace(components=dict.fromkeys(roles, Component("f32", 1 << 16, 8, **fields)))
-
-
-def test_the_versions_that_are_written() -> None:
-    assert set(EMITTERS) == set(CONTAINERS)
 
 
 # --- Round trips ----------------------------------------------------------------------------
@@ -134,14 +127,6 @@ def test_1_1_spells_fp8_and_complex_as_dtypes() -> None:
         assert found._replace(digest_may_cover_decoded=False) == tensor_object.components["data"]
 
 
-@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
-def test_objects_are_written_in_the_order_of_their_names(version: str) -> None:
-    names = ["b", "a", "\U0001f600", "\uffff", ""]
-    forward = emitted(Manifest(version, dict.fromkeys(names, plain())), version)
-    assert forward == emitted(Manifest(version, dict.fromkeys(reversed(names), plain())), version)
-    assert list(cbor2.loads(forward)["objects"]) == ["", "a", "b", "\uffff", "\U0001f600"]
-
-
 def without_odd_keys(value: Any) -> Any:
     """Return a manifest of 2.x without unknown fields whose key is not text: they are dropped."""
     if isinstance(value, cbor.Pairs):
@@ -168,16 +153,6 @@ def test_a_manifest_of_2_x_is_written_as_it_was(path: str) -> None:
         assert written == text
 
 
-def test_padding_manifest_and_footer_of_2_x_follow_the_last_blob() -> None:
-    emitter: Any = EMITTERS["2.1"]()
-    emitter.form = emitter.form._replace(alignment=4096)
-    tail = emitter.emit(Manifest("2", {"w": plain(digest=XXH3)}), 70000)
-    offset = -(-70000 // 4096) * 4096
-    assert not any(tail[: offset - 70000])
-    assert int.from_bytes(tail[-40:-32], "little") == offset
-    assert int.from_bytes(tail[-32:-24], "little") == len(tail) - (offset - 70000) - 40
-
-
 def test_the_deepest_attributes_of_0_1_and_2_x_are_read() -> None:
     old, new = EMITTERS["0.1.0"](), EMITTERS["2.1"]()
     deepest = OLD["z"]._replace(attributes={"a": nested(62)})
@@ -187,18 +162,6 @@ def test_the_deepest_attributes_of_0_1_and_2_x_are_read() -> None:
     new.require_object(deepest)
     found = again(Manifest("2", {"w": deepest}, {"a": nested(30)}), "2.1")
     assert found.objects["w"].attributes == deepest.attributes
-
-
-@pytest.mark.slow
-def test_many_tiny_tensors_of_0_1_are_read_again(tmp_path: Path) -> None:
-    """The decoded index was held together with its objects, which exceeded the budget."""
-    names = [f"t{number}" for number in range(100_000)]
-    path = tmp_path / "m.zt"
-    tiny = dict.fromkeys(names, np.zeros(1, np.uint8))
-    save_file(tiny, path, version="0.1", deduplicate=False)
-    with ztensor.open(path) as reader:
-        assert sorted(reader) == sorted(names)
-        assert reader["t99999"].shape == (1,)
 
 
 # --- Objects written from templates ----------------------------------------------------------
@@ -426,19 +389,6 @@ def test_attributes_that_a_version_cannot_hold_are_refused(
     with pytest.raises(NotRepresentableError) as caught:
         EMITTERS[version]().require_attributes(wrong)
     assert version != "0.1.0" or "1.2.0" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["", "a\0b", "é" * 513])
-def test_names_that_2_x_does_not_allow_are_refused(name: str) -> None:
-    with pytest.raises(NotRepresentableError):
-        EMITTERS["2.1"]().require_name(name)
-    array = np.zeros(2, np.float32)
-    for tensors in (
-        {name: array},
-        {"w": ztensor.Tensor({"data": array, name: array}, shape=(2,), format="acme.pair/1")},
-    ):
-        with pytest.raises(NotRepresentableError):
-            save(tensors, version="2.1")
 
 
 def test_a_manifest_of_2_x_has_a_longest_length() -> None:

@@ -26,18 +26,11 @@ def locate(file: bytes) -> Frame:
     return framing.locate(file[:8], file[-40:], len(file))
 
 
-FOUND = {
-    "1.2, smallest": (MAGIC_1 + b"\xa0" + size(1) + MAGIC_1, Frame(V1, 8, 1, 25)),
-    "1.2": (MAGIC_1 + bytes(56) + b"\xa0" * 5 + size(5) + MAGIC_1, Frame(V1, 64, 5, 85)),
-    "1.2, padding before the manifest": (
-        MAGIC_1 + bytes(60) + size(5) + MAGIC_1,
-        Frame(V1, 63, 5, 84),
-    ),
+FOUND = {  # the smallest files; the corpora and the golden files have others
+    "1.2": (MAGIC_1 + b"\xa0" + size(1) + MAGIC_1, Frame(V1, 8, 1, 25)),
     "1.2, no manifest": (MAGIC_1 + size(0) + MAGIC_1, Frame(V1, 8, 0, 24)),
-    "0.1, smallest": (MAGIC_0_1 + b"\x80" + size(1), Frame(V0, 8, 1, 17)),
-    "0.1": (MAGIC_0_1 + bytes(56) + b"\x80" * 9 + size(9), Frame(V0, 64, 9, 81)),
-    "1.0, smallest": (MAGIC_1 + b"\xa0" * 9 + size(9), Frame(V1_0, 8, 9, 25)),
-    "1.0": (MAGIC_1 + bytes(56) + b"\xa0" * 9 + size(9), Frame(V1_0, 64, 9, 81)),
+    "0.1": (MAGIC_0_1 + b"\x80" + size(1), Frame(V0, 8, 1, 17)),
+    "1.0": (MAGIC_1 + b"\xa0" * 9 + size(9), Frame(V1_0, 8, 9, 25)),
 }
 
 
@@ -47,17 +40,14 @@ def test_the_manifest_is_located(file: bytes, frame: Frame) -> None:
 
 
 NOT_FOUND: dict[str, tuple[bytes, type[ZTensorError], Reason]] = {
-    "two bytes": (b"ZT", NotZTensorError, Reason.TRUNCATED),
     "seven bytes of 1.x": (b"ZTEN100", NotZTensorError, Reason.TRUNCATED),
     "one byte short": (MAGIC_1 + bytes(15), ContainerError, Reason.TRUNCATED),
     "0.1, one byte short": (MAGIC_0_1 + bytes(7), ContainerError, Reason.TRUNCATED),
     "another format": (b"GGUF\x03\x00\x00\x00" + bytes(64), NotZTensorError, Reason.NOT_ZTENSOR),
-    "damaged middle": (b"ZTEN0000" + bytes(64), NotZTensorError, Reason.HEADER_MAGIC),
     "2.x": (MAGIC_2 + bytes(64), ContainerError, Reason.FOOTER_MAGIC),
     "1.0, size + 1": (MAGIC_1 + bytes(8) + size(9), ContainerError, Reason.FOOTER_MAGIC),
     "size + 1": (MAGIC_1 + bytes(8) + size(9) + MAGIC_1, ContainerError, Reason.MANIFEST_SIZE),
     "0.1, size + 1": (MAGIC_0_1 + bytes(8) + size(9), ContainerError, Reason.MANIFEST_SIZE),
-    "0.1, no index": (MAGIC_0_1 + bytes(8) + size(0), ContainerError, Reason.MANIFEST_SIZE),
 }
 
 

@@ -200,58 +200,38 @@ def dense_2(**changes: Any) -> dict[str, Any]:
 OF_W, OF_DATA = ("objects", "w"), ("objects", "w", "components", "data")
 IN_1_0 = ("tensors", "w", "components", "data")
 BROKEN: list[tuple[str, object, tuple[str | int, ...], Reason]] = [
-    ("0.1", {}, (), Reason.FIELD_TYPE),
     ("0.1", [1], (0,), Reason.FIELD_TYPE),
-    ("0.1", [{1: 2}], (0,), Reason.FIELD_TYPE),
     ("0.1", [entry(name=ABSENT)], (0, "name"), Reason.FIELD_MISSING),
-    ("0.1", [entry(name=b"w")], (0, "name"), Reason.FIELD_TYPE),
-    ("0.1", [entry(offset=63)], (0, "offset"), Reason.OFFSET_ALIGNMENT),
     ("0.1", [entry(), entry(name="v", offset=END)], (1, "offset"), Reason.OUT_OF_BOUNDS),
-    ("0.1", [entry(size=2**64 - 1)], (0, "offset"), Reason.OUT_OF_BOUNDS),
-    ("0.1", [entry(encoding=None)], (0, "encoding"), Reason.FIELD_TYPE),
     ("0.1", [entry(data_endianness="middle")], (0, "data_endianness"), Reason.FIELD_VALUE),
     ("0.1", [entry(checksum="crc32c:1")], (0, "checksum"), Reason.DIGEST_MALFORMED),
     ("0.1", [entry(), entry()], (1, "name"), Reason.DUPLICATE_NAME),
-    ("1.0", tensors({}, version=1), ("version",), Reason.FIELD_TYPE),
     ("1.0", tensors({}, attributes=1), ("attributes",), Reason.FIELD_TYPE),
-    ("1.0", tensors({"w": []}), ("tensors", "w"), Reason.FIELD_TYPE),
     *(
         ("1.0", tensors({"w": tensor(**{field: None})}), ("tensors", "w", field), Reason.FIELD_TYPE)
-        for field in ("dtype", "shape", "format", "components")
+        for field in ("dtype", "components")
     ),
     *(
         ("1.0", tensors({"w": tensor(components={"data": data})}), (*IN_1_0, *field), reason)
         for data, field, reason in (
-            (None, (), Reason.FIELD_TYPE),
             ({"offset": 64}, ("length",), Reason.FIELD_MISSING),
-            ({"offset": 1, "length": 8}, ("offset",), Reason.OFFSET_ALIGNMENT),
             ({"offset": END, "length": 8}, ("offset",), Reason.OUT_OF_BOUNDS),
             ({"offset": 64, "length": 8, "digest": "x"}, ("digest",), Reason.DIGEST_MALFORMED),
         )
     ),
     ("1", [], (), Reason.FIELD_TYPE),
-    ("1", {1: 2}, (), Reason.FIELD_TYPE),
-    ("1", root(version=1.2), ("version",), Reason.FIELD_TYPE),
     ("1", root(objects=ABSENT), ("objects",), Reason.FIELD_MISSING),
-    ("1", root({b"w": obj()}), ("objects",), Reason.FIELD_TYPE),
     ("1", root(attributes=[]), ("attributes",), Reason.FIELD_TYPE),
     ("1", root({"w": None}), OF_W, Reason.FIELD_TYPE),
     ("1", root({"w": obj(shape=[-1])}), (*OF_W, "shape"), Reason.FIELD_VALUE),
-    ("1", root({"w": obj(format=ABSENT)}), (*OF_W, "format"), Reason.FIELD_MISSING),
     ("1", root({"w": obj(attributes=1)}), (*OF_W, "attributes"), Reason.FIELD_TYPE),
-    ("1", root({"w": obj(components=[])}), (*OF_W, "components"), Reason.FIELD_TYPE),
     ("1", root({"w": obj(components={"data": 1})}), OF_DATA, Reason.FIELD_TYPE),
     *(
         ("1", root({"w": component(**{field: value})}), (*OF_DATA, place), reason)
         for field, value, place, reason in (
-            ("dtype", 4, "dtype", Reason.FIELD_TYPE),
-            ("offset", -64, "offset", Reason.FIELD_VALUE),
             ("offset", 65, "offset", Reason.OFFSET_ALIGNMENT),
-            ("offset", END, "offset", Reason.OUT_OF_BOUNDS),
             ("length", 2**64 - 1, "offset", Reason.OUT_OF_BOUNDS),
-            ("length", ABSENT, "length", Reason.FIELD_MISSING),
             ("length", cbor.Tag(2, b"\1" + bytes(8)), "length", Reason.FIELD_TYPE),  # 2^64
-            ("length", True, "length", Reason.FIELD_TYPE),
             ("uncompressed_length", "8", "uncompressed_length", Reason.FIELD_TYPE),
             ("digest", "crc32c:0", "digest", Reason.DIGEST_MALFORMED),
         )

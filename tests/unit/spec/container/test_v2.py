@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,79 +13,14 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from ztensor.errors import LimitError, ManifestError, Problem, Reason
-from ztensor.ext import cbor
 from ztensor.limits import Limits
-from ztensor.testing.builder_2 import File2, dense, one_object
+from ztensor.testing.builder_2 import File2, dense
 
 
 def reason_of(data: bytes, **options: Any) -> Reason | None:
     with pytest.raises(ztensor.ZTensorError) as caught:
         ztensor.open(data, **options)
     return caught.value.reason
-
-
-def test_the_content_of_a_file_is_kept() -> None:
-    file = File2()
-    part = file.part(np.arange(6, dtype=np.uint16))
-    root = {
-        "objects": {"w": dense(part, [2, 3], attributes={"unit": "m"})},
-        "attributes": {"step": 7, "note": [None, b"x", {"y": 1.5}]},
-    }
-    with ztensor.open(file.seal(root)) as reader:
-        assert reader.version == "2"
-        assert reader.attributes == root["attributes"]
-        metadata = reader.metadata("w")
-        assert metadata.attributes == {"unit": "m"}
-        assert metadata.components["data"].digest == part["digest"]
-        assert metadata.components["data"].offset == 4096
-        np.testing.assert_array_equal(reader["w"], np.arange(6).reshape(2, 3))
-        assert reader.verify().outcome == "ok"
-
-
-def test_unknown_fields_are_ignored_with_any_key() -> None:
-    file = File2()
-    part = cbor.Pairs([*file.part(np.zeros(3)).items(), (7, "x")])
-    fields = {**dense({}, [3]), "new": 1, "parts": {"data": part}}
-    entry = cbor.Pairs([*fields.items(), (-1, [1])])
-    root = cbor.Pairs([("objects", {"w": entry}), (b"x", 1), ("later", {})])
-    with ztensor.open(file.seal(cbor.encode(root))) as reader:
-        assert reader["w"].shape == (3,)
-
-
-def test_objects_may_share_a_blob_and_not_a_part_of_one() -> None:
-    file = File2()
-    part = file.part(np.arange(4, dtype=np.float32))
-    tied = {"a": dense(part, [4]), "b": dense(part | {"dtype": "i32"}, [2, 2])}
-    with ztensor.open(file.seal({"objects": tied})) as reader:
-        assert reader["a"].tobytes() == reader["b"].tobytes()
-    file = File2()
-    part = file.part(np.arange(2048, dtype=np.float32))
-    offset, length = part["blob"]
-    inside = file.part(np.zeros(0)) | {"blob": [offset + 4096, length - 4096]}
-    inside["dtype"] = "f32"
-    root = {"objects": {"a": dense(part, [2048]), "b": dense(inside, [1024])}}
-    assert reason_of(file.seal(root)) is Reason.BLOB_OVERLAP
-
-
-@pytest.mark.parametrize("word", ["raw", "zstd"])
-def test_encodings_of_1_x_mean_nothing_here(word: str) -> None:
-    file = File2()
-    part = file.part(np.zeros(3), encoding=word, decoded_length=24)
-    data = file.seal({"objects": {"w": dense(part, [3])}})
-    with ztensor.open(data) as reader, refused(ztensor.UnsupportedError, Reason.UNKNOWN_ENCODING):
-        reader.read("w")
-
-
-def test_an_unknown_type_is_not_read_as_its_storage() -> None:
-    file = File2()
-    part = file.part(np.zeros(3, np.uint8), type="x.new/1")
-    objects = {"w": dense(part, [99]), "odd": dense(part, [7], layout="acme.blocks/1")}
-    with ztensor.open(file.seal({"objects": objects})) as reader:
-        with refused(ztensor.UnsupportedError, Reason.UNKNOWN_TYPE):
-            reader.read("w")
-        found = reader.read("odd").components["data"]  # an unknown layout: the storage elements
-        assert found.dtype == np.uint8
-        assert found.tolist() == [0, 0, 0]
 
 
 def test_a_bool_is_0_or_1_in_every_way_to_read() -> None:
@@ -128,28 +62,6 @@ def test_the_cap_on_depth_is_the_smaller_of_text_and_limits() -> None:
         assert reason_of(nested(31), limits=Limits(depth=depth)) is reason
     assert reason_of(nested(30), limits=Limits(depth=20)) is Reason.LIMIT_DEPTH
     ztensor.open(nested(30), limits=Limits(depth=32)).close()
-
-
-@pytest.mark.slow
-def test_the_cost_of_listing_is_charged() -> None:
-    names = {
-        f"{number:05}": dense({"dtype": "u8", "blob": [4096, 0]}, [0]) for number in range(9999)
-    }
-    data = File2().seal({"objects": names})
-    assert len(ztensor.open(data)) == 9999
-    with refused(LimitError, Reason.LIMIT_COST):
-        ztensor.open(data, limits=Limits(cost_floor=1 << 20, cost_factor=1))
-
-
-@pytest.mark.wing
-def test_a_file_migrated_to_1_2_gets_its_digests(tmp_path: Path) -> None:
-    path, new = tmp_path / "m.zt", tmp_path / "n.zt"
-    path.write_bytes(one_object())
-    assert not ztensor.migrate(path, new, version="1.2.0").lost
-    with ztensor.open(path) as old, ztensor.open(new) as found:
-        assert found.version == "1.2.0"
-        np.testing.assert_array_equal(old["w"], found["w"])
-        assert str(found.metadata("w").components["data"].digest).startswith("crc32c:")
 
 
 def problems_of(root: Any) -> list[Problem]:

@@ -7,7 +7,6 @@ import io
 import random
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -249,18 +248,6 @@ def test_a_walk_bounds_the_decoded_length(data: bytes, bound: int) -> None:
     assert found.most_length == bound
 
 
-def test_walk_yields_frames_in_order(stored_kind: type[Mapped]) -> None:
-    parts = [data for data, _ in WALKED.values()]
-    parts += [skippable(b"whatever", variant) for variant in range(16)] + [skippable(b"")]
-    random.Random(5).shuffle(parts)
-    found = list(walk_frames(stored_kind(b"".join(parts)), DEFAULT_LIMITS))
-    position = 0
-    for part, each in zip(parts, found, strict=True):
-        assert (each.start, each.stop) == (position, position + len(part))
-        assert each.is_skippable == (part[:4] != MAGIC)
-        position = each.stop
-
-
 LONG = frame(*[raw(bytes(128 << 10))] * 100, window=60)
 READS: dict[str, tuple[type[Mapped], bytes, int, int]] = {  # at most so many reads, and bytes each
     "headers of long blocks": (Copied, LONG, 101, LOOK),
@@ -450,12 +437,6 @@ DAMAGED = {
     "compressed-block": frame((COMPRESSED, 7, b"\xff" * 7)),
     "declares-more": frame(rle(b"a", 5), (COMPRESSED, 4, bytes(4)), size=7),
 }
-# Too many decoded bytes, or more than declared: libraries differ in the reason.
-LONGER = {
-    "twice": GOOD * 2,
-    "one more, behind others": GOOD + frame(raw(b"")) + skippable(b"") + frame(raw(b"a")),
-    "more than declared": frame(raw(Z), raw(Z), size=7),
-}
 
 
 @pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
@@ -467,26 +448,6 @@ def test_damage_inside_a_frame(data: bytes, stored_kind: type[Mapped], encoding:
         assert error.reason is Reason.ENCODING_MALFORMED
         assert error.__cause__ is not None
         assert str(error.__cause__) in str(error)  # the library's own words
-
-
-@pytest.mark.parametrize("data", LONGER.values(), ids=LONGER)
-def test_too_many_decoded_bytes(data: bytes, stored_kind: type[Mapped], encoding: Zstd) -> None:
-    errors = refusals(encoding, stored_kind(data), 7)
-    assert {error.reason for error in errors.values()} <= {
-        Reason.DECODED_LONG,
-        Reason.ENCODING_MALFORMED,
-    }
-
-
-def test_a_frame_that_holds_less_than_it_declares(
-    stored_kind: type[Mapped], encoding: Zstd
-) -> None:
-    data = frame(raw(b""), size=3) + frame(raw(Z))
-    for error in refusals(encoding, stored_kind(data), 7).values():
-        assert error.reason in (Reason.ENCODING_MALFORMED, Reason.DECODED_LONG)
-    errors = refusals(encoding, stored_kind(data), 10)
-    assert errors.pop("check").reason is Reason.DECODED_SHORT
-    assert errors["into"].reason is Reason.ENCODING_MALFORMED
 
 
 def test_a_failed_call_does_not_spoil_the_next(encoding: Zstd) -> None:
@@ -634,30 +595,6 @@ def test_an_unfinished_reading_has_its_own_context(encoding: Zstd) -> None:
     assert [list(chunks) for chunks in running] == [[], [], []]
 
 
-def test_an_abandoned_reading_leaves_nothing_behind(encoding: Zstd) -> None:
-    stored = Mapped(encoded(text_like(MIB) * 3))
-    chunks = encoding.decode_chunks(stored, 3 * MIB, DEFAULT_LIMITS)
-    next(chunks)
-    del chunks
-    assert decode(encoding, Mapped(GOOD), 7) == Z
-
-
-@pytest.mark.slow
-def test_many_threads_decode_and_encode_at_once(encoding: Zstd) -> None:
-    contents = [text_like(200_000 + seed, seed) for seed in range(8)]
-    stored = [encoded(content) for content in contents]
-
-    def work(number: int) -> None:
-        for turn in range(12):
-            at = (number + turn) % len(contents)
-            found = decode(encoding, Copied(stored[at]), len(contents[at]))
-            again = b"".join(encoding.encode(memoryview(found), level=1))
-            assert found == contents[at] == decode(encoding, Mapped(again), len(found))
-
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(work, range(6)))
-
-
 # --- Encoding -------------------------------------------------------------------------------
 
 
@@ -675,12 +612,6 @@ def test_frames_are_independent_and_declare_their_size(encoding: Zstd) -> None:
         wanted = content[position : position + each.content_length]
         assert decode(encoding, Mapped(part), each.content_length) == wanted
         position += each.content_length
-
-
-def test_no_data_is_one_empty_frame(encoding: Zstd) -> None:
-    assert list(encoding.encode(memoryview(b""), level=3)) == [
-        frame(raw(b""), size=0, size_bytes=1, window=None)
-    ]
 
 
 def hide_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -715,38 +646,6 @@ def test_without_any_library_the_error_names_one_to_install(
         next(encoding.decode_chunks(Mapped(GOOD), 7, DEFAULT_LIMITS))
     monkeypatch.undo()  # installed meanwhile
     assert decode(encoding, Mapped(GOOD), 7) == Z
-
-
-def test_bindings_agree_byte_for_byte() -> None:
-    """With the same release of the C library underneath, only the wrapper differs."""
-    zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
-    other = pytest.importorskip("backports.zstd", reason="backports.zstd is not installed")
-    if ".".join(map(str, zstandard.ZSTD_VERSION)) != other.zstd_version:
-        pytest.skip("the two wrap different releases of the C library")
-    content = memoryview(text_like(MIB) * 5)
-    one, two = (
-        Zstd(libraries.bind_zstandard(zstandard)),
-        Zstd(libraries.bind_standard_library(other)),
-    )
-    for level in (-3, 1, 3):
-        assert list(one.encode(content, level=level)) == list(two.encode(content, level=level))
-
-
-@pytest.mark.parametrize("has_size", [True, False])
-@pytest.mark.parametrize("has_checksum", [True, False])
-def test_frames_of_zstandard_are_read(
-    has_size: bool, has_checksum: bool, stored_kind: type[Mapped], encoding: Zstd
-) -> None:
-    zstandard = pytest.importorskip("zstandard", reason="zstandard is the oracle")
-    content = text_like(100_000)
-    compressor = zstandard.ZstdCompressor(
-        level=3, write_content_size=has_size, write_checksum=has_checksum
-    )
-    data = compressor.compress(content)
-    assert decode(encoding, stored_kind(data), len(content)) == content
-    if has_checksum:
-        errors = refusals(encoding, stored_kind(data[:-1] + bytes([data[-1] ^ 1])), len(content))
-        assert {error.reason for error in errors.values()} == {Reason.ENCODING_MALFORMED}
 
 
 # --- Libraries that check little ------------------------------------------------------------

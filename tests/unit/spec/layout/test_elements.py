@@ -48,23 +48,6 @@ def test_two_four_bit_floats_share_a_byte_the_first_in_the_low_half(
     assert back.size == 2 * packed.size  # the layout knows where the padding begins
 
 
-def test_bits_above_the_four_are_not_packed() -> None:
-    """ml_dtypes keeps a byte for each; a view may have set the upper half."""
-    array = np.array([0xF1, 0x27], np.uint8).view(ml_dtypes.float4_e2m1fn)
-    assert stored_form(array).tobytes() == b"\x71"
-
-
-@pytest.mark.parametrize("name", ["float32", "int16", "uint64", "float64", "float16", "bfloat16"])
-def test_big_endian_components_come_native(name: str) -> None:
-    values = np.array([1, 2, 300], np.float32).astype(numpy_dtype(name))
-    storage, _ = spell(values.dtype)
-    swapped = values.view(f"u{values.itemsize}").byteswap()
-    array = typed_array(component(storage, byte_order="big"), memoryview(swapped.tobytes()))
-    assert array.dtype == values.dtype
-    assert array.dtype.isnative
-    assert array.tobytes() == values.tobytes()
-
-
 def test_invalid_bools_keep_their_bytes_since_1_0() -> None:
     """They are damage, which `verify` reports; reading changes nothing."""
     array = typed_array(component("bool"), memoryview(b"\x00\x02"))
@@ -76,42 +59,6 @@ def test_a_logical_type_on_other_storage(type: str) -> None:
     for check in (lambda c: typed_array(c, memoryview(bytes(8))), result_dtype):
         with refused(LayoutError, Reason.TYPE_MISMATCH):
             check(component("i16", type))
-
-
-def test_an_unknown_storage_type() -> None:
-    for check in (lambda c: typed_array(c, memoryview(bytes(8))), result_dtype):
-        with refused(UnsupportedError, Reason.UNKNOWN_DTYPE):
-            check(component("f8_e3m4"))
-
-
-def test_an_unknown_logical_type_gives_the_storage_elements() -> None:
-    """1.2 section 2 allows it."""
-    array = typed_array(component("i16", "unheard of"), memoryview(b"\x01\x00\x02\x00"))
-    assert array.dtype == np.int16
-    assert array.tolist() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "advice"),
-    [
-        ("O", "numeric type"),
-        ("U3", "uint8"),
-        ("S3", "uint8"),
-        ("M8[s]", "view('int64')"),
-        ("m8[ns]", "view('int64')"),
-        ([("a", "i4"), ("b", "f4")], "each field"),
-        ("V5", "view('uint8')"),
-        (ml_dtypes.int4, "astype"),
-        (ml_dtypes.uint2, "astype"),
-        (ml_dtypes.float8_e3m4, "astype"),
-    ],
-    ids=str,
-)
-def test_a_dtype_without_a_type_is_refused_with_a_conversion(dtype: Any, advice: str) -> None:
-    for check in (spell, is_stored_as_is, lambda d: stored_form(np.zeros(2, d))):
-        with pytest.raises(NotRepresentableError) as caught:
-            check(np.dtype(dtype))
-        assert advice in str(caught.value)
 
 
 @pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long double is double here")

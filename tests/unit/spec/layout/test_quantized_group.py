@@ -41,16 +41,6 @@ def test_problems_of_an_object(tensor_object: TensorObject, reasons: list[Reason
     assert [problem.reason for problem in LAYOUT.check_object(tensor_object)] == reasons
 
 
-def test_a_component_decodes_to_the_length_in_the_manifest() -> None:
-    compressed = Component("f16", 128, 99, encoding="zstd", decoded_length=20)
-    assert LAYOUT.expected_length(obj(), "packed_weight", None) == 64
-    assert LAYOUT.expected_length(obj(scales=compressed), "scales", 3) == 20
-    unknown = Component("f16", 128, 99, encoding="zstd")
-    assert LAYOUT.expected_length(obj(scales=unknown), "scales", None) is None
-    assert LAYOUT.entries_told("packed_weight", 3, 3) is None
-    assert LAYOUT.watch(obj(), "zeros", None) is None
-
-
 @pytest.fixture(scope="module")
 def quantized() -> tuple[np.ndarray[Any, Any], View]:
     weights = np.linspace(-1, 1, 64 * 8, dtype=np.float32).reshape(64, 8)

@@ -40,19 +40,14 @@ def coo(coords: Any, values: Any, shape: tuple[int, ...], dtype: Any = np.uint64
     ("layout", "view", "expected"),
     [
         (CSR, csr([0, 2, 3], [0, 2, 1], [1, 2, 3]), [[1, 0, 2], [0, 3, 0]]),
-        (CSR, csr([0, 0, 0], [], []), [[0, 0, 0], [0, 0, 0]]),
         (CSR, csr([0, 0, 3], [2, 0, 1], [1, 2, 3]), [[0, 0, 0], [2, 3, 1]]),  # any order
         (CSR, csr([0, 3, 3], [1, 1, 2], [1, 2, 4]), [[0, 3, 4], [0, 0, 0]]),  # repeated: added up
         (CSR, csr([0], [], [], (0, 3)), np.zeros((0, 3)).tolist()),
         (CSR, csr([0, 0], [], [], (1, 0)), [[]]),
         (COO, coo([0, 1, 2, 0], [5, 6], (2, 3)), [[0, 0, 5], [6, 0, 0]]),
-        (COO, coo([1, 1, 0, 0], [5, 6], (2, 1)), [[0], [11]]),
-        (COO, coo([], [], (2,)), [0, 0]),
-        (COO, coo([3], [7], (4,)), [0, 0, 0, 7]),
         (COO, coo([0, 1, 1, 0, 0, 1], [5, 6], (2, 2, 2)), [[[0, 0], [5, 0]], [[0, 6], [0, 0]]]),
         (COO, coo([], [7], ()), 7),
         (COO, coo([], [7, 8], ()), 15),
-        (COO, coo([], [], ()), 0),
         (COO, coo([], [], (0, 5)), []),
         *(
             (CSR, csr([0, 1, 2], [2, 0], [1, 2], dtype=dtype), [[0, 0, 1], [2, 0, 0]])
@@ -95,24 +90,17 @@ def test_a_dense_array_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> N
     ("layout", "view", "role", "reason"),
     [
         (CSR, csr([0, 1], [0], [1]), "indptr", Reason.LAYOUT_COUNT),
-        (CSR, csr([0, 1, 1, 1], [0], [1]), "indptr", Reason.LAYOUT_COUNT),
         (CSR, csr([1, 1, 1], [0], [1]), "indptr", Reason.INDEX_POINTERS),
         (CSR, csr([0, 2, 1], [0], [1]), "indptr", Reason.INDEX_POINTERS),
-        (CSR, csr([0, 1, 2], [0], [1]), "indptr", Reason.INDEX_POINTERS),
-        (CSR, csr([0, 0, -1], [], [], dtype=np.int64), "indptr", Reason.INDEX_POINTERS),
         (CSR, csr([0, 1, 2**64 - 1], [0], [1]), "indptr", Reason.INDEX_POINTERS),
         (CSR, csr([0, 1, 1], [3], [1]), "indices", Reason.INDEX_RANGE),
         (CSR, csr([0, 1, 1], [-1], [1], dtype=np.int32), "indices", Reason.INDEX_RANGE),
-        (CSR, csr([0, 1, 1], [2**64 - 1], [1]), "indices", Reason.INDEX_RANGE),
         (CSR, csr([0, 1, 1], [0, 1], [1]), "indices", Reason.LAYOUT_COUNT),
         (CSR, csr([0, 0, 0], [], [], (2,)), None, Reason.LAYOUT_RANK),
         (CSR, View((2, 3), {"values": np.zeros(0)}, {}), None, Reason.COMPONENT_MISSING),
         (COO, coo([2, 0], [1], (2, 3)), "coords", Reason.INDEX_RANGE),
-        (COO, coo([0, 3], [1], (2, 3)), "coords", Reason.INDEX_RANGE),
         (COO, coo([-1, 0], [1], (2, 3), np.int8), "coords", Reason.INDEX_RANGE),
-        (COO, coo([0], [1], (0,)), "coords", Reason.INDEX_RANGE),
         (COO, coo([0], [1], (2, 3)), "coords", Reason.LAYOUT_COUNT),
-        (COO, coo([0, 0, 0], [1], (2, 3)), "coords", Reason.LAYOUT_COUNT),
         (COO, coo([0], [1], ()), "coords", Reason.LAYOUT_COUNT),
     ],
 )
@@ -206,10 +194,6 @@ def component(count: int, dtype: str = "u64", type: str | None = None) -> Compon
     return Component(dtype, 64, count * width, type)
 
 
-def logical(dtype: str, type: str) -> Component:
-    return Component(dtype, 64, 9, type, encoding="zstd")
-
-
 def packed(decoded: int | None, dtype: str = "u64") -> Component:
     return Component(dtype, 64, 9, None, "zstd", None, decoded)
 
@@ -234,28 +218,20 @@ def coo_object(shape: tuple[int, ...] = (2, 3), **changes: Component) -> TensorO
     [
         (csr_object(), []),
         (csr_object(extra=component(1)), []),
-        (csr_object(indices=component(4, "i16"), indptr=component(3, "u8")), []),
         (csr_object(values=component(8, "f32", "complex64")), []),
-        (csr_object(values=component(4, "u8", "f8_e5m2")), []),
         (csr_object(values=packed(None, "f32"), indices=packed(32)), []),
-        (csr_object(values=component(4, "odd")), []),
         (csr_object(indptr=component(9, "odd")), []),
         (csr_object((2,)), [Reason.LAYOUT_RANK]),
         (csr_object((3, 3)), [Reason.SIZE_MISMATCH]),
-        (csr_object(indptr=packed(16)), [Reason.SIZE_MISMATCH]),
         (csr_object(indices=component(5)), [Reason.LAYOUT_COUNT]),
         (csr_object(values=component(4, "f32", "complex64")), [Reason.LAYOUT_COUNT]),
         (csr_object(values=packed(20, "f32")), [Reason.LAYOUT_COUNT]),
-        (csr_object(indices=component(4, "f32")), [Reason.INDEX_DTYPE]),
         (csr_object(indptr=component(3, "bool")), [Reason.INDEX_DTYPE]),
         (csr_object(indices=component(4, "u8", "f8_e5m2")), [Reason.INDEX_DTYPE]),
         (csr_object(indices=Component("u64", 64, 31)), [Reason.SIZE_MISMATCH]),
         (coo_object(), []),
         (coo_object(coords=packed(None), values=packed(None, "f32")), []),
-        (coo_object(coords=component(7)), [Reason.LAYOUT_COUNT]),
         (coo_object(coords=component(6)), [Reason.LAYOUT_COUNT]),
-        (coo_object((2, 3, 4), coords=component(12)), []),
-        (coo_object((), coords=component(0)), []),
         (coo_object((), coords=component(1)), [Reason.LAYOUT_COUNT]),
         (coo_object(coords=component(8, "f32")), [Reason.INDEX_DTYPE]),
         (
@@ -267,34 +243,6 @@ def coo_object(shape: tuple[int, ...] = (2, 3), **changes: Component) -> TensorO
 def test_problems_of_an_object(tensor_object: TensorObject, reasons: list[Reason]) -> None:
     problems = LAYOUTS[tensor_object.format].check_object(tensor_object)
     assert [problem.reason for problem in problems] == reasons
-
-
-@pytest.mark.parametrize(
-    ("tensor_object", "role", "entries", "expected"),
-    [
-        (csr_object(indptr=packed(None)), "indptr", None, 24),
-        (csr_object(indices=packed(None)), "indices", 4, 32),
-        (csr_object(indices=packed(None)), "indices", None, None),
-        (csr_object(values=packed(None, "f32")), "values", 4, 16),
-        (csr_object(values=packed(16, "f32")), "values", None, 16),
-        (csr_object(extra=packed(7, "u8")), "extra", 4, 7),
-        (coo_object(extra=packed(7, "u8")), "extra", 4, 7),
-        (coo_object(values=packed(None, "f32")), "values", None, 16),  # from the coordinates
-        (coo_object(coords=packed(None)), "coords", None, 64),  # from the values
-        (coo_object(coords=packed(None), values=packed(None, "f32")), "values", None, None),
-        (coo_object(coords=packed(None), values=packed(None, "f32")), "coords", 5, 80),
-        (csr_object(indices=packed(16)), "indices", 0, 0),
-        (csr_object(indices=packed(16)), "indices", -1, 16),
-        (csr_object(indices=packed(16, "unheard of")), "indices", 5, 16),
-        (csr_object(values=logical("f32", "complex64")), "values", 5, 40),
-        (csr_object(values=logical("u8", "f4_e2m1")), "values", 5, 3),
-    ],
-)
-def test_the_expected_length_of_a_component(
-    tensor_object: TensorObject, role: str, entries: int | None, expected: int | None
-) -> None:
-    layout = LAYOUTS[tensor_object.format]
-    assert layout.expected_length(tensor_object, role, entries) == expected
 
 
 @pytest.mark.parametrize(
@@ -314,11 +262,6 @@ def test_the_padding_of_the_last_byte_is_not_a_value(
     values = Component("u8", 64, nbytes, type)
     problems = CSR.check_object(csr_object(indices=indices, values=values))
     assert [problem.reason for problem in problems] == [Reason.LAYOUT_COUNT] * (not is_right)
-
-
-@pytest.mark.parametrize("role", ["values", "extra"])
-def test_only_indices_are_checked(role: str) -> None:
-    assert CSR.watch(csr_object((2, 3), extra=packed(7, "u8")), role, 4) is None
 
 
 # --- 2.x: distinct positions, ascending columns ---------------------------------------------
@@ -354,12 +297,9 @@ def test_positions_are_distinct(shape: tuple[int, ...]) -> None:
     ("indices", "pointers", "found"),
     [
         ([], [0, 0], None),
-        ([1], [0, 1], None),
         ([0, 3, 4], [0, 3], None),
-        ([3, 0, 4], [0, 1, 3], None),
         ([3, 1], [0, 0, 1, 1, 2], None),
         ([3, 3], [0, 2], "3"),
-        ([3, 1], [0, 2], "1"),
         ([0, 1, 5, 4], [0, 2, 4], "4"),
         ([9, 0, 0], [0, 1, 3], "0"),
     ],

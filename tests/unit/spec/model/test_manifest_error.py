@@ -18,20 +18,6 @@ def error_of(problems: Sequence[Problem]) -> ManifestError:
 BARE = Problem(Reason.FIELD_TYPE, "expected text, found null", ("dtype",))
 
 
-def test_outer_steps_are_prepended() -> None:
-    problem = BARE.under("components", "data").under("objects", "w").under(3)
-    assert problem.path == (3, "objects", "w", "components", "data", "dtype")
-    assert (problem.reason, problem.message) == (BARE.reason, BARE.message)
-    assert BARE.path == ("dtype",)
-
-
-def test_a_known_component_is_kept() -> None:
-    assert (BARE.about("w").object_name, BARE.about("w").component) == ("w", None)
-    located = BARE.about("w", "data").about("v")
-    assert (located.object_name, located.component) == ("v", "data")
-    assert located.about("v", "values").component == "data"
-
-
 @pytest.mark.parametrize(
     ("problem", "text"),
     [
