@@ -1,8 +1,11 @@
 """Classes of elements by the exponent of the old state, and the numbers of their members.
 
 An update changes the bits of an element only if it exceeds half a unit of the element's last place,
-so small elements change more often than large ones. A segment whose elements are divided into
-classes by their old exponent stores shorter gaps: they count within a class.
+so small elements change more often than large ones. Gaps of positions are shorter if they count
+within classes of elements with similar exponents, which a receiver finds in its old state.
+
+The class byte is bits 14..7 of the top 16 bits of f64, f32, bf16 and f16, bits 6..0 of fp8. Class k
+has the elements with limit[k - 1] < byte <= limit[k]. Other elements have one class.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ _TOP = np.uint64(56)
 
 
 def has_classes(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements of this dtype have class bytes: all floats, also those of 8 bits."""
+    """Return whether elements of this dtype have class bytes: all floats, with fp8."""
     return dtype.kind not in "biu"
 
 
