@@ -77,6 +77,19 @@ class Part(abc.ABC):
         del old
         return None
 
+    def whole(self, old: Array | None) -> Array:
+        """Return all new elements: memory that is only read, or newly allocated.
+
+        Args:
+            old: as for `apply`.
+
+        Raises:
+            DeltaError: the bytes are malformed.
+        """
+        out = self.header.empty()
+        self.apply(old, out)
+        return out
+
 
 @dataclasses.dataclass(frozen=True)
 class Change:

@@ -84,6 +84,11 @@ class WholePart(Part):
         del old
         out.view(np.uint8)[...] = self._blob
 
+    def whole(self, old: Array | None) -> Array:
+        """Return all new elements, of the delta's own memory; see `Part`."""
+        del old
+        return self._blob.view(self.header._replace(nbytes=0).empty().dtype)
+
 
 _CODINGS: dict[str, Callable[[Header, Array, Any], Part]] = {"sparse": SparsePart, "raw": WholePart}
 

@@ -148,18 +148,55 @@ class State(Mapping[str, Tensor]):
 
 def tensor_id(tensor: Tensor, algorithm: str) -> bytes:
     """Return the id of a tensor: 32 bytes by sha256, 16 by xxh3-128."""
-    layout = LAYOUTS.get(tensor.format)
-    components = {}
-    for role, (dtype, type_, _) in headers_of(tensor).items():
-        array, word = tensor.components[role], type_ or dtype
-        if layout is not None and role in layout.index_roles:
-            array, word = array.astype(np.uint64, copy=False), "u64"
-        hasher = _HASHERS[algorithm]()
-        for block in Blocks.of(array):
+    digests = {}
+    for role, header in headers_of(tensor).items():
+        hasher = ComponentHasher(tensor.format, role, header, algorithm)
+        for block in Blocks.of(tensor.components[role]):
             hasher.update(block)
-        components[role] = [word, hasher.digest()]
-    attributes = {} if tensor.format in PLAIN_LAYOUTS else dict(tensor.attributes)
-    return _digest([tensor.shape, tensor.format, components, attributes], algorithm)
+        digests[role] = hasher.digest()
+    return id_of_digests(tensor.shape, tensor.format, digests, tensor.attributes, algorithm)
+
+
+def id_of_digests(
+    shape: Iterable[int],
+    layout: str,
+    digests: Mapping[str, list[object]],
+    attributes: Mapping[str, Any],
+    algorithm: str,
+) -> bytes:
+    """Return the id of a tensor from what `ComponentHasher.digest` gives for each component."""
+    own = {} if layout in PLAIN_LAYOUTS else dict(attributes)
+    return _digest([list(shape), layout, dict(digests), own], algorithm)
+
+
+class ComponentHasher:
+    """The digest of one component, as it is part of a tensor's id.
+
+    Args:
+        layout: the tensor's layout.
+        role: the component's role.
+        header: its type.
+        algorithm: one of `IDS`.
+    """
+
+    def __init__(self, layout: str, role: str, header: Header, algorithm: str) -> None:
+        known = LAYOUTS.get(layout)
+        self._word = header.type or header.dtype
+        self._hasher = _HASHERS[algorithm]()
+        self._index: np.dtype[Any] | None = None
+        if known is not None and role in known.index_roles:
+            self._index, self._word = header._replace(nbytes=0).empty().dtype, "u64"
+
+    def update(self, block: memoryview) -> None:
+        """Take the next stored bytes: whole elements."""
+        if self._index is not None:  # indices of all widths have one id
+            indices = np.frombuffer(block, self._index.newbyteorder("<"))
+            block = indices.astype("<u8").data.cast("B")
+        self._hasher.update(block)
+
+    def digest(self) -> list[object]:
+        """Return the word for the type, and the digest."""
+        return [self._word, self._hasher.digest()]
 
 
 def content_id(ids: Mapping[str, bytes], algorithm: str) -> str:
@@ -194,24 +231,21 @@ class Header(NamedTuple):
 
     def empty(self) -> Array:
         """Return new memory for the stored elements: flat, see `stored_form`."""
-        return self._typed(np.empty(self.nbytes, np.uint8), is_unpacked=False)
+        logical = None if self.type is None else LOGICAL_TYPES.get(self.type)
+        ratio = logical and (logical.storage_per_element, logical.elements_per_storage)
+        stored = self if ratio in (None, (1, 1)) else self._replace(type=None)
+        return stored.restored(np.empty(self.nbytes, np.uint8))
 
     def restored(self, stored: Array) -> Array:
         """Return the flat array of a component from its stored elements; a view if possible."""
-        return self._typed(stored.view(np.uint8), is_unpacked=True)
+        component = Component(self.dtype, 0, self.nbytes, type=self.type)
+        return typed_array(component, stored.view(np.uint8).data)
 
     def nbytes_of(self, count: int) -> int:
         """Return the stored bytes of so many elements of this type."""
         logical = None if self.type is None else LOGICAL_TYPES.get(self.type)
         stored = count if logical is None else logical.storage_count(count)
         return stored * STORAGE_TYPES[self.dtype].width
-
-    def _typed(self, stored: Array, *, is_unpacked: bool) -> Array:
-        logical = None if self.type is None else LOGICAL_TYPES.get(self.type)
-        is_packed = logical is not None and logical.elements_per_storage > 1
-        if is_packed and not is_unpacked:
-            return stored
-        return typed_array(Component(self.dtype, 0, self.nbytes, type=self.type), stored.data)
 
 
 def headers_of(tensor: Tensor) -> dict[str, Header]:
@@ -230,9 +264,11 @@ def headers_of(tensor: Tensor) -> dict[str, Header]:
 def stored_form(array: Array) -> Array:
     """Return the stored elements of a component: flat, little-endian; a view if possible.
 
-    Elements of less than a byte are packed, and become uint8; other dtypes stay.
+    Elements of less than a byte are packed, and become uint8; complex ones become pairs of floats;
+    other dtypes stay.
     """
-    return Blocks.whole(array)
+    stored = Blocks.whole(array)
+    return stored.view(f"<f{stored.itemsize // 2}") if stored.dtype.kind == "c" else stored
 
 
 def _digest(content: Any, algorithm: str) -> bytes:
