@@ -33,7 +33,7 @@ from ztensor.delta.classes import (
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.errors import ZTensorError, describe
 from ztensor.ext import streams
-from ztensor.limits import Limits
+from ztensor.limits import DEFAULT_LIMITS
 from ztensor.typing import Array
 
 # Ascending positions, (changed,) int64, and unsigned values of the elements' width, (changed,).
@@ -48,7 +48,6 @@ _NONE, _GAPS, _BITMAP, _ALL = range(4)
 _BITMAP_SHARE = 5  # where more than one member in so many changed, a bitmap is shorter
 _TRIED_BYTES = 64 << 10  # of a longer stream, so much shows if it has matches
 _INT64 = np.dtype("<i8")
-_LIMITS = Limits()
 
 
 def zigzag(differences: Array) -> Array:
@@ -65,13 +64,6 @@ def unzigzag(codes: Array) -> Array:
     np.negative(differences, out=differences)
     differences ^= codes >> 1
     return differences
-
-
-def concatenate(parts: list[Changes]) -> Changes:
-    """Return the changes of all parts, in their order."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([at for at, _ in parts]), np.concatenate([values for _, values in parts])
 
 
 # --- Writing --------------------------------------------------------------------------------------
@@ -343,7 +335,7 @@ class _Cursor:
         if kind == streams.REPEATED and stored == 1:
             return np.broadcast_to(np.frombuffer(self._blob, np.uint8, 1, start), size)
         try:
-            data = streams.decode(kind, self._blob[start : self.offset], size, _LIMITS)
+            data = streams.decode(kind, self._blob[start : self.offset], size, DEFAULT_LIMITS)
         except ZTensorError as error:
             message = f"{error.message}, in the stream at byte {start}"
             raise malformed(message, expected=error.expected, found=error.found) from error

@@ -19,11 +19,10 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ztensor.delta.classes import has_classes
+from ztensor.delta.classes import has_classes, indices_of
 from ztensor.delta.segment import (
     Changes,
     Segment,
-    concatenate,
     encode_positions,
     encode_segment,
     refuse,
@@ -51,8 +50,8 @@ def encode(
 ) -> bytes | None:
     """Return the stream that changes `old` into `new`, or None if their bits are equal.
 
-    Equal arguments give equal bytes with one release of the zstd library. Memory: a segment, 16
-    bytes an element at most, and the result.
+    Equal arguments give equal bytes with one release of the zstd library. Memory: at
+    most 64 MiB, and the result.
 
     Args:
         old: the elements, (count,), C-contiguous; bf16 and fp8 are arrays of ml_dtypes.
@@ -115,13 +114,19 @@ def _divided(pieces: Iterable[Changes], elements: int) -> Iterator[tuple[int, Ch
         while done < positions.size:
             following = int(positions[done]) // elements
             if held and following != number:
-                yield number, concatenate(held)
+                yield number, _concatenate(held)
                 held.clear()
             number, start = following, done
             done = int(np.searchsorted(positions, (number + 1) * elements))
             held.append((positions[start:done], values[start:done]))
     if held:
-        yield number, concatenate(held)
+        yield number, _concatenate(held)
+
+
+def _concatenate(parts: list[Changes]) -> Changes:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([at for at, _ in parts]), np.concatenate([values for _, values in parts])
 
 
 def _bits(array: Array) -> Array:
@@ -154,8 +159,8 @@ def _joined(segments: list[bytes], elements: int, width: int, values: Values) ->
 class SparseStream:
     """A sparse stream, checked as far as its table of segments.
 
-    The rest is checked when it is used: any bytes give changes or a `DeltaError`. Memory: a
-    segment, 16 bytes an element at most.
+    The rest is checked when it is used: any bytes give changes or a `DeltaError`. Memory: at most
+    16 bytes and 4 elements for each element of a segment.
 
     Args:
         blob: the bytes; they must outlive the stream.
@@ -262,13 +267,23 @@ class SparseStream:
         before = None if old is None else _bits(old)
         for start, segment in self._segments():
             part = None if before is None else before[start : start + segment.elements]
-            parts = list(segment.changes(part, is_difference=self.values == "difference"))
-            positions, values = concatenate(parts)
-            if len(parts) > 1:
-                order = np.argsort(positions, kind="stable")  # merges the runs of classes
-                positions, values = positions[order], values[order]
+            changes = segment.changes(part, is_difference=self.values == "difference")
+            positions, values = self._merged(segment, changes)
             positions += start
             yield positions, values
+
+    def _merged(self, segment: Segment, changes: Iterator[Changes]) -> Changes:
+        """Return the changes of all classes, ascending."""
+        if not segment.has_classes:
+            (only,) = changes
+            return only
+        flags = np.zeros(-(-segment.elements // 8) * 8, bool)
+        every = np.empty(segment.elements, f"<u{self._dtype.itemsize}")
+        for positions, values in changes:
+            flags[positions] = True
+            every[positions] = values
+        merged = indices_of(flags)
+        return merged, every[merged]
 
     def _segments(self) -> Iterator[tuple[int, Segment]]:
         """Yield the segments with changes, and the number of each one's first element."""
