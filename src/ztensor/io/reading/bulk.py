@@ -63,7 +63,8 @@ def take_small(
             encoding, sizes = file.encodings.get(word), places.nbytes()
             most = min(_SMALL_ENCODED_BYTES, file.limits.decoded_bytes)
             is_small &= (sizes > 0) & (sizes <= most)
-            if encoding is None or not file.is_common(word):  # another format may give no extent
+            # Another format may give no extent, and a typed encoding is another one for each kind.
+            if encoding is None or encoding.is_typed or not file.is_common(word):
                 continue
         is_small &= places.lengths <= most
         if are_kept and encoding is None:  # memory keeps the file's alignment: skip unaligned ones

@@ -20,7 +20,7 @@ from ztensor.limits import Limits
 from ztensor.locks import cached_property
 from ztensor.spec.digest import Digest, parse_digest, require_match
 from ztensor.spec.encoding import ENCODINGS, Encoding
-from ztensor.spec.encoding.base import FRAME_FIELD, Runs, require_decodable, runs_of_field
+from ztensor.spec.encoding.base import FRAME_FIELD, Runs, runs_of_field
 from ztensor.spec.layout.base import Array, Indices
 from ztensor.spec.model.manifest import Component
 
@@ -150,7 +150,7 @@ class StoredComponent:
             UnsupportedError: the encoding is unknown.
         """
         try:
-            return self._shared.encodings[self.component.encoding]
+            encoding = self._shared.encodings[self.component.encoding]
         except KeyError:
             raise UnsupportedError(
                 "unknown encoding",
@@ -159,6 +159,7 @@ class StoredComponent:
                 found=describe(self.component.encoding),
                 section="1.2 section 1, Component",
             ) from None
+        return encoding.for_component(self.component)
 
     def is_in_place(self, nbytes: int, *, packed: bool = False) -> bool:
         """Return whether the stored bytes are exactly the array in memory: raw and native.
@@ -311,13 +312,14 @@ class StoredComponent:
         if expected is None:
             expected = self.decoded_length(stored)  # a first pass only counts
         else:
-            require_decodable(expected, shared.limits)
+            encoding.require_decodable(expected, shared.limits)
         require_declared(self.component, expected)
         runs = encoding.require_length(stored, expected, shared.limits)
-        if expected < _LEAST_SHARED_BYTES or shared.prefetching.prefers_long_reads:
-            runs = None
+        is_shared = expected >= _LEAST_SHARED_BYTES and not shared.prefetching.prefers_long_reads
+        if runs is not None and runs.detail is None and not (is_shared and len(runs.decoded) > 2):
+            runs = None  # `decode_into` is faster
         buffer = empty_array((expected,), _BYTES) if memory is None else memory
-        if runs is not None and len(runs.decoded) > 2:
+        if runs is not None:
             from ztensor.io.reading.parts import decode_all  # small components do not need it
 
             decode_all(encoding, stored, runs, buffer.data, shared.limits)
@@ -443,7 +445,7 @@ class StoredComponent:
         if shared.prefetching.prefers_long_reads:
             listed, length = (component.extra or {}).get(FRAME_FIELD), component.length
             if listed is not None and component.encoding == "zstd":
-                require_decodable(needed, limits)
+                encoding.require_decodable(needed, limits)
                 runs = known.get(place) or runs_of_field(listed, length, needed)
             # Without a table a scan for runs reads all stored bytes.
             if runs is not None or encoding.has_table:

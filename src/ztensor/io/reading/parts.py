@@ -156,14 +156,13 @@ class RunReader(NamedTuple):
 
     def _decode(self, number: int, pieces: Pieces, stored: Range) -> None:
         """Decode one run, or take it from the cache, and fill its pieces."""
-        start, stop = self.runs.stored[number : number + 2]
         begin, end = self.runs.decoded[number : number + 2]
         key = self.key, number
         run: memoryview | None = self.cache.get(key)
         is_whole = len(pieces) == 1 and len(pieces[0][1]) == end - begin
         if run is None:  # a whole run is decoded in place and not cached
             run = pieces[0][1] if is_whole else new_bytes(end - begin)
-            self.encoding.decode_run(stored, start, stop, run, self.limits)
+            self.encoding.decode_numbered(stored, self.runs, number, run, self.limits)
             if is_whole:
                 return
             self.cache.keep(key, run, len(run))
@@ -180,11 +179,11 @@ def decode_all(
         EncodingError: the stored bytes are damaged.
         SourceError: they could not be read.
     """
-    starts, ends = runs
+    ends = runs.decoded
 
     def decode(run: int) -> None:
         target = memory[ends[run] : ends[run + 1]]
-        encoding.decode_run(stored, starts[run], starts[run + 1], target, limits)
+        encoding.decode_numbered(stored, runs, run, target, limits)
 
     _each_run(ends, range(len(ends) - 1), decode)
 

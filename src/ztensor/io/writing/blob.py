@@ -128,7 +128,7 @@ def write_component(
         options: how it is stored.
         crew: threads that compress and hash.
     """
-    component = plan.components[role]
+    component, options = plan.components[role], options.of(plan)
     if options.compression is not None:
         compressor = Compressor(plan, role, options, crew)
         if compressor.must_shrink and nbytes is None:

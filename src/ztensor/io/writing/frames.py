@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.base import listed_frames
-from ztensor.spec.encoding.zstd.codec import FRAME_BYTES
 from ztensor.spec.layout import LAYOUTS
 
 if TYPE_CHECKING:
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from ztensor.io.writing.options import BlobOptions
+    from ztensor.spec.encoding import Encoding
     from ztensor.spec.model.manifest import Component, TensorObject
     from ztensor.threads.pool import Pool
 
-# The longest frame, also with `chunk_rows`: writers and readers hold a frame in memory.
-MOST_FRAME_BYTES = 16 << 20
 _WORD = 64  # parts of a row end between elements of any width
 # Bytes of one job of a thread: less than a millisecond of work, 30 us to hand over.
 _JOB_BYTES = 256 << 10
@@ -57,11 +55,11 @@ class Frames(NamedTuple):
         return start + min(self.piece, self.period - start % self.period)
 
 
-def frames_of(plan: TensorObject, role: str, options: BlobOptions) -> Frames:
+def frames_of(plan: TensorObject, role: str, options: BlobOptions, encoding: Encoding) -> Frames:
     """Return the ends of the frames of a component.
 
-    A row longer than a frame is cut into equal parts; in 2.x, where all frames except the last have
-    one length, it is cut anywhere.
+    A row longer than a frame is cut into equal parts; in 2.x and with an offset table, where all
+    frames except the last have one length, it is cut anywhere.
     """
     chunk_rows, layout = options.chunk_rows, LAYOUTS.get(plan.format)
     total = None
@@ -69,10 +67,12 @@ def frames_of(plan: TensorObject, role: str, options: BlobOptions) -> Frames:
         total = layout.expected_length(plan, role, None)
     has_rows = total and total % plan.shape[0] == 0 and (chunk_rows or len(plan.shape) > 1)
     if not total or not has_rows:
-        return Frames(FRAME_BYTES, FRAME_BYTES)
+        return Frames(encoding.frame_bytes, encoding.frame_bytes)
     row = total // plan.shape[0]
-    wanted = FRAME_BYTES if chunk_rows is None else min(chunk_rows * row, MOST_FRAME_BYTES)
-    if row > wanted and not options.form.is_exact:
+    wanted = encoding.frame_bytes
+    if chunk_rows is not None:
+        wanted = min(chunk_rows * row, encoding.most_frame_bytes)
+    if row > wanted and not (options.form.is_exact or encoding.has_table):
         parts = -(-row // wanted)
         return Frames(row, -(-row // parts // _WORD) * _WORD)
     length = wanted // row * row if row <= wanted else wanted // _WORD * _WORD
@@ -101,12 +101,13 @@ class Compressor:
 
     def __init__(self, plan: TensorObject, role: str, options: BlobOptions, crew: Pool) -> None:
         called, self._level = options.compression or ("zstd", 0)
-        self._called, self._encoding = called, ENCODINGS[called]
+        self._called = called
+        self._encoding = ENCODINGS[called].for_component(plan.components[role])
         self.must_shrink = self._encoding.must_shrink
         self._is_exact = options.form.is_exact
         # In 2.x the digest covers the decoded bytes.
         self._algorithm = options.algorithm if self._is_exact else None
-        self._frames, self._crew = frames_of(plan, role, options), crew
+        self._frames, self._crew = frames_of(plan, role, options, self._encoding), crew
         self._begin()
 
     def _begin(self) -> None:
@@ -157,7 +158,7 @@ class Compressor:
         if most is None:
             return self._all(pieces())
         held: list[Frame] = []
-        stored, rest = 0, most
+        stored, rest, kept = 0, most, 1 - self._encoding.least_saving
         frames = self._all(pieces())
         for frame in frames:
             stored += len(frame.data)
@@ -166,9 +167,10 @@ class Compressor:
             if stored > _HELD_BYTES:
                 held.clear()
             # Most components save more at their start than the rest can cost.
-            if stored + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1) < most:
+            worst = stored + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1)
+            if worst < most and stored < (most - rest) * kept:
                 break
-        if stored >= most:
+        if stored >= most * kept:
             return None
         return itertools.chain(held, frames) if held else self._all(pieces())
 
@@ -229,9 +231,11 @@ class Compressor:
     def _encode(self, parts: list[memoryview]) -> list[Frame]:
         encode, level = self._encoding.encode, self._level
         return [
-            Frame(part.nbytes, frame)
+            Frame(0 if number else part.nbytes, frame)
             for part in parts
-            for frame in encode(part, level=level, frame_bytes=max(part.nbytes, 1))
+            for number, frame in enumerate(
+                encode(part, level=level, frame_bytes=max(part.nbytes, 1))
+            )
         ]
 
     def _noted(self, frames: list[Frame]) -> list[Frame]:

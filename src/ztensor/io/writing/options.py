@@ -6,12 +6,15 @@ import contextlib
 from typing import NamedTuple
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
-from ztensor.spec.container.framing import Form
+from ztensor.spec.container.framing import RESERVED, Form
 from ztensor.spec.digest import Algorithm, require_writable
 from ztensor.spec.encoding import ENCODINGS
 from ztensor.spec.encoding.zstd.codec import FASTEST_LEVEL, STRONGEST_LEVEL
+from ztensor.spec.model.manifest import TensorObject
 
 _DEFAULT_LEVEL = 3
+# Words of callers, and the encodings.
+_CALLED = {"planes": "pyztensor.planes/1"}
 
 
 class Compression(NamedTuple):
@@ -40,11 +43,13 @@ class Compression(NamedTuple):
         if isinstance(how, int) and FASTEST_LEVEL <= how <= STRONGEST_LEVEL:
             return cls("zstd", how)
         if isinstance(how, str):
+            how = _CALLED.get(how, how)
             with contextlib.suppress(KeyError):  # plugins are looked up, too
                 if ENCODINGS[how].is_written:
                     return cls(how)
         written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
-        names = ", ".join(map(repr, written))
+        called = {name: word for word, name in _CALLED.items()}
+        names = ", ".join(repr(called.get(name, name)) for name in written)
         raise (ArgumentValueError if isinstance(how, (int, str)) else ArgumentTypeError)(
             "unknown compression",
             expected=f"{names} or a zstd level up to {STRONGEST_LEVEL}",
@@ -92,6 +97,12 @@ class BlobOptions(NamedTuple):
         if compression is not None:
             how = Compression.asked(compression)
             how = how and how._replace(encoding=form.encodings.get(how.encoding, how.encoding))
+            if how is not None and how.encoding == "raw":
+                raise ArgumentValueError(
+                    "the version has no such compression",
+                    expected="version 1.2 or 2.1, or another compression",
+                    found=describe(compression),
+                )
         if checksum is not None:
             algorithm = require_writable(checksum, form.checksums)
         if chunk_rows is not None:
@@ -103,3 +114,12 @@ class BlobOptions(NamedTuple):
                 )
             rows = chunk_rows
         return BlobOptions(form, how, algorithm, rows)
+
+    def of(self, plan: TensorObject) -> BlobOptions:
+        """Return the options for an object: raw if only others can have the encoding."""
+        if self.compression is None or self.compression.encoding not in self.form.of_dense:
+            return self
+        is_only_data = plan.format == "dense" and plan.components.keys() == {"data"}
+        if is_only_data and RESERVED.isdisjoint(plan.attributes or ()):
+            return self
+        return self._replace(compression=None)

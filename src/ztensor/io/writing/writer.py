@@ -361,7 +361,7 @@ class Writer(Hinted, WriterAliases):
                 )
             plan, element = plan_of_stream(shape, dtype, options.get("attributes"))
             self.draft.emitter.require_object(plan)
-            how = self._own_options(options)
+            how = self._own_options(options).of(plan)
         # Attributes are written at the end; the caller may change its dict before.
         plan = plan._replace(attributes=copy.deepcopy(plan.attributes))
         blob: Blob | FrameBlob

@@ -91,8 +91,10 @@ class Form(NamedTuple):
         alignments: alignments that a caller may choose.
         checksums: names of the digests that may be written, the default first; empty for 1.x,
             which allows every registered one.
-        encodings: words of other containers to this container's words for the same encoding.
+        encodings: words of other containers to this container's words for the same encoding;
+            `raw` if it has none.
         indices: allowed dtypes of indices; all index components of an object have the same.
+        of_dense: encodings that only dense tensors may have, as in 1.x they are layouts.
         is_exact: the rules of 2.x apply: digests cover decoded bytes, bools are 0 or 1, sparse
             entries are distinct, blobs equal or disjoint, and encoded frames of one size.
     """
@@ -102,10 +104,15 @@ class Form(NamedTuple):
     checksums: tuple[str, ...] = ()
     encodings: Mapping[str, str] = {"zt.zstd-seekable/1": "zstd"}
     indices: tuple[str, ...] = ("u64",)
+    of_dense: tuple[str, ...] = ("pyztensor.planes/1",)
     is_exact: bool = False
 
 
 FORM_1 = Form()
+# Attributes that an object has in 1.x if its layout is an encoding.
+RESERVED = frozenset({"dtype", "type"})
+# 0.1 and 1.1, whose own libraries know no further layout.
+FORM_1_1 = Form(encodings={**FORM_1.encodings, **dict.fromkeys(FORM_1.of_dense, "raw")})
 
 
 def locate(head: bytes, tail: bytes, file_size: int, limits: Limits = DEFAULT_LIMITS) -> Frame:

@@ -21,7 +21,7 @@ from typing import Any
 from ztensor.errors import Problem, Reason, describe
 from ztensor.limits import Budget
 from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
-from ztensor.spec.container.framing import MAGIC_0_1, Frame
+from ztensor.spec.container.framing import FORM_1_1, MAGIC_0_1, Frame
 from ztensor.spec.container.walk import check_blob, read_object, require_none
 from ztensor.spec.model.dtype import BY_LONG_NAME
 from ztensor.spec.model.manifest import Component, Manifest, TensorObject
@@ -123,6 +123,7 @@ class Emitter01(Emitter):
 
     version = VERSION
     magic = MAGIC_0_1
+    form = FORM_1_1
     levels = 1
 
     def require_attributes(self, attributes: Mapping[str, object]) -> None:

@@ -14,6 +14,10 @@ as one or the other, by the two emitters at the end.
 | --- | --- | --- |
 | `dtype`, `offset`, `length`, `encoding`, `digest` | yes | yes |
 | `type`, `uncompressed_length` | no; dtype words `f8_e4m3`, ... | yes |
+
+A further encoding would make released readers refuse the whole file, a further layout only its
+objects. So the encodings `Form.of_dense` are written as layouts: an object with the encoding's name
+as `format`, its stored bytes as raw `u8` elements, and the attributes `dtype` and `type`.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ from ztensor.errors import (
 )
 from ztensor.limits import Budget
 from ztensor.spec.container.entries import Emitter, named, refused, with_unknown
-from ztensor.spec.container.framing import MAGIC_1, TAIL_BYTES, Frame
+from ztensor.spec.container.framing import FORM_1, FORM_1_1, MAGIC_1, RESERVED, TAIL_BYTES, Frame
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
     Path,
@@ -44,6 +48,7 @@ from ztensor.spec.container.walk import (
     require_none,
 )
 from ztensor.spec.digest import ALGORITHMS
+from ztensor.spec.model.dtype import decoded_size
 from ztensor.spec.model.manifest import Commit, Component, Manifest, TensorObject
 from ztensor.spec.wire import cbor
 from ztensor.spec.wire.record import ATTRIBUTES, ManifestForm, Record, kind_of
@@ -167,7 +172,41 @@ def _parse_object(
         return component
 
     components = parse_components(entries, COMPONENT, (*path, "components"), problems, parse)
-    return TensorObject(shape, layout, components, attributes, extra)
+    tensor_object = TensorObject(shape, layout, components, attributes, extra)
+    return _dense(tensor_object) if layout in FORM_1.of_dense else tensor_object
+
+
+def _dense(entry: TensorObject) -> TensorObject:
+    """Return the dense tensor of an object whose layout is an encoding; itself if malformed."""
+    left = dict(entry.attributes or {})
+    dtype, logical = left.pop("dtype", None), left.pop("type", None)
+    if not isinstance(dtype, str) or not isinstance(logical, str | None):
+        return entry
+    length = decoded_size(dtype, logical, entry.shape)
+    match entry.components:
+        case {"data": Component(dtype="u8", type=None, encoding="raw") as data, **others}:
+            if others or length is None:
+                return entry
+            known = dtype, data.offset, data.length, logical, entry.format, data.digest, length
+            components = {"data": Component(*known, extra=data.extra)}
+            return entry._replace(format="dense", components=components, attributes=left or None)
+    return entry
+
+
+def _encoded(entry: TensorObject) -> TensorObject:
+    """Return the object of 1.x for a dense tensor with such an encoding: the inverse of `_dense`.
+
+    Raises:
+        NotRepresentableError: the tensor has an attribute `dtype` or `type` of its own.
+    """
+    data, own = entry.components["data"], named(entry.attributes) or {}
+    if not RESERVED.isdisjoint(own):
+        message = f"has no place for the attributes dtype and type of {data.encoding}"
+        raise refused(Emitter12.version, message, describe(list(own)), "1.2 section 1, Object")
+    types = {"dtype": data.dtype, "type": data.type}
+    own |= {key: word for key, word in types.items() if word is not None}
+    stored = data._replace(dtype="u8", type=None, encoding="raw", decoded_length=None)
+    return entry._replace(format=data.encoding, components={"data": stored}, attributes=own)
 
 
 # --- The commit record -------------------------------------------------------------------------
@@ -271,6 +310,10 @@ class Emitter12(Emitter):
 
     def entry(self, tensor_object: TensorObject) -> Mapping[str, Any]:
         """Return the fields of an object."""
+        match tensor_object:
+            case TensorObject(format="dense", components={"data": data, **others}) if not others:
+                if data.encoding in FORM_1.of_dense:
+                    tensor_object = _encoded(tensor_object)
         parts = sorted(tensor_object.components.items())
         known = {
             "shape": tensor_object.shape,
@@ -298,6 +341,7 @@ class Emitter11(Emitter12):
     """Writer of 1.1.0: dtype words for fp8 and complex, no `type`, no `uncompressed_length`."""
 
     version = "1.1.0"
+    form = FORM_1_1
 
     def _component(self, component: Component) -> Mapping[str, object]:
         dtype, logical = component.dtype, component.type

@@ -14,6 +14,7 @@ ENCODINGS: Registry[str, Encoding] = Registry(
         "raw": "ztensor.spec.encoding.raw:RAW",
         "zstd": "ztensor.spec.encoding.zstd.codec:ZSTD",
         "zt.zstd-seekable/1": "ztensor.spec.encoding.zstd_seekable:ZSTD_SEEKABLE",
+        "pyztensor.planes/1": "ztensor.planes.encoding:PLANES",
     },
     group="ztensor.encodings",
     kind=Encoding,

@@ -59,10 +59,12 @@ class Runs(NamedTuple):
     Attributes:
         stored: (runs + 1,) offsets in the stored bytes, ascending from 0 to the length.
         decoded: (runs + 1,) offsets in the decoded bytes, likewise.
+        detail: further facts of each run, for the encoding itself.
     """
 
     stored: array[int]
     decoded: array[int]
+    detail: Any = None
 
     @classmethod
     def none(cls) -> Runs:
@@ -100,6 +102,10 @@ class Encoding(abc.ABC):
         has_sum: decoding a whole component verifies a checksum of the encoding itself.
         is_absent: it cannot decode: such components are only listed.
         has_table: the stored bytes end with an offset table: see `end`.
+        is_typed: the stored bytes depend on the type of the elements: see `for_component`.
+        least_saving: the part that must be saved of a component; otherwise it is stored raw.
+        frame_bytes: decoded bytes per frame that is written, about: frames end with a row.
+        most_frame_bytes: the longest frame, also with `chunk_rows`: it is held in memory.
     """
 
     name: str
@@ -108,6 +114,17 @@ class Encoding(abc.ABC):
     has_sum = False
     is_absent = False
     has_table = False
+    is_typed = False
+    least_saving = 0.0
+    # zstd codes blocks of 128 KiB at most: measured on weights, tables and tokens, longer frames
+    # save under 1 % and make single rows slow to read.
+    frame_bytes = 64 << 10
+    most_frame_bytes = 16 << 20
+
+    def for_component(self, component: Component) -> Encoding:
+        """Return the encoding for components of this element type; itself by default."""
+        del component
+        return self
 
     def require_length(self, stored: Stored, expected_length: int, limits: Limits) -> Runs | None:
         """Check, without decoding, that the stored bytes can decode to `expected_length` bytes.
@@ -158,7 +175,7 @@ class Encoding(abc.ABC):
                 reason=Reason.SIZE_MISMATCH,
                 found=describe(self.name),
             )
-        require_decodable(expected_length, limits)
+        self.require_decodable(expected_length, limits)
         self.require_length(stored, expected_length, limits)
         whole = new_bytes(expected_length)
         self.decode_into(stored, whole, limits)
@@ -200,6 +217,21 @@ class Encoding(abc.ABC):
                 message, reason=Reason.SIZE_MISMATCH, expected=f"{expected} bytes", found=str(found)
             )
 
+    @staticmethod
+    def require_decodable(length: int, limits: Limits) -> None:
+        """Check a decoded length against `Limits.decoded_bytes`.
+
+        Raises:
+            LimitError: it is larger.
+        """
+        if length > limits.decoded_bytes:
+            raise LimitError(
+                "a component decodes to more than Limits.decoded_bytes",
+                reason=Reason.LIMIT_DECODED,
+                expected=f"at most {limits.decoded_bytes} bytes",
+                found=describe(length),
+            )
+
     # --- Parts of a component -----------------------------------------------------------------
 
     def decode_run(
@@ -219,6 +251,16 @@ class Encoding(abc.ABC):
             LimitError: a safety cap is exceeded.
         """
         raise NotImplementedError  # `require_length` returns no runs
+
+    def decode_numbered(
+        self, stored: Stored, runs: Runs, number: int, destination: memoryview, limits: Limits
+    ) -> None:
+        """Decode a run by its number in the offset table; by default with `decode_run`.
+
+        An encoding overrides it if a run decodes only with `Runs.detail`.
+        """
+        start, stop = runs.stored[number : number + 2]
+        self.decode_run(stored, start, stop, destination, limits)
 
     def read_box(
         self, stored: Stored, offsets: Sequence[int], sizes: Sequence[int], target: Any
@@ -260,21 +302,6 @@ class Encoding(abc.ABC):
             frames: stored and decoded length of each piece.
         """
         raise NotImplementedError  # only if `has_table`
-
-
-def require_decodable(length: int, limits: Limits) -> None:
-    """Check a decoded length against `Limits.decoded_bytes`.
-
-    Raises:
-        LimitError: it is larger.
-    """
-    if length > limits.decoded_bytes:
-        raise LimitError(
-            "a component decodes to more than Limits.decoded_bytes",
-            reason=Reason.LIMIT_DECODED,
-            expected=f"at most {limits.decoded_bytes} bytes",
-            found=describe(length),
-        )
 
 
 def damaged(message: str, expected: str, found: str, section: str | None = None) -> EncodingError:

@@ -26,7 +26,6 @@ from ztensor.spec.encoding.base import (
     Runs,
     Stored,
     damaged,
-    require_decodable,
     wrong_length,
 )
 from ztensor.spec.encoding.zstd.codec import ZSTD, Zstd
@@ -93,7 +92,7 @@ class ZstdSeekable(Encoding):
         if count > 1 and ((sizes[:-1] != sizes[np.argmax(sizes > 0)]) & (sizes[:-1] > 0)).any():
             raise _broken("frames of one decoded size, except the last", "several sizes")
         total = table.decoded[-1]
-        require_decodable(total, limits)
+        self.require_decodable(total, limits)
         if expected_length is not None and total != expected_length:
             is_long = total > expected_length
             raise wrong_length(expected_length, f"{total} in the table", is_long=is_long)
@@ -146,7 +145,9 @@ class ZstdSeekable(Encoding):
         """Decode frame by frame into `target(start, stop)`; each must have its entry's size."""
         table = self.table(stored, limits, expected_length)
         stored = hold(stored, 0, table.stored[-1])
-        for (start, begin), (stop, end) in itertools.pairwise(zip(*table, strict=True)):
+        for (start, begin), (stop, end) in itertools.pairwise(
+            zip(table.stored, table.decoded, strict=True)
+        ):
             part = target(begin, end)
             if start < stop:
                 self.decode_run(stored, start, stop, part, limits)

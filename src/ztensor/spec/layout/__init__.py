@@ -23,6 +23,7 @@ LAYOUTS: Registry[str, Layout] = Registry(
         "quantized_group": "ztensor.spec.layout.quantized_group:QUANTIZED_GROUP",
         "zt.quant_group/1": "ztensor.quantization.group_profiles:QUANT_GROUP",
         "zt.mx/1": "ztensor.quantization.group_profiles:MX",
+        "pyztensor.planes/1": "ztensor.planes.layout:PLANES_LAYOUT",
     },
     families={
         "gguf.": "ztensor.quantization.gguf_blocks:GGUF_LAYOUTS",

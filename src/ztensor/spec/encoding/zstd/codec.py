@@ -16,7 +16,6 @@ from ztensor.spec.encoding.base import (
     Runs,
     Stored,
     damaged,
-    require_decodable,
     wrong_length,
 )
 from ztensor.spec.encoding.zstd.frames import (
@@ -28,9 +27,6 @@ from ztensor.spec.encoding.zstd.frames import (
 from ztensor.spec.encoding.zstd.libraries import Binding, Decoder, Encoder, Span, find_binding
 from ztensor.threads.sharing import large_window
 
-# Default decoded bytes per written frame. zstd codes blocks of 128 KiB at most: measured on
-# weights, tables and tokens, longer frames save under 1 % and make single rows slow to read.
-FRAME_BYTES = 64 << 10
 CHUNK_BYTES = 1 << 20  # largest chunk of `decode_chunks`, and one read of a streamed frame
 SHORT_BYTES = 128 << 10  # frames up to this decoded size are decoded in one call, and copied
 ONE_PASS_BYTES = 8 << 20  # frames up to this stored size are read at once: see `_span`
@@ -81,7 +77,7 @@ class Zstd(Encoding):
             raise wrong_length(expected_length, f"at most {most} in the frames")
         if expected_length < least:
             raise wrong_length(expected_length, f"{least} declared by the frames", is_long=True)
-        require_decodable(expected_length, limits)
+        self.require_decodable(expected_length, limits)
         return runs
 
     def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
@@ -96,7 +92,7 @@ class Zstd(Encoding):
     ) -> None:
         """Decode the frames in `[start, stop)` into `destination`; fill it exactly."""
         total = len(destination)
-        require_decodable(total, limits)
+        self.require_decodable(total, limits)
         stored = hold(stored, start, stop)
         frames = functools.partial(walk_frames, stored, limits, start=start, stop=stop)
         if isinstance(stored, Held) and self._decode_short(stored, frames(), destination):
@@ -253,7 +249,7 @@ class Zstd(Encoding):
         the library always gives the same bytes. `has_matches=False` looks
         for next to no matches: the frames are Huffman codes.
         """
-        binding, size = self._bound(), frame_bytes or FRAME_BYTES
+        binding, size = self._bound(), frame_bytes or self.frame_bytes
         kept = collections.deque[Encoder](maxlen=KEPT_CONTEXTS if level <= KEPT_LEVEL else 0)
         idle = self._encoders.setdefault((level, has_checksum, has_matches), kept)
         for start in range(0, max(len(data), 1), size):
