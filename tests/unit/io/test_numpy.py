@@ -44,11 +44,6 @@ def test_memory_of_its_own_or_a_view(tmp_path: Path) -> None:
     assert load_file(tmp_path / "m.zt")["a"][0] == 0
 
 
-@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
-def test_nothing_is_a_file_too(version: str) -> None:
-    assert load(save({}, version=version)) == {}
-
-
 def test_metadata_is_the_files_attributes() -> None:
     with ztensor.open(save(TENSORS, {"format": "np", "n": [1, {"a": None}]})) as reader:
         assert reader.attributes == {"format": "np", "n": [1, {"a": None}]}
@@ -65,19 +60,6 @@ def test_progress_counts_bytes_to_the_end(tmp_path: Path) -> None:
     assert len(calls) == len(TENSORS)
 
 
-@pytest.mark.parametrize(
-    ("tensors", "kind"),
-    [({1: FOUR}, ArgumentTypeError), ({"a": FOUR, "b": np.array(["x"])}, NotRepresentableError)],
-    ids=["name", "value"],
-)
-def test_what_cannot_be_saved_makes_no_file(
-    tmp_path: Path, tensors: Any, kind: type[Exception]
-) -> None:
-    with pytest.raises(kind):
-        save_file(tensors, tmp_path / "m.zt")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("metadata", [5, "abc", [1], {1: 2}])
 def test_metadata_that_cannot_be(metadata: Any) -> None:
     with pytest.raises((ArgumentTypeError, NotRepresentableError)):
@@ -88,40 +70,3 @@ def test_a_path_is_not_bytes(tmp_path: Path) -> None:
     for path in (tmp_path / "m.zt", "m.zt"):
         with pytest.raises(ArgumentTypeError):
             load(path)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("deduplicate", "stored"), [("memory", 3), ("content", 2), (False, 4)], ids=str
-)
-def test_tied_tensors_are_stored_once(deduplicate: Any, stored: int) -> None:
-    other = np.arange(4, dtype=np.float32) + 5
-    tensors = {"a": FOUR, "b": FOUR, "c": FOUR.copy(), "d": other}
-    data = save(tensors, deduplicate=deduplicate)
-    with ztensor.open(data) as reader:
-        assert len({reader.location(name).offset for name in reader}) == stored
-        assert [reader[name].tolist() for name in reader] == [t.tolist() for t in tensors.values()]
-
-
-def test_views_at_one_address_are_not_one_tensor() -> None:
-    """Same memory, but another shape, element type or direction."""
-    views = {
-        "plain": FOUR,
-        "square": FOUR.reshape(2, 2),
-        "turned": FOUR.reshape(2, 2).T,
-        "bits": FOUR.view(np.int32),
-        "first": FOUR[:2],
-        "every second": FOUR[::2],
-        "reversed": FOUR[::-1],
-    }
-    found = load(save(views))
-    assert {name: array.tolist() for name, array in found.items()} == {
-        name: array.tolist() for name, array in views.items()
-    }
-
-
-def test_arrays_made_on_the_way_are_not_taken_for_one_another(tmp_path: Path) -> None:
-    """A reader as the mapping: each value may get the memory of the one before."""
-    save_file({f"t{i}": np.full(1000, i) for i in range(50)}, tmp_path / "m.zt", compression=True)
-    with ztensor.open(tmp_path / "m.zt") as reader:
-        found = load(save(reader))
-    assert [int(found[f"t{i}"][0]) for i in range(50)] == list(range(50))

@@ -56,17 +56,12 @@ def removals(text: str) -> Iterator[str]:
     [
         "import os\nos.unlink(path)",
         "import os as system\nsystem.remove(path)",
-        "import os\nself.run(os.rmdir, path)",
         "import shutil\nshutil.rmtree(path, ignore_errors=True)",
-        "from shutil import rmtree",
         "from os import remove as forget",
         "Path(path).unlink(missing_ok=True)",
         "getattr(os, 'unlink')(path)",
-        "asked(lambda library: library.delete(place.store, place.key))",
         "self.store.delete(key)",
-        "import obstore\nobstore.delete(store, key)",
         "store_of(remote.url).remove(remote)",
-        "store.remove(remote)",
     ],
 )
 def test_a_planted_removal_is_seen(text: str) -> None:

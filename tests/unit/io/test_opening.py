@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.naming import shown
 from tests.refusals import refused
 from ztensor.errors import (
-    ArgumentTypeError,
     FormatError,
     NotZTensorError,
     Reason,
@@ -22,20 +20,9 @@ from ztensor.errors import (
     ZTensorError,
 )
 from ztensor.numpy import save
-from ztensor.testing.builder import VALUES, VERSIONS, build
 from ztensor.testing.builder_2 import footer
 
 DATA = save({"w": np.arange(3)})
-
-
-@pytest.mark.wing
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_opens_the_same_way(version: str) -> None:
-    with ztensor.open(build(version)) as reader:
-        assert reader.version == version
-        for name in reader:
-            dense = reader.read(name).to_dense()
-            assert dense.tolist() == VALUES[name]
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -69,12 +56,6 @@ class OddPath:
 def test_a_path_of_bytes_behind_a_path_object() -> None:
     with pytest.raises(FileNotFoundError):
         ztensor.open(OddPath())  # type: ignore[arg-type]  # a name of bytes
-
-
-@pytest.mark.parametrize("thing", [None, 5, 2.5, object(), [1], {"a": 1}, io.BytesIO], ids=shown)
-def test_what_cannot_be_opened(thing: Any) -> None:
-    with refused(ArgumentTypeError, Reason.ARGUMENT):
-        ztensor.open(thing)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import os
-import shutil
 import stat
 import threading
 from collections.abc import Callable
@@ -134,20 +132,6 @@ def test_nothing_changed_is_nothing_written(path: Path) -> None:
     assert path.stat().st_mtime_ns == changed_at
 
 
-def test_an_exception_leaves_the_old_state(path: Path) -> None:
-    before = path.read_bytes()
-    old = dense_of(path)
-    editor = ztensor.Editor(path)
-    editor.write("new", LARGE)
-    editor.remove("a")
-    with contextlib.suppress(ZeroDivisionError), editor:
-        raise ZeroDivisionError
-    assert path.read_bytes().startswith(before)
-    assert dense_of(path) == old
-    with pytest.raises(ClosedError):
-        editor.write("newer", FOUR)
-
-
 def test_an_editor_that_is_forgotten_commits_nothing_and_lets_go(path: Path) -> None:
     old = dense_of(path)
     editor: Any = ztensor.Editor(path)
@@ -243,22 +227,6 @@ def test_names_that_cannot_be(case: str, version: str, tmp_path: Path) -> None:
         assert error.reason is Reason.DUPLICATE_WRITE
     assert error.object_name == wrong or not wrong
     assert path.read_bytes() == before
-
-
-def test_one_commit_may_change_what_it_wrote(path: Path) -> None:
-    with ztensor.Editor(path) as editor:
-        editor.remove("a")
-        editor.write("a", FOUR)  # the name is free again
-        editor.rename({"a": "aa"})
-        editor.write("a", FOUR[:1])
-        editor.replace("aa", FOUR[:2])
-        editor.set_attributes({"k": "v"}, name="aa")
-        editor.write("gone", FOUR)
-        editor.remove("gone")
-    assert set(dense_of(path)) == {"a", "aa", "b", "z"}
-    with ztensor.open(path) as reader:
-        assert (reader["aa"].tolist(), reader["a"].tolist()) == ([0, 1], [0])
-        assert reader.metadata("aa").attributes == {"k": "v"}
 
 
 def test_a_refused_change_leaves_the_editor_usable(path: Path) -> None:
@@ -576,14 +544,3 @@ def test_without_a_lock_the_caller_answers_for_being_alone(
     assert caught.value.errno == 37
     ztensor.edit.remove_tensors(path, names="a", lock=False)
     assert "a" not in dense_of(path)
-
-
-def test_readers_and_copies_beside_an_edit_see_the_old_state(path: Path, tmp_path: Path) -> None:
-    """Reading asks for no lock."""
-    old = dense_of(path)
-    with ztensor.Editor(path) as editor:
-        editor.write("new", np.zeros(3 << 20))  # so much that it is in the file
-        shutil.copyfile(path, tmp_path / "copy.zt")
-        assert dense_of(path) == dense_of(tmp_path / "copy.zt") == old
-        with ztensor.open(path) as reader:
-            assert reader.verify().ok

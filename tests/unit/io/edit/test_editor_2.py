@@ -130,24 +130,6 @@ def test_the_alignment_of_the_file_is_kept(alignment: int, tmp_path: Path) -> No
     assert path.stat().st_size < 4 * alignment
 
 
-def test_equal_bytes_stay_shared_and_shares_may_be_changed(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    with ztensor.Writer(path, version="2.1") as writer:
-        writer.write("a", FOUR)
-        writer.share("b", "a")
-    with ztensor.Editor(path) as editor:
-        editor.write("c", FOUR + 1)
-        editor.share("d", "b")
-        editor.replace("a", FOUR + 2)
-    with ztensor.open(path) as reader:
-        assert reader.verify().ok
-        assert reader.location("d") == reader.location("b") != reader.location("a")
-    edit.compact(path)
-    with ztensor.open(path) as reader:
-        assert reader.location("d") == reader.location("b") != reader.location("a")
-        assert reader["b"].tolist() == FOUR.tolist()
-
-
 @pytest.mark.parametrize("version", ["1.2.0", "2.1"])
 @pytest.mark.parametrize("checksum", ["sha256", True, None])
 def test_the_kind_of_digest_is_kept_if_there_is_one(

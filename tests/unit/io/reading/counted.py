@@ -23,21 +23,6 @@ class Counted(MemorySource):
         super().read_into(offset, destination)
 
 
-class Noted(MemorySource):
-    """Record each read as (offset, length); the bytes count as not in memory."""
-
-    is_held = False
-
-    def __init__(self, data: bytes, *, is_far: bool = False) -> None:
-        super().__init__(data)
-        self.prefers_long_reads = is_far
-        self.asked: list[tuple[int, int]] = []
-
-    def read_into(self, offset: int, destination: memoryview) -> None:
-        self.asked.append((offset, destination.nbytes))
-        super().read_into(offset, destination)
-
-
 class Far(MemorySource):
     """A source with expensive requests; each is recorded as a list of (offset, length)."""
 

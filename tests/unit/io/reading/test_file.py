@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.refusals import refused
-from ztensor.errors import FormatError, LayoutError, ManifestError, Reason, UnsupportedError
-from ztensor.ext import Component, FileObjects, Manifest, TensorObject, source_of
+from ztensor.errors import LayoutError, ManifestError, Reason
 from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.testing.builder_2 import File2, dense
 
@@ -33,16 +31,6 @@ def test_padding_of_packed_elements_is_cut_off() -> None:
         assert reader.read("sparse").components["values"].tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("type", [None, "complex64"])
-def test_more_bytes_than_the_shape_needs_are_refused(type: str | None) -> None:
-    """In any format; zTensor files are refused when they are opened."""
-    part = Component("f32", 0, 32, type, byte_order="big")
-    objects = {"w": TensorObject((3,), "dense", {"data": part})}
-    file = FileObjects(source_of(bytes(32), mapped=True), Manifest("", objects, None))
-    with refused(FormatError, Reason.SIZE_MISMATCH):
-        file.array("w", copy=True)
-
-
 def test_values_that_no_pointer_counts_are_refused() -> None:
     """Only the pointers determine the number of indices."""
     made = draft("1.2.0")
@@ -60,23 +48,6 @@ def test_values_that_no_pointer_counts_are_refused() -> None:
                 continue
             with pytest.raises(LayoutError):
                 reader.read("rows")
-
-
-def test_bytes_of_an_unknown_type_are_bytes_where_only_the_layout_is_to_say_more() -> None:
-    file = File2()
-    words = np.array([7, 8, 9], np.uint8)
-    parts = {"numbers": file.part(np.array([1.5, 2], np.float32)), "words": file.part(words)}
-    parts["words"]["type"] = "later_type"
-    strange = dense(file.part(words), [3])
-    strange["parts"]["data"]["type"] = "later_type"
-    objects = {"w": {"shape": [2], "layout": "later", "parts": parts}, "x": strange}
-    with ztensor.open(file.seal({"objects": objects})) as reader:
-        found = reader.read("w").components
-        assert found["numbers"].tolist() == [1.5, 2]
-        assert found["words"].tolist() == [7, 8, 9]
-        with pytest.raises(UnsupportedError) as caught:
-            reader.read_numpy("x")
-    assert caught.value.reason is Reason.UNKNOWN_TYPE
 
 
 def test_at_most_256_wrong_objects_are_reported() -> None:

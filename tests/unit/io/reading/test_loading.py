@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.io.reading.counted import far
 from ztensor import Tensor
 from ztensor.errors import DigestMismatchError
 from ztensor.ext import load_files, open_file
@@ -68,15 +67,6 @@ def test_a_large_tensor_whose_bytes_are_gone_is_named(tmp_path: Path, threads: i
         load_files(file, copy=True, threads=threads)
     assert (caught.value.object_name, caught.value.component) == ("w", "data")
     file.close()
-
-
-@pytest.mark.parametrize("compression", [False, True])
-def test_all_objects_of_a_far_file_are_asked_for_at_once(compression: bool) -> None:
-    tensors = {name: np.full(2000, ord(name), np.int32) for name in "abcdef"}
-    reader, source = far(save(tensors, compression=compression))
-    found = load_files(reader.objects, copy=True)
-    assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
-    assert len(source.asked) == 1
 
 
 @pytest.mark.parametrize("checksum", ["crc32c", "sha256", None])

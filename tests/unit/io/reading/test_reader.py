@@ -23,7 +23,6 @@ from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
     DigestMismatchError,
-    EncodingError,
     LimitError,
     ObjectNotFoundError,
     Reason,
@@ -209,17 +208,6 @@ def test_metadata_of_an_object_in_a_table_is_that_of_the_object(
         for metadata, (name, tensor) in zip(found, tensors.items(), strict=True):
             assert (metadata.name, metadata.shape) == (name, tensor.shape)
             assert (metadata.nbytes, metadata.attributes) == (tensor.nbytes, {})
-
-
-@pytest.mark.parametrize(("version", "declared"), [("1.1.0", None), ("1.2.0", 80_000)])
-def test_metadata_gives_decoded_and_stored_bytes(version: str, declared: int | None) -> None:
-    """Only 1.2 writes the decoded length; the shape determines it anyway."""
-    data = save({"w": np.zeros(10_000)}, compression=True, version=version)
-    with ztensor.open(data) as reader:
-        found = reader.metadata("w")
-        assert found.nbytes == 80_000
-        assert found.components["data"].uncompressed_length == declared
-        assert found.stored_nbytes == found.components["data"].length < 1000
 
 
 def test_a_location_is_where_the_bytes_are(path: Path) -> None:
@@ -533,15 +521,6 @@ def test_every_cap_is_used_and_named(data: bytes, field: str, least: int, reason
         with refused(LimitError, reason) as caught:
             use(ztensor.open(data, limits=Limits(**{field: least - 1})))
         assert f"Limits.{field}" in str(caught.value)
-
-
-def test_a_claim_is_no_allocation() -> None:
-    """A shape of terabytes over a few stored bytes fails before memory is asked for."""
-    frame = frame_with_window(20, bytes(4))
-    for declared in (None, 1 << 35):
-        data = single((1 << 33,), frame, encoding="zstd", decoded_length=declared)
-        with ztensor.open(data) as reader, pytest.raises((EncodingError, LimitError)):
-            reader["w"]
 
 
 def test_more_dimensions_than_numpy_has_are_still_components() -> None:

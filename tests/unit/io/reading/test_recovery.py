@@ -64,14 +64,6 @@ def without_commit(version: str = "1.2.0", *, padding: int = 0, **tensors: Any) 
 # --- The last state -------------------------------------------------------------------------
 
 
-def test_a_whole_file_ends_with_its_state() -> None:
-    for version in ("1.1.0", "1.2.0"):
-        data = build(version)
-        assert state_end(data) == len(data)
-    assert state_end(without_commit()) == len(without_commit())
-    assert state_end(save({})) == len(save({}))
-
-
 @pytest.mark.parametrize("history", ["written", "appended", "renamed", "removed all", "set twice"])
 def test_whatever_the_last_commit_was_it_is_found(history: str, tmp_path: Path) -> None:
     """A commit of names alone has its manifest right behind the footer before it."""
@@ -341,17 +333,6 @@ def test_the_error_looks_at_the_last_bytes_only(tmp_path: Path) -> None:
         assert reader["a"].tolist() == FOUR.tolist()
 
 
-def test_the_state_before_a_damaged_manifest_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    path.write_bytes(data := save({"a": FOUR}))
-    torn = bytearray(appended(path, {"b": FOUR}))
-    torn[-16 - int.from_bytes(torn[-16:-8], "little")] = 0xFF
-    path.write_bytes(torn)
-    with pytest.raises(FormatError, match=f"1 object, ends at byte {len(data)}") as caught:
-        ztensor.open(path)
-    assert "cbor" in str(caught.value.reason)
-
-
 def test_what_was_opened_is_logged_and_nothing_is_changed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -368,14 +349,6 @@ def test_what_was_opened_is_logged_and_nothing_is_changed(
     with ztensor.open(path, recover=True) as reader:
         assert reader.keys() == ["a"]
     assert caplog.text == ""
-
-
-def test_where_there_is_no_state_the_first_error_stands() -> None:
-    data = save({"a": FOUR})
-    with pytest.raises(FormatError) as plain:
-        ztensor.open(data[:-1])
-    with refused(FormatError, plain.value.reason):
-        ztensor.open(data[:-1], recover=True)
 
 
 # --- A commit that is being written ---------------------------------------------------------

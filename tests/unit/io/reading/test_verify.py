@@ -226,25 +226,6 @@ def test_a_digest_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
     assert [p.reason for p in report.unsupported] == [Reason.MISSING_DEPENDENCY]
 
 
-@pytest.mark.parametrize(
-    ("name", "blob", "reason"),
-    [
-        ("packed", zstd_frame(stored("i16", 258, -1)), Reason.DECODED_SHORT),
-        ("packed", zstd_frame(stored("i16", 258, -1, 3, 4)), Reason.DECODED_LONG),
-        ("packed", zstd_frame(stored("i16", 258, -1, 3)) + b"\0", Reason.ENCODING_MALFORMED),
-        ("packed", b"", Reason.ENCODING_TRUNCATED),
-    ],
-)
-def test_compressed_data_is_decoded_to_its_last_byte(
-    name: str, blob: bytes, reason: Reason
-) -> None:
-    made = draft("1.2.0")
-    made.component(name)["uncompressed_length"] = 6
-    made.blobs[name, "data"] = blob
-    with ztensor.open(made.to_bytes()) as reader:
-        assert found(reader.verify()) == [(reason, name, "data")]
-
-
 @pytest.mark.parametrize(("length", "reasons"), [(8, 1), (12, 0), (16, 1), (None, 0)])
 def test_a_stated_length_is_compared_with_the_layout(length: int | None, reasons: int) -> None:
     """How many values there are only the last pointer says."""
@@ -367,29 +348,6 @@ def test_attributes_are_looked_at_where_all_objects_are() -> None:
     )
     assert [problem.path for problem in file.check().problems] == [("attributes", "note")]
     assert file.check([]).problems == ()
-
-
-@pytest.mark.parametrize(("values", "is_right"), [(b"\x42", True), (b"\x42\x00", False)])
-def test_more_elements_than_a_byte_can_hold_are_no_padding(values: bytes, is_right: bool) -> None:
-    """Two values of four bits; only the pointers determine their number."""
-    made = draft("1.2.0")
-    parts = {
-        "indptr": ({"dtype": "u64"}, stored("u64", 0, 1, 2)),
-        "indices": ({"dtype": "u64", "encoding": "zstd"}, zstd_frame(stored("u64", 0, 2))),
-        "values": ({"dtype": "u8", "type": "f4_e2m1"}, values),
-    }
-    made.add("few", [2, 3], parts, format="sparse_csr")
-    with ztensor.open(made.to_bytes()) as reader:
-        assert (reader.verify("few").problems == ()) is is_right
-
-
-def test_a_stated_length_is_checked_for_unknown_layouts() -> None:
-    made = draft("1.2.0")
-    made.objects["packed"]["format"] = "later"
-    for length, reasons in ((6, []), (8, [Reason.DECODED_SHORT])):
-        made.component("packed")["uncompressed_length"] = length
-        with ztensor.open(made.to_bytes()) as reader:
-            assert [p.reason for p in reader.verify("packed").problems] == reasons
 
 
 def test_objects_over_the_same_bytes_are_held_to_their_own_shapes() -> None:

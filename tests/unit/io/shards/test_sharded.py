@@ -387,11 +387,9 @@ def test_a_set_that_was_saved_anew_is_not_mixed(model: Path) -> None:
 
 LISTS: dict[str, tuple[Any, type[Exception]]] = {
     "empty": ([], ArgumentValueError),
-    "empty tuple": ((), ArgumentValueError),
     "numbers": ([1], ArgumentTypeError),
     "bytes": ([b"x"], ArgumentTypeError),
     "None": ([None], ArgumentTypeError),
-    "lists": ([["a"]], ArgumentTypeError),
     "nothing there": (["no such file.zt"], FileNotFoundError),
     "twice": (["a.zt", "a.zt"], ArgumentValueError),
 }
@@ -421,25 +419,16 @@ def of(weight_map: object, **more: object) -> str:
 
 HOSTILE: dict[str, tuple[str | bytes, type[ztensor.ZTensorError], Reason]] = {
     "empty": ("", FormatError, Reason.SHARD_INDEX),
-    "not JSON": ("{'a': 1}", FormatError, Reason.SHARD_INDEX),
-    "cut": ('{"weight_map": {"a": "b', FormatError, Reason.SHARD_INDEX),
     "binary": (bytes(range(256)), FormatError, Reason.SHARD_INDEX),
     "a file of ours": (save({"a": np.zeros(1)}), FormatError, Reason.SHARD_INDEX),
-    "UTF-16": ('{"weight_map": {}}'.encode("utf-16"), FormatError, Reason.SHARD_INDEX),
     "more behind it": ('{"weight_map": {}} {}', FormatError, Reason.SHARD_INDEX),
     "huge number": (f'{{"weight_map": {"9" * 10_000}}}', FormatError, Reason.SHARD_INDEX),
-    "a number": ("5", FormatError, Reason.SHARD_INDEX),
-    "a list": ("[]", FormatError, Reason.SHARD_INDEX),
-    "null": ("null", FormatError, Reason.SHARD_INDEX),
     "no map": ('{"metadata": {}}', FormatError, Reason.SHARD_INDEX),
     "map of another type": (of(["a"]), FormatError, Reason.SHARD_INDEX),
-    "null map": (of(None), FormatError, Reason.SHARD_INDEX),
     "files of another type": (of({"a": 5}), FormatError, Reason.SHARD_INDEX),
-    "null file": (of({"a": None}), FormatError, Reason.SHARD_INDEX),
     "nested file": (of({"a": {"b": "c"}}), FormatError, Reason.SHARD_INDEX),
     "metadata of another type": (of({}, metadata=[1]), FormatError, Reason.SHARD_INDEX),
     "deep": ("[" * 200_000, LimitError, Reason.LIMIT_DEPTH),
-    "deep objects": ('{"a":' * 20_000, LimitError, Reason.LIMIT_DEPTH),
     "a name twice": (
         '{"weight_map": {"a": "b.zt", "c": "b.zt", "a": "b.zt"}}',
         FormatError,
@@ -478,17 +467,10 @@ def test_an_index_over_the_cap(model: Path) -> None:
 
 OUTSIDE = {
     "up": "../secret.zt",
-    "up and down": "parts/../../secret.zt",
-    "up with backslashes": "..\\secret.zt",
-    "only up": "..",
     "root": "/secret.zt",
     "drive": "C:\\secret.zt",
-    "drive without root": "C:secret.zt",
-    "server": "\\\\server\\share\\secret.zt",
-    "backslash": "\\secret.zt",
     "NUL": "a\0.zt",
     "empty": "",
-    "the folder itself": ".",
     "half a letter": "\ud800.zt",
 }
 
@@ -520,15 +502,6 @@ def test_shards_keep_to_the_size_and_share(model: Path) -> None:
                 for role in reader.metadata(name).components
             }
             assert sum(blob.length for blob in blobs) <= 10_000
-
-
-def test_the_same_dict_gives_the_same_files(model: Path, tmp_path: Path) -> None:
-    again = tmp_path / "again"
-    again.mkdir()
-    shuffled = dict(reversed(tensors().items()))
-    save_file(shuffled, again / "model.zt", {"format": "np"}, max_shard_size=10_000)
-    for path in (*shards(model), index_of(model)):
-        assert (again / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -690,19 +663,6 @@ def test_without_hard_links_shards_keep_other_names(
     ]
 
 
-@pytest.mark.parametrize("over", [False, True], ids=["new", "over another"])
-def test_a_save_that_fails_leaves_what_was_there(over: bool, tmp_path: Path) -> None:
-    path = tmp_path / "model.zt"
-    if over:
-        save_file(tensors(), path, max_shard_size="10KB")
-    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
-    bad = {**tensors(100), "zzz": np.array(["text"])}
-    with pytest.raises(ztensor.NotRepresentableError) as caught:
-        save_file(bad, path, max_shard_size="10KB")
-    assert caught.value.object_name == "zzz"
-    assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_an_index_that_is_in_place_though_its_flush_failed(
     number: int, model: Path, monkeypatch: pytest.MonkeyPatch
@@ -735,6 +695,3 @@ def test_what_a_killed_save_left_is_swept(model: Path) -> None:
     save_file(tensors(100), model, max_shard_size="10KB")
     assert not left.exists()
     assert equal(load_file(model.parent), tensors(100))
-
-
-# --- Changing sets --------------------------------------------------------------------------

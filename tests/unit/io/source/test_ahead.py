@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from tests.unit.io.reading.counted import Far
 from ztensor.errors import SourceError
-from ztensor.io.source.ahead import AheadSource, extents_of
+from ztensor.io.source.ahead import AheadSource
 
 MIB = 1 << 20
 DATA = np.random.default_rng(0).integers(0, 256, 80 * MIB, np.uint8).tobytes()
@@ -81,40 +80,6 @@ def test_in_a_walk_the_window_is_full_at_once() -> None:
     assert far.asked == [[(3 * MIB + 5, 10)], [(5 * MIB, 3 * MIB)]]
 
 
-@pytest.mark.parametrize("behind", [-1, 0, 1])
-def test_bytes_between_components_are_read_alone(behind: int) -> None:
-    far = Far(DATA)
-    source = AheadSource(far)
-    source.expect(lambda: ([64, 2 * MIB, 4 * MIB], [MIB, MIB, MIB], [False] * 3))
-    read(source, 64, MIB)
-    read(source, 3 * MIB + behind, 1)  # at the end of the component that would be the next
-    if behind < 0:
-        assert far.asked[1][0][0] == 3 * MIB - 1
-    else:
-        assert far.asked[1:] == [[(3 * MIB + behind, 1)]]
-    read(source, 0, 64)
-    assert far.asked[-1] == [(0, 64)]
-
-
-def test_extents_are_disjoint_and_ascending() -> None:
-    found = extents_of([300, 64, 80, 500], [10, 100, 20, 0], [False, False, True, True])
-    assert found.starts.tolist() == [64, 300]  # 80 is in the first, 500 has no bytes
-    assert found.stops.tolist() == [164, 310]
-    assert found.is_encoded.tolist() == [True, False]
-    assert not len(extents_of([], [], []).starts)
-
-
-def test_threads_share_it() -> None:
-    source, _, offsets = ahead([300_000] * 100)
-
-    def walk(first: int) -> None:
-        for start in offsets[first::4]:
-            read(source, start, 300_000)
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(walk, range(4)))
-
-
 class Failing(Far):
     """A source that fails once."""
 
@@ -157,19 +122,3 @@ def test_near_heads_are_one_request_of_their_own_bytes() -> None:
         read(source, start, 50)
     assert [len(request) for request in far.asked] == [1, 1999]
     assert {length for _, length in far.asked[1]} == {100}
-
-
-@pytest.mark.parametrize("step", [-1, 2])
-def test_heads_in_another_order_come_one_by_one(step: int) -> None:
-    source, far, starts = ahead([MIB] * 60, start=0, is_patient=True)
-    for start in starts[::step]:
-        read(source, start, 600)
-    assert {len(request) for request in far.asked} == {1}
-
-
-def test_longer_reads_are_made_as_they_are() -> None:
-    source, far, starts = ahead([MIB] * 10, start=0, is_patient=True)
-    for offset, length in ((0, 600), (MIB, 5000), (MIB + 10, 20), (40 * MIB, 7), (2 * MIB, 600)):
-        read(source, offset, length)
-    assert far.asked[:4] == [[(0, 600)], [(MIB, 5000)], [(MIB + 10, 20)], [(40 * MIB, 7)]]
-    assert [start for start, _ in far.asked[4]] == starts[2:]

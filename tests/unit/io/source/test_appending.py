@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -141,12 +140,6 @@ def test_a_footer_is_never_in_two_sectors(path: Path) -> None:
 
 
 @BOTH
-def test_a_commit_without_blobs_adds_the_manifest_alone(path: Path, order: str) -> None:
-    assert commit_all(opened(path, order), b"") == len(OLD)
-    assert path.read_bytes() == OLD + MANIFEST + FOOTER
-
-
-@BOTH
 def test_without_positional_calls(path: Path, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pwrite", raising=False)
     monkeypatch.delattr(os, "preadv", raising=False)
@@ -157,19 +150,6 @@ def test_without_positional_calls(path: Path, order: str, monkeypatch: pytest.Mo
     assert file.read(0, len(OLD)) == OLD
     commit_all(sink, b"y")
     assert path.read_bytes().startswith(OLD + b"x" * 2500 + b"y")
-
-
-@BOTH
-def test_a_trial_counts_and_writes_nothing(path: Path, order: str) -> None:
-    for count in (0, 10, 999, 5000, 40_000):
-        trial = opened(path, order, dry_run=True)
-        at = commit_all(trial, b"x" * count)
-        trial.abort()
-        assert path.read_bytes() == OLD
-        sink = opened(path, order)
-        assert commit_all(sink, b"x" * count) == at
-        assert sink.position == trial.position
-        path.write_bytes(OLD)
 
 
 @BOTH
@@ -257,37 +237,6 @@ def test_half_a_guard_is_cut_off_or_reported(path: Path, order: str, is_cut: boo
     assert ("ztensor repair" in str(caught.value)) is not is_cut
     assert path.read_bytes().startswith(OLD)
     assert (path.read_bytes() == OLD) is is_cut
-
-
-def test_room_that_cannot_be_cut_stays_behind_the_old_state(path: Path) -> None:
-    with (
-        Calls(path.parent, faults=[Fault("cut", 1)]),
-        pytest.raises(SourceError) as caught,
-    ):
-        commit_all(opened(path, "over"), DATA)
-    assert caught.value.errno == errno.EIO
-    assert path.read_bytes().endswith(GUARD)
-
-
-@BOTH
-def test_a_close_that_fails_is_reported(
-    path: Path, order: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a network file system does, which writes back then."""
-    close = os.close
-
-    def fail(number: int) -> None:
-        is_file = stat.S_ISREG(os.fstat(number).st_mode)
-        close(number)
-        if is_file:
-            raise OSError(errno.EIO, "Input/output error")
-
-    sink = opened(path, order, durable=False)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "close", fail)
-        with pytest.raises(SourceError, match="the change is in the file"):
-            commit_all(sink, b"blob")
-    assert path.read_bytes().endswith(FOOTER)
 
 
 # --- The file -------------------------------------------------------------------------------

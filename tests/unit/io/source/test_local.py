@@ -23,7 +23,6 @@ from ztensor.converting.atomic_folder import AtomicFolder
 from ztensor.errors import (
     ArgumentValueError,
     ClosedError,
-    FormatError,
     Reason,
     SourceError,
     SourceNotFoundError,
@@ -240,14 +239,6 @@ def test_reads_take_the_place_of_a_map_that_fails(
         assert reader.get_slice("w")[5, :2].tolist() == [500, 501]
         assert reader.verify().ok
         assert array.flags.owndata or array.base.flags.owndata
-
-
-def test_an_empty_file_cannot_be_mapped(tmp_path: Path) -> None:
-    (tmp_path / "empty").touch()
-    with opened(tmp_path / "empty") as source:
-        assert source.view() is None
-    with refused(FormatError, Reason.TRUNCATED):
-        ztensor.open(tmp_path / "empty")
 
 
 def test_arrays_outlive_the_reader_and_the_file(saved: Path) -> None:

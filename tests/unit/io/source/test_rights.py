@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 import struct
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ztensor.io.source.rights import Rights, hand_over, narrow
+from ztensor.io.source.rights import Rights, narrow
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fchmod"), reason="the system has no modes")
 
@@ -75,23 +74,3 @@ def test_lists_are_alike_that_differ_in_the_bits_of_the_mode(
     monkeypatch.setattr(os, "getxattr", lambda *_: a_list())
     narrow(file, None, [of(file, 0o644 if theirs is None else 0o640, theirs)])
     assert granted(file) == expected
-
-
-@pytest.mark.parametrize(
-    ("code", "is_told"), [(errno.EPERM, False), (errno.ENOTSUP, False), (errno.EIO, True)]
-)
-def test_a_mount_with_one_mode_for_all_files_is_let_be(
-    file: int, code: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "fchmod", refuse)
-    if is_told:
-        with pytest.raises(OSError, match=os.strerror(code)):
-            narrow(file, 0o600, [])
-        with pytest.raises(OSError, match=os.strerror(code)):
-            hand_over(file, of(file, 0o600))
-    else:
-        narrow(file, 0o600, [])
-        hand_over(file, of(file, 0o600))

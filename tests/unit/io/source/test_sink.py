@@ -6,7 +6,6 @@ import contextlib
 import errno
 import io
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,7 +30,6 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.ext import FileSink, Place, Sink, locking, source_of
-from ztensor.io.source.targets import require_own_link
 from ztensor.numpy import load_file, save, save_file
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and these calls are of POSIX")
@@ -72,17 +70,6 @@ def test_the_file_holds_what_was_written(tmp_path: Path, convert: Callable[[byte
     assert (tmp_path / "m.zt").read_bytes() == b"".join(PIECES)
     assert os.listdir(tmp_path) == ["m.zt"]
     assert not open_files() - before
-
-
-@pytest.mark.usefixtures("temporary")
-def test_an_abort_leaves_nothing(tmp_path: Path) -> None:
-    before = open_files()
-    sink = FileSink(str(tmp_path / "m.zt"))
-    sink.write(bytes(100_000))
-    for _ in range(2):
-        sink.abort()
-        assert not open_files() - before
-    assert os.listdir(tmp_path) == []
 
 
 FAULTS = {  # and whether the new file is there then
@@ -156,17 +143,6 @@ def test_the_lock_may_be_kept_beyond_the_commit(tmp_path: Path) -> None:
     assert open_files() == before
     with pytest.raises(ClosedError):
         sink.held()
-
-
-def test_two_savers_do_not_sweep_each_other(tmp_path: Path, temporary: str) -> None:
-    target = tmp_path / "model.zt"
-    sinks = FileSink(str(target)), FileSink(str(target))
-    for number, sink in enumerate(sinks):
-        sink.write(b"%d" % number)
-    for number, sink in enumerate(sinks):
-        sink.commit()
-        assert target.read_bytes() == b"%d" % number
-    assert os.listdir(tmp_path) == ["model.zt"], temporary
 
 
 # --- Copies of a file's first bytes -------------------------------------------------------------
@@ -267,18 +243,6 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, exists: bool) -
         assert (tmp_path / "hard link").read_bytes() == b"old"
 
 
-@POSIX
-def test_links_are_followed_in_a_shared_folder_only_if_their_owner_is_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    link(tmp_path / "link", tmp_path / "gone")
-    tmp_path.chmod(0o1777)
-    require_own_link(str(tmp_path / "link"))
-    ours = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
-    require_own_link(str(tmp_path / "link"))  # of the folder's owner
-
-
 @pytest.mark.usefixtures("temporary")
 @pytest.mark.parametrize("name", ["x" * 255, "ü" * 127, "-rf *", " .zt"], ids=lambda n: n[:4])
 def test_any_name_the_system_takes(tmp_path: Path, name: str) -> None:
@@ -286,19 +250,6 @@ def test_any_name_the_system_takes(tmp_path: Path, name: str) -> None:
         pytest.skip("Windows takes other names")
     fill(FileSink(str(tmp_path / name)))
     assert os.listdir(tmp_path) == [name]
-
-
-def test_a_planted_temporary_is_never_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
-    monkeypatch.setattr(secrets, "token_hex", lambda _: "guessed")
-    (tmp_path / "victim").write_bytes(b"precious")
-    link(tmp_path / ".m.zt.guessed.tmp", "victim")
-    with pytest.raises(SourceError):
-        FileSink(str(tmp_path / "m.zt"))
-    assert (tmp_path / "victim").read_bytes() == b"precious"
-    assert (tmp_path / ".m.zt.guessed.tmp").is_symlink()
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder of the system's is needed")

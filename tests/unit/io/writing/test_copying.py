@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 import zstandard
@@ -54,20 +52,6 @@ def parts_of(data: bytes) -> dict[str, Any]:
     with ztensor.open(data) as reader:
         assert reader.verify(deep=True).outcome in ("ok", "unchecked")
         return {name: reader.metadata(name).components["data"] for name in reader}
-
-
-@pytest.mark.skipif(os.name == "nt", reason="there are no such rights")
-@pytest.mark.parametrize("compress", [None, True])
-def test_a_copy_grants_no_more_than_the_file_it_is_of(
-    compress: bool | None, tmp_path: Path
-) -> None:
-    source, target = tmp_path / "a.zt", tmp_path / "b.zt"
-    ztensor.numpy.save_file({"v": ARRAY, "w": ARRAY + 1}, source)
-    source.chmod(0o600)
-    with ztensor.open(source) as reader, ztensor.Writer(target) as writer:
-        for name in reader:
-            writer.copy(name, reader, compress=compress)
-    assert target.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("compress", [None, False, True])
@@ -186,30 +170,6 @@ def test_what_the_other_version_makes_no_smaller_is_raw_there() -> None:
 
 
 # --- Encodings of values that are written -----------------------------------------------------
-
-
-@pytest.mark.parametrize("version", ["1.2", "2.1"])
-@pytest.mark.parametrize("shape", [(50_000,), (1001, 51)])
-@pytest.mark.parametrize(
-    "dtype", ["uint8", "complex64", "bfloat16", "float8_e5m2", "float4_e2m1fn"]
-)
-def test_only_what_becomes_smaller_is_compressed(
-    dtype: str, shape: tuple[int, ...], version: str
-) -> None:
-    """Counted in the bytes that are stored, however many of them or of a part is an element."""
-    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
-    count = int(np.prod(shape))
-    noise = np.random.default_rng(1).integers(0, 256, count * kind.itemsize, np.uint8)
-    if dtype == "float4_e2m1fn":
-        noise &= 15
-    array = noise.view(kind).reshape(shape)
-    data = save({"noise": array, "zeros": np.zeros_like(array)}, version=version, compression=True)
-    with ztensor.open(data) as reader:
-        parts = {name: reader.metadata(name).components["data"] for name in reader}
-        assert parts["noise"].encoding == "raw"
-        assert parts["zeros"].encoding == VERSIONS[version]
-        assert reader["noise"].tobytes() == array.tobytes()
-        assert reader["zeros"].tobytes() == bytes(array.nbytes)
 
 
 @pytest.mark.wing

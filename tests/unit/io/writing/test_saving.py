@@ -1,4 +1,4 @@
-"""Dicts, and arrays like others before: the same file as for objects one by one."""
+"""Dicts: the same file as for objects one by one, and arrays stored once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import ztensor
 from tests.extent import examples
 from ztensor.errors import NotRepresentableError
-from ztensor.numpy import load, load_file, save, save_file
+from ztensor.numpy import load_file, save, save_file
 
 DTYPES = ["f4", ">f4", "?", "i1", "u8", "c8", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
 
@@ -58,78 +58,6 @@ def test_the_bytes_are_those_of_the_writer(
             save(tensors, deduplicate=False, **options)
     else:
         assert save(tensors, deduplicate=False, **options) == expected
-
-
-# --- Arrays like others before ------------------------------------------------------------------
-
-GRID = np.arange(24, dtype=np.float32).reshape(4, 6)
-ARRAYS: dict[str, np.ndarray[Any, Any]] = {
-    "plain": GRID,
-    "other shape": GRID.reshape(6, 4),
-    "scalar": np.array(2.5),
-    "empty": np.zeros((0, 3), np.int16),
-    "strided": GRID[:, ::2],
-    "transposed": GRID.T,
-    "swapped": GRID.astype(">f4"),
-    "bools": np.array([True, False]),
-    "half": GRID.astype(ml_dtypes.bfloat16),
-    "tiny": GRID.astype(ml_dtypes.float8_e4m3fn),
-    "packed": GRID.astype(ml_dtypes.float4_e2m1fn),
-    "complex": GRID.astype(np.complex64),
-    "longest": np.zeros(8192, np.float32),
-    "too long": np.ones(8193, np.float32),
-    "\xe9 \u20ac": np.arange(3),
-}
-OPTIONS: dict[str, dict[str, Any]] = {
-    "1.2": {},
-    "1.1": {"version": "1.1.0"},
-    "0.1": {"version": "0.1.0", "checksum": None},
-    "2.1": {"version": "2.1"},
-    "sha256": {"checksum": "sha256"},
-    "no digest": {"checksum": None},
-    "compressed": {"compression": True},
-    "canonical": {"version": "2.1", "canonical": True},
-    "aligned": {"version": "2.1", "alignment": 4096},
-}
-# Arrays that a version cannot hold.
-MISSING = {"1.1.0": {"packed"}, "0.1.0": {"tiny", "packed", "complex"}}
-
-
-def written(options: dict[str, Any], **own: Any) -> bytes:
-    """Return a file with each array three times."""
-    target = io.BytesIO()
-    missing = MISSING.get(options.get("version", ""), set())
-    with ztensor.Writer(target, **options) as writer:
-        for name in sorted(set(ARRAYS) - missing):
-            for number in range(3):
-                writer.write(f"{name} {number}", ARRAYS[name] + (number > 1), **own)
-    return target.getvalue()
-
-
-@pytest.mark.parametrize("case", OPTIONS)
-def test_the_file_is_that_of_objects_one_by_one(case: str) -> None:
-    data = written(OPTIONS[case])
-    assert data == written(OPTIONS[case], attributes={})  # which is written in all steps
-    for name, array in load(data).items():
-        expected = ARRAYS[name[:-2]] + name.endswith("2")
-        assert array.tobytes() == expected.astype(array.dtype).tobytes(), name
-
-
-def test_options_of_an_object_hold_for_it_alone() -> None:
-    target = io.BytesIO()
-    with ztensor.Writer(target) as writer:
-        for name in ("a", "b"):
-            writer.write(name, GRID)
-        writer.write("attributes", GRID, attributes={"k": 1})
-        writer.write("bare", GRID, checksum=False)
-        writer.write("encoded", np.zeros((4, 6), np.float32), compress=True)
-        writer.write("c", GRID)
-    with ztensor.open(target.getvalue()) as reader:
-        parts = {name: reader.metadata(name).components["data"] for name in reader}
-        assert reader.metadata("attributes").attributes == {"k": 1}
-        assert parts["bare"].digest is None
-        assert parts["encoded"].encoding == "zstd"
-        assert len({parts[name].digest for name in ("a", "b", "c", "attributes")}) == 1
 
 
 def test_each_bool_of_2_1_is_0_or_1() -> None:
