@@ -82,20 +82,6 @@ def test_a_wrong_digest_behind_a_right_one_of_the_same_bytes(
         ztensor.content_hash(path)
 
 
-@pytest.mark.parametrize("compression", [None, 3])
-@pytest.mark.parametrize("encoding", ["raw", "zstd"])
-def test_a_wrong_digest_is_not_made_right_by_a_copy(
-    tmp_path: Path, encoding: str, compression: int | None
-) -> None:
-    """A copy of two objects over the same bytes gives the second the first's right digest."""
-    path = tmp_path / "m.zt"
-    path.write_bytes(two_digests(encoding))
-    with pytest.raises(DigestMismatchError):
-        ztensor.convert(path, tmp_path / "n.zt", compression=compression)
-    with pytest.raises(DigestMismatchError):
-        ztensor.compact(path)
-
-
 def test_a_copy_keeps_every_digest_of_shared_bytes(tmp_path: Path) -> None:
     values = np.arange(64, dtype=np.float32).tobytes()
     texts = {

@@ -13,7 +13,6 @@ import io
 import json
 import mmap
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -215,59 +214,6 @@ def test_close_in_a_progress_callback(saved: Path) -> None:
     with pytest.raises(ClosedError):
         reader.verify()
     assert not is_open(saved)
-
-
-@pytest.mark.slow
-def test_views_and_errors_outlive_close(saved: Path) -> None:
-    """Views, and an error with its traceback, after close(): neither is cut off, nor holds it."""
-    reader = ztensor.open(saved)
-    view = reader["w"]
-    reader.close()
-    assert np.array_equal(view, W)
-    try:
-        filled(reader)
-    except ClosedError as error:
-        kept = error
-    assert kept.__traceback__ is not None
-    del view
-    assert not is_open(saved)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, where another test loaded it
-def test_close_behind_a_fork(saved: Path) -> None:
-    """A child of a process with reading threads closes and reads: no lock is left held."""
-    reader = ztensor.open(saved)
-    stop = threading.Event()
-
-    def work() -> None:
-        while not stop.is_set():
-            filled(reader)
-
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(10):
-            child = os.fork()
-            if child == 0:
-                signal.alarm(20)
-                right = np.array_equal(filled(reader), W)
-                reader.close()
-                try:
-                    filled(reader)
-                except ClosedError:
-                    os._exit(0 if right else 1)
-                os._exit(2)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert np.array_equal(filled(reader), W)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-        reader.close()
 
 
 class Fickle(io.FileIO):
@@ -527,11 +473,3 @@ def test_a_cut_file_kills_no_process_without_a_view(tmp_path: Path) -> None:
         cut = [case for case in looks if case[1] == "opened"]
         assert cut, kind
         assert not [case for case in cut if case[3] == "right"], kind
-
-
-def test_readers_that_were_closed_are_not_pickled(saved: Path) -> None:
-    """A reader is pickled by path after close: the path may lead elsewhere by then."""
-    reader = ztensor.open(saved)
-    reader.close()
-    with pytest.raises(ClosedError):
-        pickle.dumps(reader)

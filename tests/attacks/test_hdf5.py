@@ -7,10 +7,8 @@ corrected: the parser is tested, not the checksum.
 from __future__ import annotations
 
 import struct
-import sys
 import zlib
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,13 +16,10 @@ import pytest
 
 import ztensor
 from tests.attacks.peaks import calls_of, peak_of
-from tests.extent import amount
 from tests.hdf5_files import made
 from tests.refusals import refused
 from ztensor.errors import Reason
 from ztensor.formats.hdf5.checksum import lookup3
-from ztensor.formats.hdf5.window import Window
-from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 
 h5py = pytest.importorskip("h5py", reason="h5py, which writes the files, is not installed")
@@ -440,93 +435,3 @@ def test_a_rank_that_cannot_be(version: str, count: int) -> None:
     if version == "latest":
         data = summed(data, *header_of(data, at))
     refusal(data)
-
-
-# --- Anything --------------------------------------------------------------------------------
-
-
-ROWS = np.arange(240, dtype="<i4").reshape(12, 20)
-
-
-def in_chunks(file: Any) -> None:
-    ways: tuple[dict[str, Any], ...] = (
-        {},
-        {"compression": "gzip", "shuffle": True},
-        {"compression": "lzf", "fletcher32": True},
-    )
-    for most, how in zip((None, (None, 20), (None, None)), ways, strict=True):
-        file.create_dataset(f"{most}", data=ROWS, chunks=(5, 3), maxshape=most, **how)
-    file.create_dataset("single", data=ROWS, chunks=ROWS.shape)
-    file.create_dataset("scaled", data=ROWS, chunks=(4, 4), scaleoffset=0)
-    file.create_dataset("nothing", (3, 3), ">f4", fillvalue=1.5)
-
-
-def in_pages(file: Any) -> None:
-    file.create_dataset("fixed", (2000,), "u1", chunks=(1,))[1500:1503] = 1
-    file.create_dataset("grows", (600,), "u1", chunks=(1,), maxshape=(None,))[300:400] = 1
-    tree = file.create_dataset("tree", (20, 30), "u1", chunks=(1, 1), maxshape=(None, None))
-    tree[5:15, 5:15] = 1
-
-
-def of_kinds(file: Any) -> None:
-    file["kind"] = np.dtype("<f4")
-    file.create_dataset("of kind", data=np.ones(3), dtype=file["kind"])
-    file["record"] = np.zeros(2, [("a", "<i4"), ("b", "S3")])
-    file["complex"] = np.ones(2, "<c8")
-    file["flags"] = np.array([True, False])
-    file["words"] = ["a", "bcd"]
-    file["text"] = "a text"
-
-
-def linked(file: Any) -> None:
-    for number in range(12):
-        file[f"many/{number}"] = number
-    file["soft"] = h5py.SoftLink("/many/1")
-    file["out"] = h5py.ExternalLink("other.h5", "/x")
-    file["up/down"] = file["/"]
-
-
-def noted(file: Any) -> None:
-    for number in range(12):
-        file.attrs[f"a{number}"] = [number, -number]
-    file.attrs["texts"] = ["one", "another"]
-    file.create_dataset("a", data=ROWS[0]).attrs["name"] = "rows"
-
-
-def one_of_each() -> list[bytes]:
-    kinds: tuple[dict[str, Any], ...] = (
-        {"track_order": True},
-        {"libver": "latest"},
-        {"libver": ("earliest", "v108"), "userblock_size": 512},
-    )
-    parts = (in_chunks, in_pages, of_kinds, linked, noted)
-    return [made(part, **options) for part in parts for options in kinds]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_summed", [True, False], ids=["with checksums", "without"])
-def test_bytes_changed_at_random(is_summed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any bytes may be any others: a right result or one error of ours, quickly, without h5py."""
-    good = one_of_each()
-    if not is_summed:  # as if whoever changed a byte had mended the checksum
-        monkeypatch.setattr(Window, "require_sum", staticmethod(lambda data: None))
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    opened, tries = 0, amount(100, full=1500)
-    for seed in range(tries):
-        random = Random(seed)
-        data = good[seed % len(good)]
-        changes = [random_damage(random, len(data)) for _ in range(1 + seed % 3)]
-        opened += exercise(damaged(data, changes), limits=LIMITS).opened
-    assert tries // 15 < opened < tries - tries // 15
-
-
-@pytest.mark.parametrize("start", [0, 512])
-def test_a_file_that_ends_anywhere(start: int) -> None:
-    """A file cut at any place, and one that says it is as long as what is left of it."""
-    for part in (in_chunks, linked, noted):
-        data = made(part, userblock_size=start)
-        for stop in range(0, len(data), 127):
-            with pytest.raises(ztensor.ZTensorError):
-                ztensor.open(data[:stop])
-            if stop > start + 200:
-                exercise(patched(data[:stop], start + 40, "Q", stop), limits=LIMITS)

@@ -202,14 +202,6 @@ def test_cbor2_and_we_read_each_other(value: object, is_canonical: bool) -> None
     assert cbor.encode(again) == cbor.encode(value)
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.integers(1 << 64, 1 << 200) | st.integers(-(1 << 200), -2 - UINT64_MAX))
-def test_big_integers_of_cbor2_stay_tags(value: int) -> None:
-    magnitude = value if value >= 0 else -1 - value
-    raw = magnitude.to_bytes((magnitude.bit_length() + 7) // 8, "big")
-    assert cbor.decode(cbor2.dumps(value)) == cbor.Tag(2 if value >= 0 else 3, raw)
-
-
 @settings(max_examples=examples(500), deadline=None)
 @given(any_values, seeds)
 def test_every_spelling_reads_the_same(value: object, seed: int) -> None:
