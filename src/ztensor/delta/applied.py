@@ -6,17 +6,16 @@ every function that copies or exports the objects of a file also writes an `Appl
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ztensor import Reader, Tensor
+from ztensor import Tensor
 from ztensor.delta.changes import Change, Delta, Part
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.states import ComponentHasher, State, headers_of, id_of_digests, stored_form
-from ztensor.errors import UsageError, counted, describe
+from ztensor.errors import counted, describe
 from ztensor.ext import (
     Blocks,
     Component,
@@ -24,7 +23,6 @@ from ztensor.ext import (
     FileObjects,
     Stored,
     TensorObject,
-    cached_property,
 )
 from ztensor.limits import Limits
 from ztensor.typing import Array
@@ -90,6 +88,16 @@ class NewTensor:
         if tensor is None:
             raise TypeError("no changes")
         return tensor
+
+    def check(self) -> None:
+        """Compute the tensor, and compare its id.
+
+        Raises:
+            DeltaError: it differs, the delta is malformed, or the base does not fit.
+        """
+        for role in self.parts:
+            for _ in self.blocks(role):
+                pass
 
     def blocks(self, role: str) -> Iterator[memoryview]:
         """Yield the stored bytes of a component in bounded blocks, each valid until the next.
@@ -241,7 +249,7 @@ class Applied:
         tensors: name to tensor that is changed, added or replaced.
         removed: the tensors of the base that are removed.
         first: name to id before the first change, of the tensors above that have one.
-        attributes: the file's attributes after the deltas.
+        attributes: key to new value of each changed attribute of the file; None removes it.
 
     Raises:
         DeltaError: a tensor is missing, or there is one too many.
@@ -250,7 +258,7 @@ class Applied:
     def __init__(self, base: State, deltas: Sequence[Delta], *, compares: bool = True) -> None:
         self.base, self.deltas = base, deltas
         self.first: dict[str, bytes] = {}
-        self.attributes = dict(base.attributes)
+        self.attributes: dict[str, Any] = {}
         changes: dict[str, list[Change]] = {}
         ids: dict[str, str | None] = {}
         gone: set[str] = set()
@@ -269,10 +277,7 @@ class Applied:
                 changes.setdefault(name, []).append(change)
                 ids[name] = delta.ids
                 gone.discard(name)
-            for key, value in delta.attributes.items():
-                self.attributes.pop(key, None)
-                if value is not None:
-                    self.attributes[key] = value
+            self.attributes |= delta.attributes
         self.removed = [name for name in base if name in gone]
         self.tensors = {
             name: NewTensor(name, base, each, ids[name], compares=compares)
@@ -297,42 +302,26 @@ class Applied:
                 file=self.base.name,
             )
 
-    @property
-    def file(self) -> FileObjects:
-        """Return the objects of the base.
+    def over(self, file: FileObjects, names: Iterable[str] | None = None) -> FileObjects:
+        """Return the objects of the new state in a file of the base, over the same open file.
 
-        Raises:
-            UsageError: it is not one file.
+        Args:
+            file: the base, or one of its files.
+            names: the tensors that are new in this file; all by default.
         """
-        objects = None if self.base.reader is None else self.base.reader.objects
-        if not isinstance(objects, FileObjects):
-            raise UsageError("the base is not one file", file=self.base.name)
-        return objects
-
-    def reader(self) -> Reader:
-        """Return a reader of the new state, over the open file of the base.
-
-        Raises:
-            UsageError: the base is not one file.
-        """
-        reader: Any = copy.copy(self.base.reader)
-        reader.objects = self.new_file
-        return reader  # type: ignore[no-any-return]
-
-    @cached_property
-    def new_file(self) -> FileObjects:
-        """Return the objects of the new state, over the open file of the base.
-
-        Raises:
-            UsageError: the base is not one file.
-        """
-        file = self.file
         objects = {name: file.object(name) for name in file.names if name not in self.removed}
         encodings: dict[str, Encoding] = {}
-        for name, tensor in self.tensors.items():
-            objects[name] = self._entry(tensor, objects.get(name), encodings)
+        for name in self.tensors if names is None else names:
+            objects[name] = self._entry(self.tensors[name], objects.get(name), encodings)
         known = {**file.encodings, **encodings}
-        return file.changed(known, objects=objects, attributes=self.attributes or None)
+        return file.changed(
+            known, objects=objects, attributes=self.changed_attributes(file.attributes) or None
+        )
+
+    def changed_attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attributes of a file after the deltas."""
+        changed = {key: value for key, value in attributes.items() if key not in self.attributes}
+        return changed | {k: value for k, value in self.attributes.items() if value is not None}
 
     def _entry(
         self, tensor: NewTensor, old: TensorObject | None, encodings: dict[str, Encoding]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
+from ztensor import open as open_reader
 from ztensor.delta.applied import Applied, explained, require_old
 from ztensor.delta.chain import Deltas, Found, ordered
+from ztensor.delta.changes import Delta
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.report import ApplyReport
 from ztensor.delta.states import State, content_id
-from ztensor.delta.targets import write_new
-from ztensor.errors import ArgumentValueError
-from ztensor.ext import path_text
+from ztensor.delta.targets import How, change, check_all, locked, write_folder, write_new
+from ztensor.errors import ArgumentTypeError, ArgumentValueError
+from ztensor.ext import FileObjects, path_text
 from ztensor.options import require_choice
 from ztensor.typing import Durable, Path, Progress, Readable
 
@@ -30,6 +34,7 @@ def apply(
     durable: Durable = "auto",
     threads: int | None = None,
     progress: Progress | None = None,
+    dry_run: bool = False,
 ) -> ApplyReport:
     """Write the state after deltas as a new file, or change the file of the base.
 
@@ -38,9 +43,10 @@ def apply(
 
     Args:
         deltas: a delta, a folder of them, or several in any order.
-        base: the state before: anything `ztensor.open` takes that is one file.
-        output: the new file; it replaces an old one.
-        in_place: True changes `base` itself.
+        base: the state before: anything `ztensor.open` takes.
+        output: the new file, which replaces an old one; a new folder if the base is a set of
+            shards.
+        in_place: True changes `base` itself, a `.zt` or `.safetensors` file.
         to: the state to stop at: its id, the first digits of it, or the label of a delta.
         verify: `"touched"`: each new tensor must be the one that the delta was made from;
             `"full"`: all tensors of the base, too; None compares nothing.
@@ -48,6 +54,7 @@ def apply(
         durable: as in `ztensor.typing.SaveOptions`.
         threads: how many decode; None uses the cores, at most four.
         progress: called with the number of tensors written so far and of all of them.
+        dry_run: True checks everything and writes nothing.
 
     Raises:
         DeltaError: the deltas do not fit the base, or are malformed; the target is unchanged.
@@ -59,51 +66,145 @@ def apply(
     require_choice("if_applied", if_applied, ("error", "skip"))
     if (output is None) is not in_place:
         raise ArgumentValueError("apply needs an output, or in_place=True, and not both")
-    if output is None:
-        raise NotImplementedError
-    with Found(deltas) as found, State(base) as state:
-        links = ordered(found.deltas, None, to)
-        applied: Applied | None = None
+    how = How(durable, threads, progress)
+    with Found(deltas) as found, contextlib.ExitStack() as opened:
+        editor = None
+        if output is None:
+            path = path_text(base)
+            with open_reader(path) as reader:
+                kind = "a set of files" if reader.objects.is_set else reader.format
+            if not dry_run:
+                editor = opened.enter_context(locked(path, kind, how))
+        state = opened.enter_context(State(base))  # once it is locked
+        if state.reader is None:
+            raise ArgumentTypeError("apply needs a file; apply_to changes a mapping of tensors")
+        objects: Any = state.reader.objects
+
+        def write(applied: Applied) -> int:
+            if dry_run:
+                check_all(applied, threads)
+                return 0
+            if output is None:
+                return change(applied, objects, editor, how)
+            if isinstance(objects, FileObjects):
+                return write_new(applied, objects, output, how)
+            return write_folder(applied, output, how)
+
+        chain = Chained(found.deltas, state, to, verify, threads)
         try:
-            applied = Applied(state, links, compares=verify is not None)
-            checked(applied, verify, threads)
-            nbytes = write_new(applied, output, durable=durable, threads=threads, progress=progress)
+            applied, nbytes = chain.run(write)
         except DeltaError as error:
-            reason = explained(applied, state, links, error)
-            if reason.reason is not DeltaReason.APPLIED or if_applied == "error":
-                raise reason from None
+            if error.reason is not DeltaReason.APPLIED or if_applied == "error":
+                raise
             applied = Applied(state, ())
-            nbytes = write_new(applied, output, durable=durable, threads=threads, progress=progress)
+            nbytes = state.reader.nbytes if output is None or dry_run else write(applied)
         return ApplyReport(
-            path_text(output),
-            links[0].base if links else None,
-            links[-1].result if links else None,
-            tuple(each.name for each in links),
+            state.name if output is None else path_text(output),
+            chain.links[0].base if chain.links else None,
+            chain.links[-1].result if chain.links else None,
+            tuple(each.name for each in chain.links),
             len(applied.tensors) + len(applied.removed),
             nbytes,
             verify,
         )
 
 
-def checked(applied: Applied, verify: Verify | None, threads: int | None) -> None:
-    """Compare the tensors of the base that no new tensor depends on; with `"full"` all of them.
+class Chained:
+    """Deltas in the order in which they are applied to a state, and the checks of both.
+
+    Args:
+        deltas: the deltas in any order.
+        state: the state before.
+        to: the state to stop at; None takes the end.
+        verify: as for `apply`.
+        threads: how many compute ids.
+
+    Attributes:
+        links: the deltas that are applied, in order.
 
     Raises:
-        DeltaError: the base is not the one that the deltas start from.
+        DeltaError: they are not one chain.
     """
-    if verify is None or not applied.deltas:
-        return
-    whole = [n for n, tensor in applied.tensors.items() if tensor.changes[0].kind != "changed"]
-    require_old(applied, [*whole, *applied.removed], threads)
-    first = applied.deltas[0]
-    if verify == "full" and first.ids is not None:
-        before = applied.base.ids(first.ids, threads=threads)
-        if content_id(before, first.ids) != first.base:
-            require_old(applied, applied.first, threads)
+
+    def __init__(
+        self,
+        deltas: Sequence[Delta],
+        state: State,
+        to: str | None,
+        verify: str | None,
+        threads: int | None,
+    ) -> None:
+        self._deltas, self._state, self._to = deltas, state, to
+        self._verify, self._threads = verify, threads
+        try:
+            self.links = ordered(deltas, None, to)
+        except DeltaError:  # several starts: the base says which
+            ids = next((each.ids for each in deltas if each.ids is not None), None)
+            if ids is None:
+                raise
+            self.links = ordered(deltas, self._content_id(ids), to)
+
+    def run(self, write: Callable[[Applied], int]) -> tuple[Applied, int]:
+        """Return the state after the deltas, and the result of `write` with it.
+
+        Deltas before the state of the base are left out.
+
+        Args:
+            write: writes the state, and compares each new tensor.
+
+        Raises:
+            DeltaError: the deltas do not fit the base.
+        """
+        applied = None
+        try:
+            applied = Applied(self._state, self.links, compares=self._verify is not None)
+            self._check_base(applied)
+            return applied, write(applied)
+        except DeltaError as error:
+            reason = explained(applied, self._state, self.links, error)
+            ids = self.links[0].ids
+            if reason.reason is not DeltaReason.BASE or ids is None or len(self._deltas) < 2:
+                raise reason from None
+            try:
+                links = ordered(self._deltas, self._content_id(ids), self._to)
+            except DeltaError:
+                raise reason from None
+            if links in ([], self.links):
+                raise reason from None
+            self.links = links
+        return self.run(write)
+
+    def _content_id(self, ids: str) -> str:
+        return content_id(self._state.ids(ids, threads=self._threads), ids)
+
+    def _check_base(self, applied: Applied) -> None:
+        """Compare the tensors of the base that no new tensor depends on; of "full" all."""
+        if self._verify is None or not self.links:
+            return
+        whole = [n for n, tensor in applied.tensors.items() if tensor.changes[0].kind != "changed"]
+        require_old(applied, [*whole, *applied.removed], self._threads)
+        ids, last = self.links[0].ids, self.links[-1]
+        if self._verify != "full" or ids is None:
+            return
+        found = self._content_id(ids)
+        if found != self.links[0].base:
+            require_old(applied, applied.first, self._threads)
             raise DeltaError(
                 "a tensor that the delta does not change is another one than in its base",
                 reason=DeltaReason.BASE,
-                file=applied.base.name,
-                expected=first.base,
-                found=content_id(before, first.ids),
+                file=self._state.name,
+                expected=self.links[0].base,
+                found=found,
+            )
+        after: dict[str, Any] = self._state.ids(ids, threads=self._threads)
+        for name in applied.removed:
+            del after[name]
+        after |= {name: tensor.last.new for name, tensor in applied.tensors.items()}
+        if last.ids == ids and content_id(after, ids) != last.result:
+            raise DeltaError(
+                "the tensors of the delta do not lead to its result",
+                reason=DeltaReason.RESULT,
+                file=last.name,
+                expected=last.result,
+                found=content_id(after, ids),
             )

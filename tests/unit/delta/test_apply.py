@@ -14,6 +14,7 @@ from ztensor.delta.applying import apply
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.making import make
 from ztensor.delta.states import IDS, State
+from ztensor.errors import UsageError
 from ztensor.numpy import save_file
 
 _TYPES = [
@@ -90,6 +91,212 @@ def test_apply_gives_the_new_state(
     with ztensor.open(result) as reader:
         assert reader.version == ztensor.open(a).version
     assert (report.tensors > 0) is (share > 0 or values is not None)
+
+
+FORMATS = ["zt", "safetensors"]
+
+
+def three_states() -> list[dict[str, Any]]:
+    """Return states in a row: elements change; then tensors are added, removed and replaced."""
+    dice = np.random.default_rng(3)
+    big = dice.standard_normal((90, 50)).astype(np.float32)
+    first = {
+        "big": big,
+        "tied": big,
+        "half": dice.standard_normal((60, 40)).astype(ml_dtypes.bfloat16),
+        "same": np.arange(9000, dtype=np.int64),
+        "gone": np.arange(5, dtype=np.int8),
+    }
+    changed = some_changed(dice, big, 0.02)
+    half = some_changed(dice, first["half"], 0.01)
+    second = first | {"big": changed, "tied": changed, "half": half}
+    again = some_changed(dice, changed, 0.001)
+    third = second | {
+        "big": again,
+        "tied": again,
+        "half": half.astype(np.float32),
+        "added": np.full((3, 3), 7, np.uint16),
+    }
+    del third["gone"]
+    return [first, second, third]
+
+
+class Files:
+    """Files of three states in a row, and the deltas between them."""
+
+    def __init__(self, folder: Path, suffix: str = "zt", **options: Any) -> None:
+        self.folder = folder
+        self.states = [folder / f"{number}.{suffix}" for number in range(3)]
+        notes = [{"step": "1", "old": "x"}, {"step": "1", "old": "x"}, {"step": "2", "new": "y"}]
+        for path, state, attributes in zip(self.states, three_states(), notes, strict=True):
+            save_file(state, path, attributes)
+        self.deltas = [folder / "d1.zt", folder / "d2.zt"]
+        make(self.states[0], self.states[1], self.deltas[0], label="one", **options)
+        make(self.states[1], self.states[2], self.deltas[1], label="two", **options)
+        self.new = folder / f"new.{suffix}"
+
+
+@pytest.fixture(params=FORMATS)
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    return Files(tmp_path, request.param)
+
+
+@pytest.mark.parametrize("verify", ["touched", "full", None])
+@pytest.mark.parametrize("effort", ["fast", "small"])
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_deltas_in_any_order_give_the_last_state(
+    tmp_path: Path, suffix: str, effort: Any, verify: Any
+) -> None:
+    files = Files(tmp_path, suffix, effort=effort)
+    for deltas in (files.deltas, files.deltas[::-1]):
+        report = apply(deltas, files.states[0], files.new, verify=verify)
+        assert bits(files.new) == bits(files.states[2])
+        assert [Path(name) for name in report.deltas] == files.deltas
+        assert report.nbytes == files.new.stat().st_size
+    apply(files.deltas, files.states[0], files.new, to="one")
+    assert bits(files.new) == bits(files.states[1])
+    if verify is not None:
+        apply(files.deltas, files.states[1], files.new)  # from the middle of the chain
+        assert bits(files.new) == bits(files.states[2])
+
+
+def test_tied_weights_stay_shared(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    apply(files.deltas, files.states[0], files.new)
+    with ztensor.open(files.new) as reader:
+        assert reader.location("big") == reader.location("tied")
+
+
+def test_untouched_objects_stay_as_stored_and_compressed_ones_compressed(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    base = tmp_path / "compressed.zt"
+    save_file(three_states()[0], base, {"step": "1", "old": "x"}, compression=True)
+    apply(files.deltas[0], base, files.new)
+    assert bits(files.new) == bits(files.states[1])
+    with ztensor.open(files.new) as new, ztensor.open(base) as old:
+        for name in ("same", "big"):
+            stored = new.metadata(name).components["data"]
+            assert stored.encoding == old.metadata(name).components["data"].encoding
+
+
+def test_a_safetensors_file_keeps_the_bytes_of_its_header(tmp_path: Path) -> None:
+    files = Files(tmp_path, "safetensors")
+    data = files.states[0].read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + length].replace(b'"step"', b' "step"') + b" " * 3
+    base = tmp_path / "other.safetensors"
+    base.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + length :])
+    apply(files.deltas[0], base, in_place=True)
+    assert base.read_bytes()[8 : 8 + len(header)] == header
+    assert bits(base) == bits(files.states[1])
+
+
+def test_in_place(files: Files) -> None:
+    with ztensor.open(files.states[0]) as reader:
+        held = {name: reader[name] for name in reader}  # views of the old state
+        old = {name: array.tobytes() for name, array in held.items()}
+        apply(files.deltas[0], files.states[0], in_place=True)
+        assert {name: array.tobytes() for name, array in held.items()} == old
+    assert bits(files.states[0]) == bits(files.states[1])
+    apply(files.deltas[1], files.states[0], in_place=True)
+    assert bits(files.states[0]) == bits(files.states[2])
+    assert not list(files.folder.glob(".*"))
+
+
+def test_a_small_change_is_one_commit_of_the_file(tmp_path: Path) -> None:
+    dice = np.random.default_rng(1)
+    old = {name: dice.standard_normal(5000) for name in "abcdef"}
+    new = old | {"a": some_changed(dice, old["a"], 0.01), "b": np.arange(4)}
+    del new["c"]
+    path, after, delta = tmp_path / "a.zt", tmp_path / "b.zt", tmp_path / "d.zt"
+    save_file(old, path, {"step": "1"})
+    save_file(new, after, {"step": "2"})
+    make(path, after, delta)
+    inode, before = path.stat().st_ino, path.read_bytes()
+    other = tmp_path / "linked.zt"
+    other.hardlink_to(path)
+    apply(delta, path, in_place=True)  # a new file: the other name keeps the old state
+    assert other.read_bytes() == before
+    assert path.stat().st_ino != inode
+    assert bits(path) == bits(after)
+    apply(delta, other, in_place=True)
+    assert other.stat().st_ino == inode
+    assert other.read_bytes()[: len(before) // 2] == before[: len(before) // 2]
+    assert bits(other) == bits(after)
+
+
+def test_a_dry_run_checks_and_writes_nothing(files: Files) -> None:
+    before = files.states[0].read_bytes()
+    apply(files.deltas, files.states[0], in_place=True, dry_run=True)
+    apply(files.deltas, files.states[0], files.new, dry_run=True)
+    assert files.states[0].read_bytes() == before
+    assert not files.new.exists()
+    with pytest.raises(DeltaError):
+        apply(files.deltas[1], files.states[0], files.new, dry_run=True)
+
+
+def test_progress_counts_tensors(files: Files) -> None:
+    calls: list[tuple[int, int]] = []
+    apply(
+        files.deltas[0],
+        files.states[0],
+        files.new,
+        progress=lambda done, count: calls.append((done, count)),
+    )
+    assert calls == [(done, len(calls)) for done in range(1, len(calls) + 1)]
+
+
+# --- Other formats, and sets of files -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["npz", "gguf"])
+def test_a_base_of_another_format_gives_a_file_of_that_format(tmp_path: Path, suffix: str) -> None:
+    dice = np.random.default_rng(4)
+    old = {"w": dice.standard_normal((64, 32)).astype(np.float32), "b": np.arange(32, dtype="i4")}
+    new = old | {"w": some_changed(dice, old["w"], 0.05)}
+    a, b, delta = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}", tmp_path / "d.zt"
+    save_file(old, a)
+    save_file(new, b)
+    make(a, b, delta)
+    apply(delta, a, tmp_path / f"new.{suffix}")
+    assert bits(tmp_path / f"new.{suffix}") == bits(b)
+    before = a.read_bytes()
+    with pytest.raises(UsageError):
+        apply(delta, a, in_place=True)
+    assert a.read_bytes() == before
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_a_set_of_shards_becomes_a_new_folder(tmp_path: Path, suffix: str) -> None:
+    old, _, new = three_states()
+    folders = tmp_path / "old", tmp_path / "new"
+    for folder, state in zip(folders, (old, new), strict=True):
+        folder.mkdir()
+        save_file(state, folder / f"model.{suffix}", {"step": "1"}, max_shard_size=30_000)
+        (folder / "config.json").write_text("{}")
+    before = {path.name: path.read_bytes() for path in folders[0].iterdir()}
+    delta, result = tmp_path / "d.zt", tmp_path / "result"
+    make(*folders, delta)
+    apply(delta, folders[0], result)
+    assert bits(result) == bits(folders[1])
+    assert {path.name: path.read_bytes() for path in folders[0].iterdir()} == before
+    assert {path.name for path in result.iterdir()} == before.keys()
+    assert (result / "config.json").samefile(folders[0] / "config.json")
+    with ztensor.open(result) as reader:
+        assert not reader.verify().problems
+    shared = [path.name for path in result.iterdir() if path.samefile(folders[0] / path.name)]
+    assert 1 < len(shared) < len(before)
+    for wrong in (result, tmp_path / "d.zt"):
+        with pytest.raises(UsageError):
+            apply(delta, folders[0], wrong)
+    with pytest.raises(DeltaError):
+        apply(delta, folders[1], tmp_path / "other")
+    with pytest.raises(UsageError):
+        apply(delta, folders[0], in_place=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"old", "new", "d.zt", "result"}
+
+
+# --- Wrong on purpose -----------------------------------------------------------------------------
 
 
 def test_a_wrong_base_is_refused_and_the_target_stays(tmp_path: Path) -> None:
