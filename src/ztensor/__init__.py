@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ztensor import accelerate as accelerate
     from ztensor import converting as converting
     from ztensor import dask as dask
+    from ztensor import delta as delta
     from ztensor import diffusers as diffusers
     from ztensor import distributed as distributed
     from ztensor import divided as divided
@@ -103,8 +104,8 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 _SUBMODULES = frozenset(
     [
-        *("accelerate", "converting", "dask", "diffusers", "distributed", "divided", "edit"),
-        *("errors", "flax", "fleet", "insight", "io", "jax", "keras", "lightning", "numpy"),
+        *("accelerate", "converting", "dask", "delta", "diffusers", "distributed", "divided"),
+        *("edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras", "lightning", "numpy"),
         *("peft", "torch", "trainer", "training", "transformers", "typing"),
     ]
 )

@@ -29,7 +29,7 @@ MODULES = [
     *(
         f"ztensor.{name}"
         for name in (
-            "accelerate", "conformance", "converting", "dask", "diffusers", "distributed",
+            "accelerate", "conformance", "converting", "dask", "delta", "diffusers", "distributed",
             "divided", "edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras",
             "lightning", "numpy", "peft", "testing.builder", "testing.builder_2",
             "testing.damage", "testing.promise", "testing.strategies", "torch", "trainer",

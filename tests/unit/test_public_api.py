@@ -405,8 +405,8 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
     except ztensor.MissingDependencyError as error:
         pytest.skip(str(error))
     modules = (
-        "accelerate converting dask diffusers distributed divided edit errors flax fleet insight "
-        "io jax keras lightning numpy peft torch trainer training transformers typing"
+        "accelerate converting dask delta diffusers distributed divided edit errors flax fleet "
+        "insight io jax keras lightning numpy peft torch trainer training transformers typing"
     )
     beside = set() if suffix else set(modules.split())
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {

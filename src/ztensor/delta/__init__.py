@@ -2,5 +2,63 @@
 
 Read `states.py` (tensors and ids of a state), `comparing.py` and `making.py` (two states to a
 file), `changes.py` (what every dialect is read into), `file.py` (the delta as a zTensor file),
-`stream.py` (its bytes) and `chain.py` (deltas in order).
+`stream.py` (its bytes, with `segment.py` and `classes.py`) and `chain.py` (deltas in order). Then
+what is done with a chain: `applying.py` (with `applied.py` and `targets.py`), `folding.py`,
+`verifying.py` and `recorder.py`. `errors.py` and `report.py` have what they raise and return.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ztensor.ext import Registry
+
+if TYPE_CHECKING:
+    from ztensor.delta.applying import apply
+    from ztensor.delta.chain import Chain, Link, log
+    from ztensor.delta.changes import Change, Delta, Part
+    from ztensor.delta.errors import DeltaError, DeltaReason
+    from ztensor.delta.folding import fold
+    from ztensor.delta.making import make
+    from ztensor.delta.recorder import Recorder
+    from ztensor.delta.report import ApplyReport, DeltaReport
+    from ztensor.delta.verifying import DeltaVerifyReport, verify
+else:
+    __getattr__ = Registry.lazy(
+        __name__,
+        {
+            "ztensor.delta.applying": "apply",
+            "ztensor.delta.chain": "Chain Link log",
+            "ztensor.delta.changes": "Change Delta Part",
+            "ztensor.delta.errors": "DeltaError DeltaReason",
+            "ztensor.delta.folding": "fold",
+            "ztensor.delta.making": "make",
+            "ztensor.delta.recorder": "Recorder",
+            "ztensor.delta.report": "ApplyReport DeltaReport",
+            "ztensor.delta.verifying": "DeltaVerifyReport verify",
+        },
+    )
+
+__all__ = [
+    "ApplyReport",
+    "Chain",
+    "Change",
+    "Delta",
+    "DeltaError",
+    "DeltaReason",
+    "DeltaReport",
+    "DeltaVerifyReport",
+    "Link",
+    "Part",
+    "Recorder",
+    "apply",
+    "fold",
+    "log",
+    "make",
+    "verify",
+]
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -6,8 +6,9 @@ The result of one link is the base of the next. Names of files and labels never 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
 from ztensor.delta.changes import Delta
@@ -98,22 +99,22 @@ def ordered(
     if start is None:
         starts = [s for s in graph.starts if target is None or target in graph.paths(s)]
         if len(starts) != 1:
-            raise _refusal("the deltas are not one chain", "one start", _shown(starts))
+            raise _refusal("the deltas are not one chain", "one start", shown(starts))
         start = starts[0]
     elif start not in graph.following and start not in (target, *graph.ends):
-        raise _refusal("no delta starts from the base", _shown(graph.following), _shown([start]))
+        raise _refusal("no delta starts from the base", shown(graph.following), shown([start]))
     paths = graph.paths(start)
     if target is None:
         ends = [end for end in graph.ends if end in paths]
         if len(ends) != 1:
-            raise _refusal("the deltas have several ends", "one, or its name", _shown(ends))
+            raise _refusal("the deltas have several ends", "one, or its name", shown(ends))
         target = ends[0]
     if target not in paths:
         missing = [s for s in graph.starts if target in graph.paths(s)]
         reached = [end for end in graph.ends if end in paths]
         raise _refusal(
-            f"a link is missing before {_shown([target])}",
-            f"a delta from {_shown(reached)} to {_shown(missing)}",
+            f"a link is missing before {shown([target])}",
+            f"a delta from {shown(reached)} to {shown(missing)}",
             "none",
         )
     return [links[number] for number in paths[target]]
@@ -135,13 +136,13 @@ def _state(links: Sequence[Delta], to: str) -> str:
         found = {s for s in states if s.startswith(word) or s.rpartition(":")[2].startswith(word)}
     if len(found) != 1:
         labels = [describe(each.label) for each in links if each.label is not None]
-        known = ", ".join(labels[-3:] or [_shown(results)])
-        shown = _shown(found) if found else describe(to)
-        raise _refusal("no single state has that id or label", f"such as {known}", shown)
+        known = ", ".join(labels[-3:] or [shown(results)])
+        names = shown(found) if found else describe(to)
+        raise _refusal("no single state has that id or label", f"such as {known}", names)
     return found.pop()
 
 
-def _shown(states: Iterable[str]) -> str:
+def shown(states: Iterable[str]) -> str:
     """Return ids as text, each with twelve digits."""
     words = [f"{word}:{digits[:12]}" for word, _, digits in (s.partition(":") for s in states)]
     more = f" and {len(words) - 4} more" if len(words) > 4 else ""
@@ -221,3 +222,115 @@ def _names(folder: str) -> Iterator[str]:
     with system_call("cannot list the folder", folder):
         names = sorted(os.listdir(folder))
     return (name for name in names if name.endswith(".zt"))
+
+
+# --- The log ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A delta of a chain, from its manifest.
+
+    Attributes:
+        path: the delta.
+        dialect: `"zt"`, or the word of another dialect.
+        base: the id of the state before; None in a dialect without ids.
+        result: the id of the state after, likewise.
+        label: the caller's text, such as a step; None without one.
+        tensors: how many tensors are changed, added, replaced or removed.
+        changed: how many elements differ; None in a dialect that does not record it.
+        elements: the number of elements of the state after, likewise.
+        nbytes: bytes of the delta.
+    """
+
+    path: str
+    dialect: str
+    base: str | None
+    result: str | None
+    label: str | None
+    tensors: int
+    changed: int | None
+    elements: int | None
+    nbytes: int
+
+    @classmethod
+    def of(cls, delta: Delta) -> Link:
+        """Return the link of an open delta."""
+        return cls(
+            path=delta.name,
+            dialect=delta.dialect,
+            base=delta.base,
+            result=delta.result,
+            label=delta.label,
+            tensors=len(delta) + len(delta.removed),
+            changed=delta.changed,
+            elements=delta.elements,
+            nbytes=delta.nbytes,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """The deltas of a folder or list, in order.
+
+    Attributes:
+        links: each behind the links that give its base: first those from the state from which most
+            states are reached, then the unreachable ones.
+        starts: the ids of states that no link gives. If there are several, links are missing
+            between them, or full files are in their place.
+        ends: the ids of states from which no link starts.
+        forks: id of each state from which links lead to different states, to their paths.
+        unreachable: the paths of links that cannot be reached from the first link's base.
+        others: the paths of other files in folders, such as full states.
+        damaged: path to error of each file in a folder that cannot be read.
+    """
+
+    links: tuple[Link, ...]
+    starts: tuple[str, ...]
+    ends: tuple[str, ...]
+    forks: Mapping[str, tuple[str, ...]]
+    unreachable: tuple[str, ...]
+    others: tuple[str, ...]
+    damaged: Mapping[str, ZTensorError]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether every delta can be read, and they lead from one state to one other."""
+        is_one = len(self.starts) <= 1 and len(self.ends) <= 1 and not self.forks
+        return is_one and not self.unreachable and not self.damaged
+
+
+def log(source: Deltas) -> Chain:
+    """Return the links of a folder or list in order; only manifests are read.
+
+    Args:
+        source: a folder of deltas, or several deltas.
+
+    Raises:
+        DeltaError: a path in a list is not a delta (`delta_dialect`).
+        SourceError: the folder or a path in a list cannot be read.
+    """
+    with Found(source) as found:
+        links = [Link.of(delta) for delta in found.deltas]
+    named = [link for link in links if link.base and link.result]
+    graph = _Graph([(str(link.base), str(link.result)) for link in named])
+    reached = {state: graph.paths(state) for state in graph.starts or list(graph.following)[:1]}
+    first = max(reached, key=lambda state: len(reached[state]), default="")
+    order = dict.fromkeys(
+        number
+        for start in [first, *reached, *graph.following]
+        for state in reached.get(start, [start])
+        for number in graph.following.get(state, ())
+    )
+    apart = [named[n].path for n in order if named[n].base not in reached.get(first, ())]
+    forks = {s: tuple(named[n].path for n in numbers) for s, numbers in graph.forks().items()}
+    alone = [link for link in links if not (link.base and link.result)]
+    return Chain(
+        links=(*[named[number] for number in order], *alone),
+        starts=tuple(sorted(graph.starts, key=lambda state: state != first)),
+        ends=tuple(graph.ends),
+        forks=forks,
+        unreachable=tuple(apart + [link.path for link in alone[len(links) == 1 :]]),
+        others=tuple(found.others),
+        damaged=found.damaged,
+    )

@@ -98,7 +98,7 @@ def encode_changes(
     changed = sum(int(np.searchsorted(positions, MOST_ELEMENTS)) for positions, _ in first)
     elements = _elements_for(changed, min(count, MOST_ELEMENTS))
     segments = [b""] * -(-count // elements)
-    for number, (positions, bits) in _divided(itertools.chain(first, pending), elements):
+    for number, (positions, bits) in divided(itertools.chain(first, pending), elements):
         start = number * elements
         codes = zigzag(bits) if values == "difference" else bits
         size = min(elements, count - start)
@@ -106,7 +106,7 @@ def encode_changes(
     return _joined(segments, elements, np.dtype(dtype).itemsize, values)
 
 
-def _divided(pieces: Iterable[Changes], elements: int) -> Iterator[tuple[int, Changes]]:
+def divided(pieces: Iterable[Changes], elements: int) -> Iterator[tuple[int, Changes]]:
     """Yield the changes of each segment that has some, with the segment's number."""
     number, held = 0, list[Changes]()
     for positions, values in pieces:

@@ -1,0 +1,316 @@
+"""`fold`: one delta for several in a row.
+
+Without the base, the changes of a tensor are merged by position: differences are added, and new
+bits of a later link win. With it, `make` compares the base with the state after the links.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ztensor import Tensor
+from ztensor.delta import stream
+from ztensor.delta.chain import Deltas, Found, ordered, shown
+from ztensor.delta.changes import Change, Delta, Part
+from ztensor.delta.comparing import Coded, Effort, Encoded
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.file import DeltaWriter
+from ztensor.delta.making import make
+from ztensor.delta.report import DeltaReport
+from ztensor.delta.states import State, content_id, headers_of, stored_form
+from ztensor.errors import describe
+from ztensor.ext import element_count
+from ztensor.options import require_choice
+from ztensor.typing import Array, Path, Readable, TensorLike
+
+_Changes: TypeAlias = tuple[Array, Array]
+
+
+class StateAfter(State):
+    """The state after deltas; a tensor is computed when it is looked up.
+
+    Args:
+        base: the state before.
+        links: the deltas, in the order to apply them.
+    """
+
+    def __init__(self, base: State, links: Sequence[Delta]) -> None:
+        super().__init__({})
+        self._base, self._links = base, links
+        self.name, self.reader, self.attributes = base.name, base.reader, dict(base.attributes)
+        names = dict.fromkeys(base)
+        self._last: dict[str, Delta] = {}  # of each name that a link has
+        for delta in links:
+            for name in delta.removed:
+                names.pop(name, None)
+            self._last.update(dict.fromkeys(delta, delta))
+            names.update(dict.fromkeys(delta))
+            self.attributes.update(delta.attributes)
+        self._names = names
+        gone = [key for key, value in self.attributes.items() if value is None]
+        for key in gone:
+            del self.attributes[key]
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return a tensor.
+
+        Raises:
+            KeyError: there is none of that name.
+            DeltaError: a delta does not fit, or is malformed.
+        """
+        tensor = self._base.get(name) if name in self._names else None
+        for delta in self._links if name in self._last else ():
+            if name in delta:
+                tensor = delta[name].tensor(tensor)
+            elif name in delta.removed:
+                tensor = None
+        if tensor is None:
+            raise KeyError(name)
+        return tensor
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """Return the number of tensors."""
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a tensor of that name."""
+        return name in self._names
+
+    def element_count(self, name: str) -> int:
+        """Return the number of elements of a tensor."""
+        delta = self._last.get(name)
+        shape = None if delta is None else delta[name].shape
+        return self._base.element_count(name) if shape is None else element_count(shape)
+
+    def ids(
+        self, algorithm: str, names: Iterable[str] | None = None, threads: int | None = None
+    ) -> dict[str, bytes]:
+        """Return the ids of tensors, which are checked against those of the deltas.
+
+        Raises:
+            DeltaError: a tensor is not the one that a delta records (`delta_result`).
+        """
+        wanted = list(self if names is None else names)
+        same = self._base.ids(algorithm, [n for n in wanted if n not in self._last], threads)
+        self._ids.update({(algorithm, name): id_ for name, id_ in same.items()})
+        ids = super().ids(algorithm, wanted, threads)
+        for name in wanted:
+            delta = self._last.get(name)
+            if delta is None:
+                continue
+            change = delta[name]
+            is_recorded = delta.ids == algorithm and change.new is not None
+            if not (
+                ids[name] == change.new if is_recorded else change.is_result(self[name], delta.ids)
+            ):
+                raise wrong_result(delta, name)
+        return ids
+
+
+def fold(
+    deltas: Deltas,
+    path: Path,
+    *,
+    base: Readable | Mapping[str, TensorLike] | None = None,
+    effort: Effort | None = None,
+) -> DeltaReport:
+    """Write one delta that changes a state as several in a row do.
+
+    Args:
+        deltas: a folder of deltas, or several of them, in any order.
+        path: the new file.
+        base: the state before: a file or mapping, as for `make`. Required if positions or values
+            are unknown without it, and for `effort="small"`. With it, the delta is the one that
+            `make` writes of both states.
+        effort: as in `make`; None is `"fast"`.
+
+    Raises:
+        DeltaError: the deltas are not one chain (`delta_chain`), the base is required
+            (`delta_needs_base`) or another (`delta_base`), or a delta is damaged.
+        SourceError: a file cannot be read or written.
+    """
+    require_choice("effort", effort, (None, "fast", "small"))
+    with Found(deltas) as found:
+        if base is None:
+            return _merge(ordered(found.deltas), path, effort)
+        with State.of(base) as before:
+            links = links_from(before, found.deltas)
+            ids = links[0].ids if links else None
+            are_new = all(
+                part.needs_old is None
+                for delta in links
+                for change in delta.values()
+                for part in change.parts.values()
+            )
+            return make(
+                before,
+                StateAfter(before, links),
+                path,
+                effort=effort or "fast",
+                values="new" if are_new else "difference",
+                ids="xxh3-128" if ids == "xxh3-128" else "sha256",
+                label=links[-1].label if links else None,
+            )
+
+
+def links_from(base: State, deltas: Sequence[Delta]) -> list[Delta]:
+    """Return the deltas that lead from a state to the end, in the order to apply them.
+
+    Raises:
+        DeltaError: no delta starts from the state (`delta_base`), or they are not one chain.
+    """
+    algorithm = next((delta.ids for delta in deltas if delta.ids), None)
+    found = None if algorithm is None else content_id(base.ids(algorithm), algorithm)
+    states = {state for delta in deltas for state in (delta.base, delta.result)}
+    if found is not None and found not in states:
+        raise DeltaError(
+            "no delta starts from the base",
+            reason=DeltaReason.BASE,
+            file=base.name,
+            expected=shown(delta.base for delta in deltas if delta.base),
+            found=shown([found]),
+        )
+    return ordered(deltas, found)
+
+
+def wrong_result(delta: Delta, name: str | None) -> DeltaError:
+    """Return the error for a tensor, or the whole state, that is not as a delta records it."""
+    return DeltaError(
+        "the delta gives another tensor than it records; it is damaged: fetch it again",
+        reason=DeltaReason.RESULT,
+        file=delta.name,
+        object_name=name,
+    )
+
+
+def _merge(links: Sequence[Delta], path: Path, effort: Effort | None) -> DeltaReport:
+    """Write one delta for several without the base."""
+    first, last = links[0], links[-1]
+    if effort == "small" or not (first.base and last.result and last.elements is not None):
+        raise _needs_base("small deltas, and deltas without ids, are folded with the base only")
+    removed: dict[str, bytes] = {}
+    attributes: dict[str, object] = {}
+    for delta in links:
+        attributes.update(delta.attributes)
+    with DeltaWriter(path) as writer:
+        for name in dict.fromkeys(name for delta in links for name in (*delta, *delta.removed)):
+            change = _folded(name, links)
+            if isinstance(change, bytes):
+                removed[name] = change
+            elif change is not None:
+                writer.add(change)
+        ids = first.base, last.result
+        return writer.finish(ids, last.elements, removed, attributes, last.label)
+
+
+def _folded(name: str, links: Sequence[Delta]) -> Encoded | bytes | None:
+    """Return the folded change of a tensor; its old id if it is removed; None without a change.
+
+    Raises:
+        DeltaError: the base is required, or the changes do not follow one another.
+    """
+    found = [delta[name] if name in delta else delta.removed.get(name) for delta in links]
+    steps = [each for each in found if each is not None]
+    states = [(s, None) if isinstance(s, bytes) else (s.old, s.new) for s in steps]
+    for (_, after), (before, _) in itertools.pairwise(states):
+        if after != before:
+            raise DeltaError(
+                "a link changes another tensor than the link before it gives",
+                reason=DeltaReason.CHAIN,
+                object_name=name,
+                expected=describe(after),
+                found=describe(before),
+            )
+    old, last = states[0][0], steps[-1]
+    if isinstance(last, bytes):
+        return old
+    if last.new is None or old == last.new:
+        return None
+    changes = [step for step in steps if isinstance(step, Change)]
+    wholes = [number for number, change in enumerate(changes) if change.kind != "changed"]
+    changes = changes[wholes[-1] if wholes else 0 :]
+    kind, attributes, components = last.kind, last.attributes, {}
+    if changes[0].kind == "changed":
+        for role in dict.fromkeys(role for change in changes for role in change.parts):
+            coded = _merged([each.parts[role] for each in changes if role in each.parts])
+            if coded is not None:
+                components[role] = coded
+    else:
+        tensor = changes[0].tensor(None)
+        for change in changes[1:]:
+            tensor = change.tensor(tensor)
+        kind, attributes = "added" if old is None else "replaced", tensor.attributes
+        for role, header in headers_of(tensor).items():
+            array = stored_form(tensor.components[role])
+            components[role] = Coded(header, "raw", array.size, array.view(np.uint8))
+    return Encoded(name, kind, last.shape, last.layout, attributes, old, last.new, components)
+
+
+def _merged(parts: Sequence[Part]) -> Coded | None:
+    """Return the difference of one component by several links; None if nothing is left."""
+    header = parts[0].header
+    if any(part.header != header for part in parts):
+        raise malformed("links have other types of a component", found=describe(header))
+    if any(part.needs_old == "positions" for part in parts):
+        raise _needs_base("the positions of changes are counted with the base")
+    dtype = header._replace(nbytes=0).empty().dtype
+    whole = [number for number, part in enumerate(parts) if part.changes(None) is None]
+    if whole:
+        out = header.empty()
+        for part in parts[whole[-1] :]:
+            part.apply(out, out)
+        return Coded(header, "raw", out.size, out.view(np.uint8))
+    values: stream.Values = "new" if any(part.needs_old is None for part in parts) else "difference"
+    blob = stream.encode_changes(
+        _windows(parts, values), header.nbytes // dtype.itemsize, dtype, values=values
+    )
+    changed = stream.SparseStream(memoryview(blob), header.nbytes // dtype.itemsize, dtype).changed
+    return Coded(header, "sparse", changed, np.frombuffer(blob, np.uint8)) if changed else None
+
+
+def _windows(parts: Sequence[Part], values: stream.Values) -> Iterator[_Changes]:
+    """Yield the merged changes of each range of as many elements as a segment has at most."""
+    runs = [_run(number, part) for number, part in enumerate(parts)]
+    merged = heapq.merge(*runs, key=operator.itemgetter(0, 1))
+    for _, group in itertools.groupby(merged, operator.itemgetter(0)):
+        window = list(group)
+        positions = np.concatenate([positions for *_, positions, _ in window])
+        bits = np.concatenate([bits for *_, bits in window])
+        are_new = [parts[number].needs_old is None for _, number, *_ in window]
+        order = np.argsort(positions, kind="stable")  # runs, which are merged
+        positions, bits = positions[order], bits[order]
+        starts = np.flatnonzero(np.diff(positions, prepend=-1))
+        if values == "new":
+            sizes = [positions.size for *_, positions, _ in window]
+            is_new = np.repeat(are_new, sizes)[order]
+            numbers = np.arange(bits.size)
+            last = np.maximum.reduceat(np.where(is_new, numbers, -1), starts)
+            if last.min() < 0:
+                raise _needs_base("a link stores differences where no other has new values")
+            bits[numbers < np.repeat(last, np.diff(starts, append=bits.size))] = 0
+        positions, bits = positions[starts], np.add.reduceat(bits, starts, dtype=bits.dtype)
+        kept = slice(None) if values == "new" else np.flatnonzero(bits)
+        yield positions[kept], bits[kept]
+
+
+def _run(number: int, part: Part) -> Iterator[tuple[int, int, Array, Array]]:
+    """Yield the changes of a link by window: the window's number, the link's, and both arrays."""
+    pieces = part.changes(None)
+    for window, (positions, bits) in stream.divided(pieces or (), stream.MOST_ELEMENTS):
+        yield window, number, positions, bits
+
+
+def _needs_base(message: str) -> DeltaError:
+    error = DeltaError(message, reason=DeltaReason.NEEDS_BASE)
+    error.hint = "give the base, or make deltas of new values"
+    return error

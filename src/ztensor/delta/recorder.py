@@ -1,0 +1,156 @@
+"""`Recorder`: publish the states of a training loop as a chain of deltas."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ztensor import Tensor, Writer
+from ztensor.delta.chain import Found, ordered
+from ztensor.delta.changes import Delta
+from ztensor.delta.file import read
+from ztensor.delta.folding import StateAfter
+from ztensor.delta.making import make
+from ztensor.delta.states import State, content_id, require_ids
+from ztensor.errors import ArgumentValueError, describe, system_call
+from ztensor.ext import OpenFolder, path_text
+from ztensor.typing import Path, TensorLike
+
+_NAME = re.compile(r"(\d{6,})\.(full|delta)\.zt")
+
+
+class Recorder:
+    """Publishes states as a chain of deltas in a folder, with a full file now and then.
+
+    A folder without a chain begins with a full file of the state. In a folder with one, the
+    recorder continues: it reads the newest published state. A process that is killed at any moment
+    leaves a complete chain. A folder must have one recorder at a time.
+
+    Args:
+        state: the tensors of the model, for a new folder: a mapping from names to arrays or tensors
+            of a framework. They are copied.
+        folder: the folder; it is made if it does not exist.
+        full_every: a full file follows each so many deltas, so that older files can be deleted;
+            None writes only the first.
+        options: of `make`, such as `effort` or `ids`.
+
+    Attributes:
+        folder: the argument.
+
+    Raises:
+        DeltaError: the chain in the folder is broken or damaged.
+        SourceError: the folder cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        state: Mapping[str, TensorLike],
+        folder: Path,
+        *,
+        full_every: int | None = 30,
+        **options: Any,
+    ) -> None:
+        if full_every is not None and (type(full_every) is not int or full_every < 1):
+            raise ArgumentValueError(
+                "full_every must be a number of deltas, or None", found=describe(full_every)
+            )
+        self.folder, self._full_every, self._options = path_text(folder), full_every, options
+        self._ids = require_ids(options.get("ids", "sha256"))
+        OpenFolder.make(self.folder)
+        numbers = self._numbers()
+        self._next = max(numbers["full"] + numbers["delta"], default=-1) + 1
+        if numbers["full"]:
+            self._published = self._newest(max(numbers["full"]), max(numbers["delta"], default=-1))
+        else:
+            self._published = _Copy(State(state))
+            self._write_full()
+            self._next += 1
+
+    def publish(self, state: Mapping[str, TensorLike], label: object = None) -> str:
+        """Write the difference to the state published before, and return the path of the delta.
+
+        Args:
+            state: the tensors of the model.
+            label: of the delta, such as a step.
+
+        Raises:
+            NotRepresentableError: a tensor cannot be stored.
+            SourceError: the file cannot be written; the next call publishes the state.
+        """
+        after, path = State(state), self._path("delta")
+        text = None if label is None else str(label)
+        make(self._published, after, path, label=text, **self._options)
+        with read(path) as delta:  # type: ignore[union-attr]  # it is one
+            self._published.follow(after, delta)
+        if self._full_every is not None and self._next % self._full_every == 0:
+            self._write_full()
+        self._next += 1
+        return path
+
+    def _path(self, kind: str, number: int | None = None) -> str:
+        number = self._next if number is None else number
+        return os.path.join(self.folder, f"{number:06d}.{kind}.zt")
+
+    def _numbers(self) -> dict[str, list[int]]:
+        """Return the numbers of full files and deltas in the folder."""
+        with system_call("cannot list the folder", self.folder):
+            names = map(_NAME.fullmatch, os.listdir(self.folder))
+        numbers: dict[str, list[int]] = {"full": [], "delta": []}
+        for match in filter(None, names):
+            numbers[match[2]].append(int(match[1]))
+        return numbers
+
+    def _newest(self, full: int, last: int) -> _Copy:
+        """Return the state published last, from a full file and the deltas behind it."""
+        with State(self._path("full", full)) as base, Found(self.folder) as found:
+            newest = [each for each in found.deltas if each.name == self._path("delta", last)]
+            links = []
+            if last > full and newest and newest[0].ids is not None:
+                base_id = content_id(base.ids(newest[0].ids), newest[0].ids)
+                links = ordered(found.deltas, base_id, newest[0].result)
+            after = StateAfter(base, links)
+            after.ids(self._ids)  # checks them
+            return _Copy(after)
+
+    def _write_full(self) -> None:
+        """Write the published state to a file of its own; equal tensors share their bytes."""
+        names = ("version", "checksum", "durable", "threads")
+        options = {name: self._options[name] for name in names if name in self._options}
+        first: dict[bytes, str] = {}
+        with Writer(self._path("full"), **options) as writer:
+            for name, id_ in self._published.ids(self._ids).items():
+                if first.setdefault(id_, name) == name:
+                    writer.write(name, self._published[name])
+                else:
+                    writer.share(name, first[id_])
+
+
+class _Copy(State):
+    """A copy of a state, which can follow it."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__({name: _copied(state[name]) for name in state})
+
+    def follow(self, after: State, delta: Delta) -> None:
+        """Become the state after a delta, whose new tensors are those of `after`."""
+        gone = {*delta.removed, *delta}
+        changed = {name: _copied(after[name]) for name in delta}
+        self._values = {n: v for n, v in self._values.items() if n not in gone} | changed
+        self._ids = {key: id_ for key, id_ in self._ids.items() if key[1] not in gone}
+        if delta.ids is not None:  # computed when it was made
+            ids = after.ids(delta.ids, changed)
+            self._ids.update({(delta.ids, name): id_ for name, id_ in ids.items()})
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    return Tensor(
+        {role: np.array(array) for role, array in tensor.components.items()},
+        shape=tensor.shape,
+        format=tensor.format,
+        type=tensor.type,
+        attributes=tensor.attributes,
+    )

@@ -1,0 +1,154 @@
+"""`verify`: the bytes, streams and order of deltas; and with a base, the states that they give."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from ztensor.delta.chain import Deltas, Found, ordered
+from ztensor.delta.changes import Delta
+from ztensor.delta.errors import DeltaError, DeltaReason
+from ztensor.delta.folding import links_from, wrong_result
+from ztensor.delta.states import State, content_id
+from ztensor.errors import ZTensorError
+from ztensor.typing import Readable, TensorLike
+
+
+@dataclasses.dataclass(frozen=True)
+class DeltaVerifyReport:
+    """What `verify` checked and found.
+
+    Attributes:
+        deltas: how many deltas were read.
+        tensors: how many changes of tensors.
+        undecoded: how many of them were read, but not decoded, as they need the base.
+        states_checked: whether the states were checked, too: a base or new state was given.
+        problems: errors, each with its file and tensor.
+    """
+
+    deltas: int
+    tensors: int
+    undecoded: int
+    states_checked: bool
+    problems: tuple[ZTensorError, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Return whether no problem was found."""
+        return not self.problems
+
+
+def verify(
+    deltas: Deltas,
+    *,
+    base: Readable | Mapping[str, TensorLike] | None = None,
+    new: Readable | Mapping[str, TensorLike] | None = None,
+) -> DeltaVerifyReport:
+    """Return the problems of deltas: of their bytes and streams, and of their order.
+
+    Args:
+        deltas: a folder of deltas, or several of them, in any order.
+        base: the state before. With it, every tensor that the deltas change is computed, and its
+            id compared with the recorded one.
+        new: the state after, whose id is compared with the last result.
+
+    Raises:
+        DeltaError: a path in a list is not a delta (`delta_dialect`).
+        SourceError: the folder or a path in a list cannot be read.
+    """
+    with Found(deltas) as found:
+        problems = list(found.damaged.values())
+        undecoded = sum(_decode(delta, problems) for delta in found.deltas)
+        try:
+            if base is None:
+                links = ordered(found.deltas)
+            else:
+                with State.of(base) as before:
+                    links = links_from(before, found.deltas)
+                    problems += _wrong_states(before, links, {p.object_name for p in problems})
+                    undecoded = 0
+            if new is not None and links:
+                with State.of(new) as after:
+                    _compare(links[-1], after)
+        except DeltaError as error:
+            problems.append(error)
+        return DeltaVerifyReport(
+            deltas=len(found.deltas),
+            tensors=sum(map(len, found.deltas)),
+            undecoded=undecoded,
+            states_checked=base is not None or new is not None,
+            problems=tuple(problems),
+        )
+
+
+def _decode(delta: Delta, problems: list[ZTensorError]) -> int:
+    """Read the changes of a delta; return how many cannot be decoded without the base."""
+    undecoded = 0
+    try:
+        names = list(delta)
+    except ZTensorError as error:
+        problems.append(error)
+        return 0
+    for name in names:
+        try:
+            for part in delta[name].parts.values():
+                collections.deque(part.changes(None) or (), maxlen=0)
+        except ZTensorError as error:
+            if error.reason is DeltaReason.NEEDS_BASE:  # type: ignore[comparison-overlap]
+                undecoded += 1
+            else:
+                problems.append(error.locate(file=delta.name, object_name=name))
+    return undecoded
+
+
+def _wrong_states(
+    base: State, links: Sequence[Delta], broken: Collection[str | None]
+) -> Iterator[ZTensorError]:
+    """Compute each tensor behind each link, and yield the errors.
+
+    Args:
+        base: the state before.
+        links: in the order to apply them.
+        broken: tensors that cannot be computed, whose problems are known.
+    """
+    algorithm = links[0].ids if links else None
+    ids = {} if algorithm is None else base.ids(algorithm)
+    for delta in links if algorithm is not None and not broken else ():
+        after = {name: change.new for name, change in delta.items() if change.new is not None}
+        ids = {name: ids[name] for name in ids if name not in delta.removed} | after
+        if content_id(ids, algorithm or "") != delta.result:
+            yield wrong_result(delta, None)
+    for name in dict.fromkeys(name for delta in links for name in delta if name not in broken):
+        tensor = base.get(name)
+        try:
+            for delta in links:
+                if name in delta:
+                    tensor = delta[name].tensor(tensor)
+                    if not delta[name].is_result(tensor, delta.ids):
+                        raise wrong_result(delta, name)
+                elif name in delta.removed:
+                    tensor = None
+        except ZTensorError as error:
+            yield error.locate(object_name=name)
+
+
+def _compare(last: Delta, new: State) -> None:
+    """Compare a state with the result of a delta.
+
+    Raises:
+        DeltaError: they differ (`delta_result`).
+    """
+    if last.ids is None:
+        return
+    ids = new.ids(last.ids)
+    if (found := content_id(ids, last.ids)) != last.result:
+        others = [name for name, change in last.items() if change.new != ids.get(name)]
+        raise DeltaError(
+            "the new state is not the result of the deltas",
+            reason=DeltaReason.RESULT,
+            file=new.name,
+            object_name=others[0] if others else None,
+            expected=last.result,
+            found=found,
+        )
