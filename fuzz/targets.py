@@ -25,6 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import deltas
 import foreign
 import mutation
 import pieces
@@ -585,6 +586,7 @@ TARGETS: dict[str, Target] = {
             cut=ends_of,
         ),
         Target("zstd", 12, frames, unzstd, room=2 << LIMITS.window_log),
+        Target("delta-stream", 20, deltas.seeds, deltas.applied, cut=deltas.cut, room=8 << 20),
         Target("index", 40, indexes, indexed, opened_set, cut=json_pieces),
         other("safetensors", 16, cut=safetensors_pieces),
         other("npy", 20, cut=npy_pieces),

@@ -84,9 +84,11 @@ def content_size(frame: bytes) -> int:
     """Return the content size in the header of a zstd frame without dictionary (RFC 8878)."""
     must(frame[:4] == b"\x28\xb5\x2f\xfd" and len(frame) > 5, "frame")
     single, flag = frame[4] >> 5 & 1, frame[4] >> 6
-    must(frame[4] & 3 == 0, "dictionary")
+    at = 6 - single
+    dictionary = (0, 1, 2, 4)[frame[4] & 3]
+    must(not any(frame[at : at + dictionary]), "dictionary")
     must(single + flag > 0, "no content size")
-    size = int.from_bytes(frame[6 - single :][: 1 << flag], "little")
+    size = int.from_bytes(frame[at + dictionary :][: 1 << flag], "little")
     return size + 256 if flag == 1 else size
 
 
