@@ -133,6 +133,20 @@ PICKLES: dict[str, Callable[[int], bytes]] = {
     ),
     "doubled tuples": lambda n: PROTO + b"N" + repeated(n, b"2\x86") + b".",
     "popped marks": lambda n: PROTO + repeated(n, b"(]]]1") + b"N.",
+    "floats": lambda n: PROTO + b"](" + repeated(n, b"G\1\2\3\4\5\6\7\10") + b"e.",
+    "bytes": lambda n: b"\x80\x03](" + repeated(n, b"C\2ab") + b"e.",
+    "quoted strings": lambda n: b"S'" + repeated(n, b"\\x41a") + b"'\n.",
+    "memo with gaps": lambda n: b"N" + b"".join(
+        b"r" + i.to_bytes(3, "little") + b"\x7f" for i in range(max(n // 5, 1))) + b".",
+    "memo in a tuple": lambda n: b"Nq\0(" + repeated(n, b"h\0") + b"t.",
+    "calls that copy": lambda n: PROTO + b"](" + b"N" * (n // 10) + b"eq\0cbuiltins\nset\nq\1"
+        + repeated(n, b"h\1h\0\x85R0") + b"N.",
+    "calls that copy a text": lambda n: PROTO + counted("a" * n) + b"q\0c_codecs\nencode\nq\1("
+        + b"h\1h\0\x85R" * 100 + b"t.",
+    "copies of a dict": lambda n: PROTO + b"}(" + b"NN" * (n // 10)
+        + b"uq\0ccollections\nOrderedDict\nq\1(" + repeated(n, b"h\1h\0\x85R") + b"t.",
+    "states of a dict": lambda n: PROTO + b"}(" + b"NN" * (n // 10) + b"uq\0("
+        + repeated(n, b"}h\0b") + b"t.",
 }  # fmt: skip
 
 for name, make in PICKLES.items():
@@ -231,6 +245,14 @@ add(
             onnx(b"") + protobuf(14, protobuf(1, b"a") + protobuf(2, widening(n).encode()))
         ),
         "deep graphs": deep_graphs,
+        "external data": lambda n: tensor(
+            NAME, b"\x70\x01", *(protobuf(13, protobuf(1, b"%x" % i)) for i in range(n // 8))
+        ),
+        "tensors of a node": lambda n: onnx(
+            protobuf(1, protobuf(4, b"Constant") + protobuf(5, repeated(n, protobuf(5, b""))))
+        ),
+        "nodes": lambda n: onnx(repeated(n, protobuf(1, protobuf(4, b"Constant")))),
+        "sparse initializers": lambda n: onnx(protobuf(15, repeated(n, b"\x18\x01"))),
     },
 )
 
@@ -281,6 +303,9 @@ add(
         "array of bytes": entries(0, b"\0"),
         "array of wide numbers": entries(2, b"\xff\x7f"),
         "array of truths": entries(7, b"\1"),
+        "array of floats": entries(6, b"\1\2\3\4"),
+        "array of arrays of one": entries(9, struct.pack("<IQH", 2, 1, 999)),
+        "array of texts that are no UTF-8": entries(8, gguf_text(b"\xff\xfe\xfd")),
         "array of a text that widens": lambda n: gguf(gguf_array(8, 1, wide(n)), 1),
         "many keys": lambda n: gguf(*numbered(n, 17, b"\0\0\0\0\1")),
         "many tensors": lambda n: gguf(b"", 0, *numbered(n, 28, NO_TENSOR)),

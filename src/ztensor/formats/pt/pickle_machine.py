@@ -327,7 +327,7 @@ class Machine:
         line = self.line().strip()
         if len(line) < 2 or line[:1] not in (b"'", b'"') or line[-1:] != line[:1]:
             raise self.broken("unquoted string", line)
-        return self.old_text(_ESCAPE.sub(_unescaped, line[1:-1]))
+        return self.old_text(_unescaped(line[1:-1]))
 
     def escaped(self) -> str:
         """Return text with escapes of a line."""
@@ -402,6 +402,12 @@ class Machine:
         raise refused("a buffer outside the pickle")
 
 
-def _unescaped(match: re.Match[bytes]) -> bytes:
-    digits, letter = match.groups()
-    return bytes((int(digits, 16),)) if digits else _ESCAPES.get(letter, letter)
+def _unescaped(line: bytes) -> bytes:
+    """Return a line without its escapes. `re.sub` would keep an object for each until the end."""
+    text, position = bytearray(), 0
+    for match in _ESCAPE.finditer(line):
+        digits, letter = match.groups()
+        text += line[position : match.start()]
+        text += bytes((int(digits, 16),)) if digits else _ESCAPES.get(letter, letter)
+        position = match.end()
+    return bytes(text + line[position:])
