@@ -61,6 +61,7 @@ _VISITED = Budget(names=LAYERS + 5, whole=LAYERS + 8)
 BUDGETS: dict[str, Budget] = {
     "m.zt": Budget(),
     "zstd.zt": Budget(),
+    "planes.zt": Budget(),
     "0.1.zt": Budget(),
     "2.1.zt": Budget(),
     "m.safetensors": Budget(),
@@ -93,6 +94,7 @@ def build(folder: Path) -> list[str]:
     tensors = arrays()
     znumpy.save_file(tensors, folder / "m.zt")
     znumpy.save_file(tensors, folder / "zstd.zt", compression=True)
+    znumpy.save_file(tensors, folder / "planes.zt", compression="planes")
     znumpy.save_file(tensors, folder / "0.1.zt", version="0.1.0")
     znumpy.save_file(tensors, folder / "2.1.zt", version="2.1")
     znumpy.save_file(tensors, folder / "m.safetensors")

@@ -1,7 +1,7 @@
 """The layout `pyztensor.planes/1` of 1.x: objects that the manifest cannot turn into dense tensors.
 
-A well-formed object is a dense tensor with the encoding of that name. The others are listed, and
-their stored bytes can be read, but they have no value.
+A well-formed object is a dense tensor with the encoding of that name. Here are the objects of
+unknown element types, whose stored bytes only can be read, and malformed ones, which are refused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ztensor.errors import Problem, Reason, UnsupportedError, describe
-from ztensor.ext import LOGICAL_TYPES, STORAGE_TYPES, Layout, TensorObject, View
+from ztensor.ext import Layout, TensorObject, View
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class PlanesLayout(Layout):
-    """Objects with this layout in the model, of which each breaks a rule of it."""
+    """The layout of objects that are not dense tensors."""
 
     name = "pyztensor.planes/1"
     section = "the layout pyztensor.planes/1"
@@ -25,32 +25,35 @@ class PlanesLayout(Layout):
     read_order = ("data",)
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
-        """Return the problems for which the object is not a dense tensor."""
+        """Return the problems of a malformed object; no problems if only a type is unknown."""
         if problems := super().check_object(tensor_object):
             return problems
-        found = tensor_object.attributes or {}
-        dtype, logical = found.get("dtype"), found.get("type")
-        data = tensor_object.components["data"]
-        if len(tensor_object.components) > 1:
-            return [self._problem("expected the component data only", "components")]
+        components, attributes = tensor_object.components, tensor_object.attributes or {}
+        data, text = components["data"], (str, type(None))
+        if len(components) > 1:
+            return [self._wrong("the component data only", list(components), "components")]
         if (data.dtype, data.type, data.encoding) != ("u8", None, "raw"):
-            return [self._problem("expected raw elements of u8", "components", "data")]
-        if not isinstance(dtype, str) or dtype not in STORAGE_TYPES:
-            words = ", ".join(STORAGE_TYPES)
-            message = f"expected one of {words}, found {describe(dtype)}"
-            return [self._problem(message, "attributes", "dtype")]
-        if logical is None or (isinstance(logical, str) and logical in LOGICAL_TYPES):
-            return []
-        message = f"expected the name of a logical type, found {describe(logical)}"
-        return [self._problem(message, "attributes", "type")]
+            found = f"{data.encoding} {data.type or data.dtype}"
+            return [self._wrong("raw u8", found, "components", "data")]
+        words = (("dtype", str), ("type", text))
+        return [
+            self._wrong("text", attributes.get(key), "attributes", key)
+            for key, kind in words
+            if not isinstance(attributes.get(key), kind)
+        ]
 
-    def _problem(self, message: str, *path: str) -> Problem:
+    def _wrong(self, expected: str, found: object, *path: str) -> Problem:
+        message = f"expected {expected}, found {describe(found)}"
         return Problem(Reason.FIELD_VALUE, message, path, self.section)
 
     def to_dense(self, view: View) -> Array:
-        """Raise: an object of this layout has no value."""
+        """Raise `UnsupportedError`: the element type is unknown."""
+        word = view.attributes.get("type") or view.attributes.get("dtype")
         raise UnsupportedError(
-            "the object's layout has no dense value here", reason=Reason.UNKNOWN_LAYOUT
+            "the planes are of an unknown element type",
+            reason=Reason.UNKNOWN_TYPE,
+            found=describe(word),
+            section=self.section,
         )
 
 

@@ -1,0 +1,216 @@
+"""The bytes are those of the specification: a slow implementation of its text reads and writes."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.planes import slow
+from tests.planes.memory import Memory
+from tests.refusals import refused
+from ztensor.errors import EncodingError, LimitError, Reason, ZTensorError
+from ztensor.ext import ENCODINGS, Component, Encoding
+from ztensor.limits import DEFAULT_LIMITS, Limits
+
+NAME = "pyztensor.planes/1"
+DTYPES = ["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u64", "u16", "u8", "bool"]
+WIDTHS = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "u16": 2}
+
+
+def encoding(dtype: str) -> Encoding:
+    return ENCODINGS[NAME].for_component(Component(dtype, 0, 0))
+
+
+def written(data: bytes, dtype: str, block_bytes: int) -> bytes:
+    """Encode as a writer does: block by block, then the table."""
+    code, pieces, frames = encoding(dtype), b"", []
+    for at in range(0, len(data), block_bytes):
+        block = memoryview(data)[at : at + block_bytes]
+        for number, piece in enumerate(code.encode(block, level=3)):
+            pieces += piece
+            frames.append((len(piece), 0 if number else len(block)))
+    return pieces + code.end(frames)
+
+
+def decoded(stored: bytes, nbytes: int, dtype: str = "u8") -> bytes:
+    """Decode in each way there is, and require that all agree."""
+    code, source = encoding(dtype), Memory(stored)
+    memory = memoryview(bytearray(nbytes))
+    code.decode_into(source, memory, DEFAULT_LIMITS)
+    chunks = b"".join(code.decode_chunks(source, nbytes, DEFAULT_LIMITS))
+    runs = code.require_length(source, nbytes, DEFAULT_LIMITS)
+    assert runs is not None
+    places = itertools.pairwise(runs.decoded)
+    blocks = [memoryview(bytearray(stop - start)) for start, stop in places]
+    for number, block in reversed(list(enumerate(blocks))):
+        code.decode_numbered(source, runs, number, block, DEFAULT_LIMITS)
+    assert memory == chunks == b"".join(blocks)
+    return bytes(memory)
+
+
+@st.composite
+def elements(draw: st.DrawFn) -> tuple[bytes, str, int]:
+    """Return elements, random or like weights or constant, their dtype and elements of a block."""
+    dtype = draw(st.sampled_from(DTYPES))
+    count, block = draw(st.integers(1, 700)), draw(st.sampled_from([1, 7, 64, 256, 699, 700, 5000]))
+    seed, kind = draw(st.integers(0, 99)), draw(st.sampled_from(["random", "weights", "same"]))
+    chance, width = np.random.default_rng(seed), WIDTHS.get(dtype, 1)
+    data = chance.bytes(count * width)
+    if kind == "same":
+        data = chance.bytes(width) * count
+    elif kind == "weights" and width > 1:
+        weights = chance.normal(0, 0.02, count).astype(f"<f{max(width, 4)}")
+        data = weights.tobytes() if width > 2 else weights.view("<u2")[1::2].tobytes()
+    return data, dtype, block
+
+
+@given(elements())
+@settings(max_examples=60)
+def test_the_slow_reader_reads_what_is_written(case: tuple[bytes, str, int]) -> None:
+    data, dtype, block = case
+    stored = written(data, dtype, block * WIDTHS.get(dtype, 1))
+    assert slow.read(stored, len(data)) == data
+    assert decoded(stored, len(data), dtype) == data
+    assert written(data, dtype, block * WIDTHS.get(dtype, 1)) == stored
+
+
+@given(elements(), st.sampled_from([slow.BYTES, slow.FLOAT]))
+@settings(max_examples=60)
+def test_what_the_slow_writer_writes_is_read(case: tuple[bytes, str, int], transform: int) -> None:
+    data, dtype, block = case
+    width = WIDTHS.get(dtype, 1)
+    stored = slow.write(data, transform if width > 1 else slow.BYTES, width, block)
+    assert decoded(stored, len(data), dtype) == data
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f64", "i32", "u8"])
+def test_blocks_of_the_usual_size_and_the_border(dtype: str) -> None:
+    """A block of the usual size, one element more, and one that is larger than the scratch."""
+    width = WIDTHS.get(dtype, 1)
+    chance = np.random.default_rng(3)
+    weights = chance.normal(0, 0.02, 1 + (1 << 17) * 8 // 4).astype("<f4").tobytes()
+    for count in (1 << 17, (1 << 17) + 1, (1 << 17) + 4096):
+        data = (weights * width)[: count * width]
+        stored = written(data, dtype, (1 << 17) * width)
+        assert decoded(stored, len(data), dtype) == data
+        assert len(stored) <= 1.001 * len(data)
+    data = (weights * width)[: ((1 << 17) + 4096) * width]
+    assert decoded(written(data, dtype, len(data)), len(data), dtype) == data
+
+
+def test_no_elements_are_no_blocks() -> None:
+    stored = slow.trailer(1 << 17, slow.FLOAT, 4, 0)
+    assert decoded(stored, 0, "f32") == b""
+
+
+# --- What is refused --------------------------------------------------------------------------
+
+DATA = np.random.default_rng(5).normal(0, 0.02, 1000).astype("<f4").tobytes()  # 1,000 f32
+GOOD = slow.write(DATA, slow.FLOAT, 4, 400)
+INDEX = len(GOOD) - 16 - 4 * 4 * 3  # where it begins
+FRAME_0 = int.from_bytes(GOOD[INDEX : INDEX + 4], "little") & (1 << 30) - 1  # bytes of the first
+
+
+def entry(number: int, kind: int, length: int) -> bytes:
+    """Return the good bytes with one entry of the index changed."""
+    at = INDEX + 4 * number
+    return GOOD[:at] + (kind << 30 | length).to_bytes(4, "little") + GOOD[at + 4 :]
+
+
+def ending(
+    elements: int, transform: int, width: int, count: int, zero: int = 0, magic: bytes = b"ZPL1"
+) -> bytes:
+    return GOOD[:-16] + slow.trailer(elements, transform, width, count, zero, magic)
+
+
+def first_frame(change: bytes) -> bytes:
+    """Return the good bytes with another first stream and the entry for it."""
+    index = (1 << 30 | len(change)).to_bytes(4, "little") + GOOD[INDEX + 4 :]
+    return change + GOOD[FRAME_0:INDEX] + index
+
+
+SHORT = slow.stream_of(b"ab" * 100)[1]  # declares 200 bytes
+NO_SIZE = bytes.fromhex("28b52ffd 0000") + b"\x0b\0\0" + b"a"  # a window of 1 KiB, no content size
+DICTIONARY = bytes.fromhex("28b52ffd 61 07 9000") + b"\x83\x0c\0" + b"a"
+BOMB = bytes.fromhex("28b52ffd e0") + (1 << 40).to_bytes(8, "little") + b"\x03\0\0" + b"a"
+MALFORMED, LONG = Reason.ENCODING_MALFORMED, Reason.DECODED_LONG
+REFUSED = {
+    "nothing": (b"", MALFORMED),
+    "no trailer": (GOOD[-15:], MALFORMED),
+    "no index": (GOOD[-16:], MALFORMED),
+    "cut at the start": (GOOD[1:], MALFORMED),
+    "a byte before the streams": (b"\0" + GOOD, MALFORMED),
+    "a byte behind the trailer": (GOOD + b"\0", MALFORMED),
+    "magic": (ending(400, 2, 4, 3, magic=b"ZPL2"), MALFORMED),
+    "reserved bits": (ending(400, 2, 4, 3, 1), MALFORMED),
+    "transform 0": (ending(400, 0, 4, 3), MALFORMED),
+    "transform 3": (ending(400, 3, 4, 3), MALFORMED),
+    "width 3": (ending(400, 2, 3, 3), MALFORMED),
+    "width of another dtype": (ending(800, 2, 2, 3), MALFORMED),
+    "floats of one byte": (ending(1600, 2, 1, 3), MALFORMED),
+    "no elements in a block": (ending(0, 2, 4, 3), MALFORMED),
+    "a block too large": (ending((1 << 22) + 1, 2, 4, 1), MALFORMED),
+    "a block too few": (ending(400, 2, 4, 2), MALFORMED),
+    "a block too many": (ending(400, 2, 4, 4), MALFORMED),
+    "very many blocks": (ending(1, 2, 4, (1 << 32) - 1), MALFORMED),
+    "kind 3": (entry(0, 3, FRAME_0), MALFORMED),
+    "raw of another length": (entry(0, 0, FRAME_0), MALFORMED),
+    "repeated of two bytes": (entry(0, 2, 2), MALFORMED),
+    "a stream too short": (entry(0, 1, FRAME_0 - 1), MALFORMED),
+    "a stream too long": (entry(0, 1, FRAME_0 + 1), MALFORMED),
+    "a frame of another size": (first_frame(SHORT), MALFORMED),
+    "a frame without a size": (first_frame(NO_SIZE), MALFORMED),
+    "a frame of a terabyte": (first_frame(BOMB), MALFORMED),
+    "a dictionary": (first_frame(DICTIONARY), Reason.UNKNOWN_ENCODING),
+    "two frames": (first_frame(GOOD[:FRAME_0] * 2), MALFORMED),
+    "bytes behind a frame": (first_frame(GOOD[:FRAME_0] + b"\0"), MALFORMED),
+    "a cut frame": (first_frame(GOOD[: FRAME_0 - 1]), Reason.ENCODING_TRUNCATED),
+    "no frame": (first_frame(b"x" * 20), MALFORMED),
+}
+
+
+def test_the_bytes_that_are_broken_below_are_good() -> None:
+    assert decoded(GOOD, len(DATA), "f32") == DATA
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_broken_bytes_are_refused(case: str) -> None:
+    stored, reason = REFUSED[case]
+    code, nbytes = encoding("f32"), len(DATA)
+    with refused(ZTensorError, reason):
+        code.decode_into(Memory(stored), memoryview(bytearray(nbytes)), DEFAULT_LIMITS)
+    with refused(ZTensorError, reason):
+        list(code.decode_chunks(Memory(stored), nbytes, DEFAULT_LIMITS))
+
+
+@pytest.mark.parametrize("nbytes", [0, 3, len(DATA) - 4, len(DATA) + 4, len(DATA) + 1600, 1 << 40])
+def test_another_length_is_refused_before_memory_is_allocated(nbytes: int) -> None:
+    limits = Limits(decoded_bytes=1 << 50)
+    with pytest.raises(EncodingError):
+        encoding("f32").require_length(Memory(GOOD), nbytes, limits)
+
+
+def test_a_length_over_the_cap_is_refused() -> None:
+    with pytest.raises(LimitError):
+        encoding("f32").require_length(Memory(GOOD), len(DATA), Limits(decoded_bytes=3999))
+
+
+def test_an_unknown_length_is_refused() -> None:
+    with pytest.raises(EncodingError):
+        list(encoding("f32").decode_chunks(Memory(GOOD), None, DEFAULT_LIMITS))
+
+
+def test_the_end_is_read_in_one_piece() -> None:
+    """A slice of a remote tensor then takes one request for the index and one for the blocks."""
+    data = np.random.default_rng(1).normal(0, 0.02, 1 << 21).astype("<f4").tobytes()
+    source = Memory(written(data, "f32", 4 << 17))
+    runs = encoding("f32").require_length(source, len(data), DEFAULT_LIMITS)
+    assert runs is not None
+    assert len(source.reads) == 1
+    assert source.reads[0][1] < 2048
+    encoding("f32").decode_numbered(source, runs, 3, memoryview(bytearray(4 << 17)), DEFAULT_LIMITS)
+    assert len(source.reads) == 2
