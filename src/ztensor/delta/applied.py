@@ -6,7 +6,7 @@ every function that copies or exports the objects of a file also writes an `Appl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -242,6 +242,8 @@ class Applied:
         base: the state before.
         deltas: the deltas in order.
         compares: whether each new tensor is compared with its id when it has been computed.
+        only: the names that are changed if the deltas change them; no tensor is then added or
+            removed. All by default.
 
     Attributes:
         base: the argument.
@@ -255,7 +257,14 @@ class Applied:
         DeltaError: a tensor is missing, or there is one too many.
     """
 
-    def __init__(self, base: State, deltas: Sequence[Delta], *, compares: bool = True) -> None:
+    def __init__(
+        self,
+        base: State,
+        deltas: Sequence[Delta],
+        *,
+        compares: bool = True,
+        only: Collection[str] | None = None,
+    ) -> None:
         self.base, self.deltas = base, deltas
         self.first: dict[str, bytes] = {}
         self.attributes: dict[str, Any] = {}
@@ -263,12 +272,14 @@ class Applied:
         ids: dict[str, str | None] = {}
         gone: set[str] = set()
         for delta in deltas:
-            for name, old in delta.removed.items():
+            for name, old in delta.removed.items() if only is None else ():
                 self._require(name, is_there=self._has(name, changes, gone), expected=True)
                 self._note(name, old)
                 changes.pop(name, None)
                 gone.add(name)
             for name, change in delta.items():
+                if only is not None and (name not in only or change.kind == "added"):
+                    continue
                 is_there = self._has(name, changes, gone)
                 self._require(name, is_there=is_there, expected=change.kind != "added")
                 self._note(name, change.old)
@@ -373,12 +384,20 @@ class _NewElements(Encoding):
 # --- Why deltas do not fit ------------------------------------------------------------------------
 
 
-def is_applied(base: State, deltas: Sequence[Delta]) -> bool:
-    """Return whether a state already has the result of deltas, as far as they know it."""
+def is_applied(base: State, deltas: Sequence[Delta], only: Collection[str] | None = None) -> bool:
+    """Return whether a state already has the result of deltas, as far as they know it.
+
+    Args:
+        base: the state.
+        deltas: the deltas in order.
+        only: as for `Applied`.
+    """
     final: dict[str, tuple[Change, str | None] | None] = {}
     for delta in deltas:
         final.update(dict.fromkeys(delta.removed))
         final.update({name: (change, delta.ids) for name, change in delta.items()})
+    if only is not None:
+        final = {name: last for name, last in final.items() if last and name in only}
     for name, last in final.items():
         if (last is not None) is not (name in base):
             return False
@@ -421,12 +440,24 @@ def require_old(applied: Applied, names: Iterable[str], threads: int | None = No
 
 
 def explained(
-    applied: Applied | None, base: State, deltas: Sequence[Delta], error: DeltaError
+    error: DeltaError,
+    base: State,
+    deltas: Sequence[Delta],
+    applied: Applied | None,
+    only: Collection[str] | None = None,
 ) -> DeltaError:
-    """Return the error that says why deltas do not fit: wrong base, applied before, or damaged."""
+    """Return the error that says why deltas do not fit: wrong base, applied before, or damaged.
+
+    Args:
+        error: the first difference.
+        base: the state before.
+        deltas: the deltas in order.
+        applied: the state after; None if the deltas did not get so far.
+        only: as for `Applied`.
+    """
     if error.reason is DeltaReason.APPLIED:
         return error
-    if is_applied(base, deltas):
+    if is_applied(base, deltas, only):
         found = DeltaError(
             "the base already has the result of the delta",
             reason=DeltaReason.APPLIED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 from ztensor import open as open_reader
@@ -98,15 +98,9 @@ def apply(
                 raise
             applied = Applied(state, ())
             nbytes = state.reader.nbytes if output is None or dry_run else write(applied)
-        return ApplyReport(
-            state.name if output is None else path_text(output),
-            chain.links[0].base if chain.links else None,
-            chain.links[-1].result if chain.links else None,
-            tuple(each.name for each in chain.links),
-            len(applied.tensors) + len(applied.removed),
-            nbytes,
-            verify,
-        )
+        target = state.name if output is None else path_text(output)
+        count = len(applied.tensors) + len(applied.removed)
+        return chain.report(target, count, nbytes, verify)
 
 
 class Chained:
@@ -118,6 +112,7 @@ class Chained:
         to: the state to stop at; None takes the end.
         verify: as for `apply`.
         threads: how many compute ids.
+        only: as for `Applied`.
 
     Attributes:
         links: the deltas that are applied, in order.
@@ -133,14 +128,16 @@ class Chained:
         to: str | None,
         verify: str | None,
         threads: int | None,
+        only: Collection[str] | None = None,
     ) -> None:
         self._deltas, self._state, self._to = deltas, state, to
-        self._verify, self._threads = verify, threads
+        self._verify, self._threads, self._only = verify, threads, only
         try:
             self.links = ordered(deltas, None, to)
-        except DeltaError:  # several starts: the base says which
+        except DeltaError:  # perhaps several starts: the base says which
             ids = next((each.ids for each in deltas if each.ids is not None), None)
-            if ids is None:
+            left = {each.base for each in deltas if each.base != each.result}
+            if ids is None or (to is None and len({each.result for each in deltas} - left) != 1):
                 raise
             self.links = ordered(deltas, self._content_id(ids), to)
 
@@ -157,11 +154,12 @@ class Chained:
         """
         applied = None
         try:
-            applied = Applied(self._state, self.links, compares=self._verify is not None)
+            compares = self._verify is not None
+            applied = Applied(self._state, self.links, compares=compares, only=self._only)
             self._check_base(applied)
             return applied, write(applied)
         except DeltaError as error:
-            reason = explained(applied, self._state, self.links, error)
+            reason = explained(error, self._state, self.links, applied, self._only)
             ids = self.links[0].ids
             if reason.reason is not DeltaReason.BASE or ids is None or len(self._deltas) < 2:
                 raise reason from None
@@ -173,6 +171,13 @@ class Chained:
                 raise reason from None
             self.links = links
         return self.run(write)
+
+    def report(self, target: str, tensors: int, nbytes: int, verify: str | None) -> ApplyReport:
+        """Return the report of a target; see `ApplyReport`."""
+        first = self.links[0].base if self.links else None
+        last = self.links[-1].result if self.links else None
+        names = tuple(each.name for each in self.links)
+        return ApplyReport(target, first, last, names, tensors, nbytes, verify)
 
     def _content_id(self, ids: str) -> str:
         return content_id(self._state.ids(ids, threads=self._threads), ids)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -299,16 +301,160 @@ def test_a_set_of_shards_becomes_a_new_folder(tmp_path: Path, suffix: str) -> No
 # --- Wrong on purpose -----------------------------------------------------------------------------
 
 
-def test_a_wrong_base_is_refused_and_the_target_stays(tmp_path: Path) -> None:
-    old, new = two_states(0.1)
-    a, b, delta, result = (tmp_path / name for name in ("a.zt", "b.zt", "d.zt", "r.zt"))
-    save_file(old, a)
-    save_file(new, b)
-    make(a, b, delta)
-    result.write_bytes(b"before")
+def in_place(files: Files, deltas: Any) -> None:
+    apply(deltas, files.states[0], in_place=True)
+
+
+def to_a_new_file(files: Files, deltas: Any) -> None:
+    apply(deltas, files.states[0], files.new)
+
+
+def to_a_folder(files: Files, deltas: Any) -> None:
+    with ztensor.open(files.states[0]) as reader:
+        folder = files.folder / "shards"
+        folder.mkdir(exist_ok=True)
+        target = folder / f"model{files.new.suffix}"
+        save_file({name: reader[name] for name in reader}, target, max_shard_size=20_000)
+    try:
+        apply(deltas, folder, files.folder / "new")
+    finally:
+        shutil.rmtree(folder)
+
+
+def of_the_second(files: Files) -> Any:
+    shutil.copy(files.states[2], files.states[0])
+    return files.deltas[0]
+
+
+def one_element(files: Files) -> Any:
+    changed = three_states()[0]
+    changed["big"][7, 7] += 1
+    save_file(changed, files.states[0])
+    return files.deltas[0]
+
+
+def applied_before(files: Files) -> Any:
+    shutil.copy(files.states[1], files.states[0])
+    return files.deltas[0]
+
+
+def without_a_tensor(files: Files) -> Any:
+    state = three_states()[0]
+    del state["half"]
+    save_file(state, files.states[0])
+    return files.deltas[0]
+
+
+def with_a_tensor_that_is_added(files: Files) -> Any:
+    save_file(three_states()[1] | {"added": np.zeros(3)}, files.states[0])
+    return files.deltas[1]
+
+
+def of_another_shape(files: Files) -> Any:
+    state = three_states()[0]
+    save_file(state | {"half": state["half"].reshape(40, 60)}, files.states[0])
+    return files.deltas[0]
+
+
+def without_a_link(files: Files) -> Any:
+    last = files.folder / "d3.zt"
+    after = files.folder / "after.zt"
+    save_file({"end": np.arange(3)}, after)
+    make(files.states[2], after, last)
+    return [files.deltas[0], last]
+
+
+def of_a_fork(files: Files) -> Any:
+    fork = files.folder / "fork.zt"
+    make(files.states[0], files.states[2], fork, label="other")
+    make(files.states[2], {"end": np.arange(3)}, files.folder / "end.zt")
+    return [files.deltas[0], fork]
+
+
+def damaged(files: Files) -> Any:
+    """Forge a delta with valid digests: its ids are those of another one."""
+    first, second, _ = three_states()
+    at = np.argwhere(first["big"] != second["big"])[0]
+    second["big"][tuple(at)] += 3
+    forged, other = files.folder / "forged.zt", files.folder / "other.zt"
+    make(first, second, other)
+    with (
+        ztensor.open(files.deltas[0]) as true,
+        ztensor.open(other) as false,
+        ztensor.Writer(forged, attributes=true.attributes) as writer,
+    ):
+        for name in false:
+            writer.copy(name, false)
+    return forged
+
+
+@pytest.mark.parametrize("target", [to_a_new_file, in_place, to_a_folder])
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (of_the_second, DeltaReason.BASE),
+        (one_element, DeltaReason.BASE),
+        (applied_before, DeltaReason.APPLIED),
+        (without_a_tensor, DeltaReason.TENSOR),
+        (with_a_tensor_that_is_added, DeltaReason.TENSOR),
+        (of_another_shape, DeltaReason.SHAPE),
+        (without_a_link, DeltaReason.CHAIN),
+        (of_a_fork, DeltaReason.CHAIN),
+        (damaged, DeltaReason.RESULT),
+    ],
+)
+@pytest.mark.parametrize("effort", ["fast", "small"])
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_what_does_not_fit_leaves_everything_as_it_was(
+    tmp_path: Path,
+    suffix: str,
+    effort: Any,
+    spoil: Callable[[Files], Any],
+    reason: DeltaReason,
+    target: Callable[[Files, Any], None],
+) -> None:
+    files = Files(tmp_path, suffix, effort=effort)
+    files.new.write_bytes(b"before")
+    deltas = spoil(files)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(DeltaError) as caught:
-        apply(delta, b, result)
-    assert caught.value.reason is DeltaReason.APPLIED
-    assert result.read_bytes() == b"before"
-    apply(delta, b, result, if_applied="skip")
-    assert bits(result) == bits(b)
+        target(files, deltas)
+    assert caught.value.reason is reason
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_base_with_another_untouched_tensor_is_refused_on_demand(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    save_file(three_states()[0] | {"same": np.arange(3)}, files.states[0])
+    apply(files.deltas[0], files.states[0], files.new)
+    with pytest.raises(DeltaError) as caught:
+        apply(files.deltas[0], files.states[0], files.new, verify="full")
+    assert caught.value.reason is DeltaReason.BASE
+
+
+def test_a_base_with_the_result_is_accepted_on_demand(files: Files) -> None:
+    base = files.states[1]
+    before = base.read_bytes()
+    report = apply(files.deltas[0], base, in_place=True, if_applied="skip")
+    assert report.tensors == 0
+    assert base.read_bytes() == before
+    apply(files.deltas[0], base, files.new, if_applied="skip")
+    assert bits(files.new) == bits(base)
+
+
+def test_wrong_arguments_are_refused(files: Files) -> None:
+    base, delta = files.states[0], files.deltas[0]
+    other = files.folder / ("x.safetensors" if base.suffix == ".zt" else "x.zt")
+    wrong: list[Callable[[], object]] = [
+        lambda: apply(delta, base),
+        lambda: apply(delta, base, files.new, in_place=True),
+        lambda: apply(delta, base, files.new, verify="all"),  # type: ignore[arg-type]
+        lambda: apply(delta, base, files.new, if_applied="yes"),  # type: ignore[arg-type]
+        lambda: apply(delta, three_states()[0], files.new),  # type: ignore[arg-type]
+        lambda: apply(delta, base, other),
+    ]
+    for call in wrong:
+        with pytest.raises(UsageError):
+            call()
+    assert not files.new.exists()
+    assert not other.exists()

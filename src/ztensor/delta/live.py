@@ -1,0 +1,261 @@
+"""`apply_to`: change tensors in memory, on the CPU or a device.
+
+Only changed elements are written; they are moved to the device of their tensor.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from ztensor import Tensor
+from ztensor.delta.applied import Applied, NewTensor
+from ztensor.delta.applying import Chained
+from ztensor.delta.chain import Deltas, Found
+from ztensor.delta.changes import Part
+from ztensor.delta.errors import DeltaError, DeltaReason
+from ztensor.delta.report import ApplyReport
+from ztensor.delta.states import State, stored_form
+from ztensor.delta.targets import check_all
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.ext import FRAMEWORKS
+from ztensor.options import require_choice
+from ztensor.typing import Array, TensorLike
+
+_SIGNED: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype("i2"),
+    4: np.dtype("i4"),
+    8: np.dtype("i8"),
+}
+
+
+def apply_to(
+    state: Mapping[str, TensorLike],
+    deltas: Deltas,
+    *,
+    to: str | None = None,
+    verify: Literal["before"] | None = "before",
+    strict: bool = True,
+    if_applied: Literal["error", "skip"] = "error",
+    threads: int | None = None,
+) -> ApplyReport:
+    """Change the tensors of a mapping in place.
+
+    Everything is computed and compared first, so an error leaves all tensors as they were. Memory
+    that two names share is changed once.
+
+    Args:
+        state: names to NumPy arrays, torch tensors on any device, or `ztensor.Tensor`s over arrays;
+            such as a `state_dict()`. They must be contiguous and writable.
+        deltas: a delta, a folder of them, or several in any order.
+        to: the state to stop at, as for `apply`.
+        verify: `"before"`: each new tensor must be the one that the delta was made from; None
+            compares nothing, and a damaged delta may leave a mixture.
+        strict: False ignores tensors of the delta that the mapping does not have, and those that it
+            adds or removes; and names that share memory with a changed tensor need not be in it.
+        if_applied: `"skip"` accepts a state that already has the result.
+        threads: how many compute and compare; None uses the cores, at most four.
+
+    Raises:
+        DeltaError: the deltas do not fit the state, or are malformed; no tensor is changed.
+        ArgumentTypeError: a value cannot be changed in place, such as an array of JAX.
+        ArgumentValueError: a tensor is not contiguous, or read-only.
+    """
+    require_choice("verify", verify, ("before", None))
+    require_choice("if_applied", if_applied, ("error", "skip"))
+    nbytes = 0
+
+    def write(applied: Applied) -> int:
+        targets = list(_targets(state, applied, strict=strict))
+        if verify is not None:
+            check_all(applied, threads)
+        for target in targets:
+            target.change()
+        return sum(target.nbytes for target in targets)
+
+    with Found(deltas) as found, State(state) as before:
+        names = None if strict else set(state)
+        touched = None if verify is None else "touched"
+        chain = Chained(found.deltas, before, to, touched, threads, names)
+        count = 0
+        try:
+            applied, nbytes = chain.run(write)
+            count = len(applied.tensors)
+        except DeltaError as error:
+            if error.reason is not DeltaReason.APPLIED or if_applied == "error":
+                raise
+        return chain.report(before.name, count, nbytes, verify)
+
+
+def _targets(state: Mapping[str, Any], applied: Applied, *, strict: bool) -> Iterator[_Target]:
+    """Yield the memory to change, each once.
+
+    Raises:
+        DeltaError: a tensor would be added, removed or replaced; or two names share memory, and the
+            delta changes them differently.
+        ArgumentTypeError: a value cannot be changed in place.
+        ArgumentValueError: a tensor is not contiguous, or read-only.
+    """
+    for name in applied.removed:
+        raise _other(name, "the delta removes a tensor, and a state in memory keeps it")
+    for name, tensor in applied.tensors.items():
+        first = tensor.changes[0]
+        if first.kind == "added":
+            raise _other(name, "the delta adds a tensor to a state in memory")
+        if first.kind == "replaced":
+            raise DeltaError(
+                "the delta replaces a tensor by one of another shape or type",
+                reason=DeltaReason.SHAPE,
+                object_name=name,
+                expected=f"{first.layout} {list(first.shape)}",
+            )
+    every = [
+        _Target(name, role, value, applied.tensors.get(name))
+        for name in state
+        for role, value in _arrays(name, state[name], is_changed=name in applied.tensors)
+    ]
+    every.sort(key=lambda target: target.extent)
+    for one, other in itertools.pairwise(every):
+        is_apart = one.extent[0] != other.extent[0] or one.extent[2] <= other.extent[1]
+        if is_apart or not (one.parts or other.parts):
+            continue
+        if one.extent != other.extent or not _agree(one, other, strict=strict):
+            raise _other(
+                other.name,
+                f"it shares memory with {describe(one.name)}, which the delta changes otherwise",
+            )
+    for _, group in itertools.groupby(every, key=lambda target: target.extent):
+        changed = [target for target in group if target.parts]
+        for target in changed:
+            target.require_writable()
+        yield from changed[:1]
+
+
+def _agree(one: _Target, other: _Target, *, strict: bool) -> bool:
+    """Return whether the delta changes two names for the same memory alike."""
+    if not (one.parts and other.parts):
+        return not strict
+    ids = [[change.new for change in each.tensor.changes] for each in (one, other) if each.tensor]
+    if None not in ids[0]:
+        return ids[0] == ids[1]
+    return one.whole().tobytes() == other.whole().tobytes()
+
+
+def _other(name: str, message: str) -> DeltaError:
+    return DeltaError(message, reason=DeltaReason.TENSOR, object_name=name)
+
+
+def _arrays(name: str, value: Any, *, is_changed: bool) -> Iterable[tuple[str, Any]]:
+    """Return roles and arrays or torch tensors of a value; none of a value without memory."""
+    if isinstance(value, Tensor):
+        return value.components.items()
+    if isinstance(value, np.ndarray) or FRAMEWORKS.name_of(value) == "torch":
+        return [("data", value)]
+    if is_changed:
+        error = ArgumentTypeError(
+            "the value cannot be changed in place",
+            object_name=name,
+            expected="a NumPy array or a torch tensor",
+            found=describe(value, 40),
+        )
+        error.hint = "apply the delta to a file, and load that; arrays of JAX never change"
+        raise error
+    return []
+
+
+class _Target:
+    """The memory of one component in memory.
+
+    Attributes:
+        name: the tensor's name.
+        tensor: the new tensor; None if it does not change.
+        parts: the differences of this component.
+        extent: the device, and the first address and the end of its memory there.
+        nbytes: bytes of the component.
+    """
+
+    def __init__(self, name: str, role: str, value: Any, tensor: NewTensor | None) -> None:
+        self.name, self.tensor, self._role, self._value = name, tensor, role, value
+        self.parts: list[Part] = [] if tensor is None else tensor.parts.get(role, [])
+        self._is_array = isinstance(value, np.ndarray)
+        if self._is_array:
+            start, device = int(value.__array_interface__["data"][0]), "cpu"
+            self.nbytes = int(value.nbytes)
+        else:
+            is_strided = str(getattr(value, "layout", "")) == "torch.strided"
+            if not is_strided or value.is_meta:
+                start, device, self.nbytes = id(self), "none", 0
+            else:
+                start, device = value.data_ptr(), str(value.device)
+                self.nbytes = value.numel() * value.element_size()
+        self.extent = (device, start, start + self.nbytes)
+
+    def require_writable(self) -> None:
+        """Raise unless the memory can be changed in place."""
+        value = self._value
+        if self._is_array:
+            is_flat, is_writable = value.flags.c_contiguous, value.flags.writeable
+        else:
+            is_flat = self.extent[0] != "none" and value.is_contiguous()
+            is_writable = is_flat and not (value.is_conj() or value.is_neg())
+        if not (is_flat and is_writable):
+            raise ArgumentValueError(
+                "the tensor cannot be changed in place",
+                object_name=self.name,
+                expected="a contiguous, writable tensor",
+                found="a read-only one" if is_flat else "one that is not contiguous",
+            )
+
+    def whole(self) -> Array:
+        """Return all new stored elements of the component."""
+        current: Array | None = None
+        for part in self.parts:
+            current = part.whole(self._stored() if current is None else current)
+        if current is None:
+            raise TypeError("no parts")
+        return current
+
+    def change(self) -> None:
+        """Write the new elements."""
+        if self._is_array:
+            stored = stored_form(self._value)
+            if not np.shares_memory(stored, self._value) and self.nbytes:
+                header = self.parts[-1].header  # elements of less than a byte, or big-endian ones
+                count, shape = self._value.size, self._value.shape
+                self._value[...] = header.restored(self.whole())[:count].reshape(shape)
+                return
+            bits = stored.view(f"<u{stored.itemsize}")
+        else:
+            width = self.parts[0].header._replace(nbytes=0).empty().itemsize
+            like = self._moved(np.empty(0, _SIGNED[width]))
+            bits = self._value.detach().reshape(-1).view(like.dtype)
+        for part in self.parts:
+            old = self._stored() if part.needs_old == "positions" else None
+            pieces = part.changes(old)
+            if pieces is None:
+                whole = part.whole(self._stored())
+                bits[...] = self._moved(whole.view(f"<u{whole.itemsize}"))
+                continue
+            for positions, values in pieces:
+                at, moved = self._moved(positions), self._moved(values)
+                bits[at] = moved if part.needs_old is None else bits[at] + moved
+
+    def _stored(self) -> Array:
+        """Return the present stored elements, on the CPU."""
+        value = self._value
+        if not self._is_array:
+            stored = FRAMEWORKS["torch"].loaded().stored(value)
+            value = stored.components[self._role] if isinstance(stored, Tensor) else stored
+        return stored_form(value)
+
+    def _moved(self, array: Array) -> Any:
+        """Return an array as the target's framework has it, on the target's device."""
+        if self._is_array:
+            return array
+        signed = array.view(_SIGNED[array.itemsize]) if array.dtype.kind == "u" else array
+        adapter = FRAMEWORKS["torch"].loaded()
+        return adapter.value_of(Tensor(signed), device=self._value.device)
