@@ -48,6 +48,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "view": Verb("Look at a model in the browser, computed on demand."),
         "hash": Verb("Print an id of the contents, independent of the storage."),
         "ckpt": Verb("List, check or remove the steps of a training run."),
+        "delta": Verb("Make, apply, list, fold and check differences of states."),
     },
     "Write new files": {
         "convert": Verb("Write a file in another format, version or compression."),

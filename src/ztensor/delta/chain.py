@@ -46,12 +46,19 @@ class _Graph:
         self.ends = [state for state in states if state not in left]
 
     def forks(self) -> dict[str, list[int]]:
-        """Return the states from which deltas lead to different states, with these deltas."""
-        return {
-            base: numbers
-            for base, numbers in self.following.items()
-            if len({self.edges[number][1] for number in numbers} - {base}) > 1
-        }
+        """Return the states from which deltas lead apart, with these deltas.
+
+        A delta that skips others, as `fold` makes it, is not a fork: the states meet again.
+        """
+        forks = {}
+        for base, numbers in self.following.items():
+            states = {self.edges[number][1] for number in numbers} - {base}
+            if len(states) > 1:
+                reached = {state: self.paths(state).keys() - {state} for state in states}
+                apart = [s for s in states if not any(s in each for each in reached.values())]
+                if len(apart) != 1:
+                    forks[base] = numbers
+        return forks
 
     def paths(self, start: str) -> dict[str, list[int]]:
         """Return the states that are reached from one, each with the fewest edges to it."""

@@ -576,7 +576,12 @@ def test_show_of_a_type_that_is_unknown(run: Run) -> None:
 ALL = [verb for verbs in VERBS.values() for verb in verbs]
 MANY = ["ls", "stats", "plot", "diff", "verify", "hash", "merge", "split", "convert"]
 # Arguments of the verbs that take no file of tensors.
-WITHOUT_A_FILE = {"completions": ["bash"], "conformance": [str(CORPUS)], "ckpt": ["ls", "run"]}
+WITHOUT_A_FILE = {
+    "completions": ["bash"],
+    "conformance": [str(CORPUS)],
+    "ckpt": ["ls", "run"],
+    "delta": ["log", "."],
+}
 WRITING = [*dict.fromkeys(verb.split()[0] for verb in (*CHANGING, *MAKING)), "plot"]
 
 
@@ -604,6 +609,9 @@ def arguments_of(verb: str, file: object, folder: Path) -> list[str]:
         with ztensor.CheckpointManager(folder / "run", background=False) as manager:
             manager.save(1, {"w": WEIGHT})
         return [verb, "ls", str(folder / "run")]
+    if verb == "delta":
+        ztensor.delta.make({"w": WEIGHT}, {"w": WEIGHT + 1}, folder / "1.zt")
+        return [verb, "log", str(folder)]
     if verb in WITHOUT_A_FILE:
         return [verb, *WITHOUT_A_FILE[verb]]
     other = folder / "other.zt"
