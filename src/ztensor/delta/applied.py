@@ -112,10 +112,13 @@ class NewTensor:
         parts = self.parts[role]
         if self._compares and self._ids is not None and last.new is not None:
             hasher = ComponentHasher(last.layout, role, parts[-1].header, self._ids)
+        check = last.checksum.hasher() if self._compares and last.checksum is not None else None
         before = None if old is None else stored_form(old.components[role])
         try:
             for block in _new_blocks(before, parts):
                 data = block.data.cast("B")
+                if check is not None:
+                    check.update(data)
                 if hasher is not None:
                     hasher.update(data)
                 yield data
@@ -125,8 +128,8 @@ class NewTensor:
             self._digests[role] = hasher.digest()
             if self._digests.keys() >= self.parts.keys():
                 self._compare(old)
-        elif self._compares and last.is_intact is not None:
-            self._require(last.is_intact(self.tensor()))
+        elif check is not None and last.checksum is not None:
+            self._require(check.hexdigest() == last.checksum.digits)
 
     def _compare(self, old: Tensor | None) -> None:
         digests, attributes = dict(self._digests), self.last.attributes
@@ -404,7 +407,7 @@ def is_applied(base: State, deltas: Sequence[Delta], only: Collection[str] | Non
         if last is None:
             continue
         change, ids = last
-        is_known = change.is_intact is not None or (change.new is not None and ids is not None)
+        is_known = change.checksum is not None or (change.new is not None and ids is not None)
         if not is_known or not change.is_result(base[name], ids):
             return False
     return bool(final)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from ztensor import open as open_reader
 from ztensor.delta.applied import Applied, explained, require_old
+from ztensor.delta.binding import bound
 from ztensor.delta.chain import Deltas, Found, ordered
 from ztensor.delta.changes import Delta
 from ztensor.delta.errors import DeltaError, DeltaReason
@@ -118,7 +119,7 @@ class Chained:
         links: the deltas that are applied, in order.
 
     Raises:
-        DeltaError: they are not one chain.
+        DeltaError: they are not one chain, or do not fit the state.
     """
 
     def __init__(
@@ -133,13 +134,14 @@ class Chained:
         self._deltas, self._state, self._to = deltas, state, to
         self._verify, self._threads, self._only = verify, threads, only
         try:
-            self.links = ordered(deltas, None, to)
+            links = ordered(deltas, None, to)
         except DeltaError:  # perhaps several starts: the base says which
             ids = next((each.ids for each in deltas if each.ids is not None), None)
             left = {each.base for each in deltas if each.base != each.result}
             if ids is None or (to is None and len({each.result for each in deltas} - left) != 1):
                 raise
-            self.links = ordered(deltas, self._content_id(ids), to)
+            links = ordered(deltas, self._content_id(ids), to)
+        self.links = bound(links, state)
 
     def run(self, write: Callable[[Applied], int]) -> tuple[Applied, int]:
         """Return the state after the deltas, and the result of `write` with it.

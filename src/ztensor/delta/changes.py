@@ -9,13 +9,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from ztensor import Tensor
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.states import Header, headers_of, stored_form, tensor_id
 from ztensor.errors import describe
-from ztensor.ext import LAYOUTS, element_count
+from ztensor.ext import LAYOUTS, Blocks, element_count
 from ztensor.typing import Array
 
 Kind = Literal["changed", "added", "replaced"]
@@ -91,6 +91,25 @@ class Part(abc.ABC):
         return out
 
 
+class Checksum(NamedTuple):
+    """The checksum of a dense tensor's stored bytes.
+
+    Attributes:
+        hasher: returns a new hasher, with `update` and `hexdigest`.
+        digits: as `hexdigest` returns them.
+    """
+
+    hasher: Callable[[], Any]
+    digits: str
+
+    def is_of(self, tensor: Tensor) -> bool:
+        """Return whether a tensor has this checksum."""
+        hasher = self.hasher()
+        for block in Blocks.of(tensor.components["data"]):
+            hasher.update(block)
+        return bool(hasher.hexdigest() == self.digits)
+
+
 @dataclasses.dataclass(frozen=True)
 class Change:
     """The difference of one tensor.
@@ -105,8 +124,7 @@ class Change:
         old: the id of the old tensor; None if it is added, or the dialect stores no ids.
         new: the id of the new tensor; None if the dialect stores no ids.
         parts: role to difference; a component without one is unchanged.
-        is_intact: a check with the dialect's own checksum: it returns whether a tensor has the new
-            bytes. None without a checksum.
+        checksum: of the new bytes of the component `data`, in a dialect that has checksums.
     """
 
     name: str
@@ -117,7 +135,7 @@ class Change:
     old: bytes | None
     new: bytes | None
     parts: Mapping[str, Part]
-    is_intact: Callable[[Tensor], bool] | None = None
+    checksum: Checksum | None = None
 
     @property
     def stored(self) -> int:
@@ -189,7 +207,7 @@ class Change:
         """
         if self.new is not None and algorithm is not None:
             return tensor_id(tensor, algorithm) == self.new
-        return self.is_intact is None or self.is_intact(tensor)
+        return self.checksum is None or self.checksum.is_of(tensor)
 
     def _new_type(self) -> str | None:
         layout = LAYOUTS.get(self.layout)
@@ -223,7 +241,10 @@ class Delta(Mapping[str, Change]):
         changed: how many elements differ; None in a dialect that does not record it.
         elements: the number of elements of the state after, likewise.
         nbytes: bytes of all its files.
+        is_bound: whether every change has its shape and type; see `bound`.
     """
+
+    is_bound = True
 
     def __init__(
         self,
@@ -267,6 +288,18 @@ class Delta(Mapping[str, Change]):
     def __exit__(self, *exception: object) -> None:
         """Close its files."""
         self.close()
+
+    def bound(self, forms: Mapping[str, Any]) -> Delta:
+        """Return the delta with shapes and types: itself, unless its dialect stores none.
+
+        Args:
+            forms: name to `ztensor.delta.binding.Form` of each tensor of the state before.
+
+        Raises:
+            DeltaError: a tensor is missing, or the dialect cannot change it.
+        """
+        del forms
+        return self
 
     def close(self) -> None:
         """Close its files. May be called again."""

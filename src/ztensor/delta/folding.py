@@ -16,6 +16,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta import stream
+from ztensor.delta.binding import bound
 from ztensor.delta.chain import Deltas, Found, ordered, shown
 from ztensor.delta.changes import Change, Delta, Part
 from ztensor.delta.comparing import Coded, Effort, Encoded
@@ -180,7 +181,7 @@ def links_from(base: State, deltas: Sequence[Delta]) -> list[Delta]:
             expected=shown(delta.base for delta in deltas if delta.base),
             found=shown([found]),
         )
-    return ordered(deltas, found)
+    return bound(ordered(deltas, found), base)
 
 
 def wrong_result(delta: Delta, name: str | None) -> DeltaError:
