@@ -11,7 +11,7 @@ import pytest
 
 import ztensor
 from tests.attacks.peaks import peak_of, require_listed_in_budget
-from tests.attacks.shapes import SHAPES
+from tests.attacks.shapes import SHAPES, load
 from tests.attacks.shapes.archives import (
     gguf,
     gguf_array,
@@ -29,8 +29,8 @@ FLOOR = MIB  # less than the default, so that the tests are quick
 LENGTH = 80_000
 DEAR = [
     (kind, name)
-    for kind in ("pt zip", "onnx", "gguf")
-    for name in SHAPES[kind]
+    for kind in ("npy", "npz", "pt zip", "onnx", "gguf", "safetensors")
+    for name in load()[kind]
     if name != "deflated pickle"  # it has a test of its own
 ]
 

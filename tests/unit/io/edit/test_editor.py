@@ -93,33 +93,6 @@ def test_several_changes_are_one_commit(path: Path) -> None:
     assert after.count(b"ZTEN1000", len(before)) == 2  # the last guard, and the commit
 
 
-CHANGES: dict[str, Callable[[ztensor.Editor], object]] = {
-    "remove": lambda editor: editor.remove("z"),
-    "rename": lambda editor: editor.rename({"a": "b", "b": "a"}),
-    "set": lambda editor: editor.set_attributes({"step": 9}),
-    "set of an object": lambda editor: editor.set_attributes({"unit": "km"}, name="a"),
-    "share": lambda editor: editor.share("again", "z"),
-    "append": lambda editor: editor.write("new", LARGE),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_commit_costs_its_blobs_and_manifests(path: Path, change: str) -> None:
-    """Without a blob one manifest, with one its guard as well; both name the lengths around."""
-    before = path.stat().st_size
-    with ztensor.Editor(path) as editor:
-        CHANGES[change](editor)
-    added, manifest = path.stat().st_size - before, size_of_manifest(path) + 16
-    if change == "append":
-        assert LARGE.nbytes < added <= 63 + LARGE.nbytes + 2 * manifest
-    else:
-        assert added == manifest
-    commit = root_of(path)["commit"]
-    assert list(commit) == ["prev", "end", "digest"]
-    assert (commit["prev"], commit["end"]) == (before, path.stat().st_size)
-    assert commit["digest"].startswith("crc32c:0x")
-
-
 def test_nothing_changed_is_nothing_written(path: Path) -> None:
     before, changed_at = path.read_bytes(), path.stat().st_mtime_ns
     with ztensor.Editor(path) as editor:
@@ -164,39 +137,7 @@ def test_finish_returns_the_length_and_ends_it(path: Path) -> None:
     assert "new" in dense_of(path)
 
 
-def test_new_objects_are_stored_as_the_editor_is_told(path: Path) -> None:
-    with ztensor.Editor(path, compression=5, checksum="sha256") as editor:
-        editor.write("new", LARGE)
-        editor.write("plain", LARGE, compress=False, checksum=False)
-    with ztensor.open(path) as reader:
-        new = reader.metadata("new").components["data"]
-        assert (new.encoding, new.uncompressed_length) == ("zstd", LARGE.nbytes)
-        assert str(new.digest).startswith("sha256:")
-        plain = reader.metadata("plain").components["data"]
-        assert (plain.encoding, plain.digest) == ("raw", None)
-        assert str(reader.metadata("a").components["data"].digest).startswith("crc32c:")
-
-
 # --- Single changes -------------------------------------------------------------------------
-
-
-RENAMES: dict[str, tuple[dict[str, str], str]] = {  # and where the objects a, b and z are then
-    "swapped": ({"a": "b", "b": "a"}, "baz"),
-    "moved up in a row": ({"a": "b", "b": "z", "z": "a"}, "bza"),
-    "onto itself": ({"a": "a"}, "abz"),
-}
-
-
-@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
-@pytest.mark.parametrize("case", RENAMES)
-def test_names_are_exchanged(case: str, version: str, tmp_path: Path) -> None:
-    names, places = RENAMES[case]
-    save_file({name: FOUR + ord(name) for name in "abz"}, tmp_path / "m.zt", version=version)
-    ztensor.edit.rename_tensors(tmp_path / "m.zt", names)
-    found = load_file(tmp_path / "m.zt")
-    assert {name: int(found[name][0]) for name in found} == {
-        new: ord(old) for old, new in zip("abz", places, strict=True)
-    }
 
 
 WRONG_NAMES: dict[str, tuple[Any, type[Exception], str]] = {  # and the name that is refused

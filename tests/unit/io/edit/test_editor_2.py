@@ -35,45 +35,6 @@ def first(path: Path, **options: Any) -> Path:
     return path
 
 
-CHANGES: dict[str, Any] = {
-    "append": lambda editor: editor.write("new", FOUR),
-    "replace": lambda editor: editor.replace("a", FOUR[:2]),
-    "remove": lambda editor: editor.remove("a"),
-    "rename": lambda editor: editor.rename({"a": "b", "b": "a"}),
-    "set": lambda editor: editor.set_attributes({"x": 1}),
-    "set of one": lambda editor: editor.set_attributes({"x": 1}, name="a"),
-}
-
-
-@pytest.mark.parametrize("atomic", [False, True])
-@pytest.mark.parametrize("change", CHANGES)
-def test_each_change_is_one_of_its_own_version(change: str, atomic: bool, tmp_path: Path) -> None:
-    path = first(tmp_path / "m.zt")
-    before = path.read_bytes()
-    with ztensor.Editor(path, dry_run=True, atomic=atomic) as editor:
-        CHANGES[change](editor)
-        length = editor.finish()
-    assert path.read_bytes() == before
-    with ztensor.Editor(path, atomic=atomic) as editor:
-        CHANGES[change](editor)
-        assert editor.finish() == length == path.stat().st_size
-    assert editor.rewritten_from is None
-    assert atomic or path.read_bytes().startswith(before)
-    with ztensor.open(path) as reader:
-        assert reader.version == "2"
-        assert reader.verify().outcome == "ok"
-        expected = {"append": {"a", "b", "new"}, "remove": {"b"}}.get(change, {"a", "b"})
-        assert set(reader) == expected
-        assert reader.attributes == {"s": "1"} | ({"x": 1} if change == "set" else {})
-        if change == "rename":
-            assert reader["b"].tolist() == FOUR.tolist()
-        if change == "replace":
-            assert reader["a"].tolist() == FOUR[:2].tolist()
-        if change == "set of one":
-            assert reader.metadata("a").attributes == {"x": 1}
-            assert reader.metadata("b").attributes == {}
-
-
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.name)
 def test_every_right_file_of_the_corpus_is_changed_and_keeps_the_rest(
     path: Path, tmp_path: Path

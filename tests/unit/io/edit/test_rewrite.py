@@ -27,7 +27,6 @@ from ztensor.errors import (
     UsageError,
 )
 from ztensor.numpy import save_file
-from ztensor.testing.builder import VALUES, build
 
 FOUR = np.arange(4, dtype=np.float32)
 LARGE = np.arange(30_000, dtype=np.int64)
@@ -95,21 +94,6 @@ def test_compacting_gives_back_what_is_dead_and_keeps_the_rest(patched: Path) ->
         assert places[0] == places[1]
     assert os.listdir(patched.parent) == ["m.zt"]
     assert ztensor.compact(patched) == 0
-
-
-@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
-def test_compacting_keeps_the_version_where_it_is_written(version: str, tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    path.write_bytes(build(version))
-    old = values(path)
-    ztensor.compact(path)
-    with ztensor.open(path) as reader:
-        assert reader.version == version
-    assert values(path) == old
-    if version != "0.1.0":
-        ztensor.edit.remove_tensors(path, names="matrix")
-        assert ztensor.compact(path) > 0
-        assert values(path) == {name: old[name] for name in old if name != "matrix"}
 
 
 def test_progress_counts_stored_bytes_to_the_end(patched: Path) -> None:
@@ -192,19 +176,6 @@ def test_the_first_or_the_last_wins(
         assert reader.attributes == {"who": "2", **keys}
 
 
-@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
-def test_every_version_is_merged_into_one(version: str, tmp_path: Path) -> None:
-    paths = []
-    for number, old in enumerate(["0.1.0", "1.1.0", "1.2.0"]):
-        path = tmp_path / f"{number}.zt"
-        path.write_bytes(build(old))
-        paths.append(path)
-    merge(paths, tmp_path / "out.zt", on_conflict="first", version=version)
-    assert values(tmp_path / "out.zt") == VALUES
-    with ztensor.open(tmp_path / "out.zt") as reader:
-        assert reader.version == version
-
-
 # --- Split ----------------------------------------------------------------------------------
 
 
@@ -242,20 +213,6 @@ def test_shards_hold_everything_beside_an_index_like_the_hubs(model: Path, tmp_p
             assert sum(blob.length for blob in blobs) <= 10_000 or len(reader) == 1
     merge(paths, tmp_path / "again.zt")
     assert values(tmp_path / "again.zt") == values(folder) == values(model)
-
-
-@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
-def test_shards_are_of_the_files_version(version: str, tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    path.write_bytes(build(version))
-    paths = split(path, max_shard_size=20)
-    assert len(paths) >= 3
-    found: dict[str, Any] = {}
-    for shard in paths[:-1]:
-        with ztensor.open(shard) as reader:
-            assert reader.version == version
-            found.update({name: reader.read(name).to_dense().tolist() for name in reader})
-    assert found == values(path)
 
 
 def test_one_shard_and_none(tmp_path: Path) -> None:

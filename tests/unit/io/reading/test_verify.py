@@ -16,7 +16,7 @@ from tests.tracing import traced
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
 from ztensor.ext import ENCODINGS, FileObjects, Manifest, source_of
 from ztensor.numpy import save
-from ztensor.testing.builder import VERSIONS, draft, stored, zstd_frame
+from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.typing import VerifyReport
 
 CORPUS = Path(__file__).parents[3] / "corpus"
@@ -25,20 +25,6 @@ WRONG = "crc32c:0x00000000"
 
 def found(report: VerifyReport) -> list[tuple[Reason, str | None, str | None]]:
     return [(p.reason, p.object_name, p.component) for p in report.problems]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
-def test_a_good_file(tmp_path: Path, version: str, mmap: bool) -> None:
-    (tmp_path / "m.zt").write_bytes(draft(version).to_bytes())
-    with ztensor.open(tmp_path / "m.zt", mmap=mmap) as reader:
-        report = reader.verify()
-        parts = [p for name in reader for p in reader.metadata(name).components.values()]
-        assert report.ok
-        assert (report.problems, report.unsupported) == ((), ())
-        assert (report.checked, report.undigested) == (len(parts), 0)
-        assert report.objects == len(reader)
-        assert report.nbytes == sum(part.length for part in parts)
 
 
 def many_damages() -> bytes:

@@ -14,7 +14,7 @@ import pytest
 import ztensor
 from tests.naming import shown
 from ztensor.errors import NotRepresentableError
-from ztensor.ext import ALGORITHMS, EMITTERS
+from ztensor.ext import EMITTERS
 from ztensor.numpy import save, save_file
 
 
@@ -64,34 +64,6 @@ def test_options_of_another_version_are_refused(options: dict[str, Any], tmp_pat
     if options == {"version": "3"}:
         assert all(version in str(caught.value) for version in EMITTERS)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("checksum", [True, "sha256", None])
-@pytest.mark.parametrize("compress", [False, True])
-@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
-def test_a_digest_covers_the_bytes_that_its_version_says(
-    version: str, checksum: Any, compress: bool
-) -> None:
-    """In 1.x the stored bytes, in 2.x the decoded ones; only 1.x lists its frames beside them."""
-    array = np.random.default_rng(0).integers(0, 1000, (1100, 1024)).astype(np.int32)
-    kind = ("xxh3" if version == "2.1" else "crc32c") if checksum is True else checksum
-    target = io.BytesIO()
-    with ztensor.Writer(target, version=version, checksum=checksum) as writer:
-        writer.write("w", array, compress=compress)
-        with writer.stream("s", array.shape, "int32", compress=compress) as sink:
-            for start in range(0, 1100, 7):  # more than is held
-                sink.write(array[start : start + 7])
-    with ztensor.open(target.getvalue()) as reader:
-        for name in "ws":
-            place = reader.location(name)
-            stored = target.getvalue()[place.offset : place.offset + place.length]
-            assert (len(stored) < array.nbytes) is compress
-            covered = array.tobytes() if version == "2.1" else stored
-            component = reader.objects.part(name).object(name).components["data"]
-            assert component.digest == (kind and ALGORITHMS[kind].of([covered]))
-            assert ("frames" in (component.extra or {})) is (compress and version == "1.2.0")
-            np.testing.assert_array_equal(reader.get_slice(name)[-1:], array[-1:])
-        assert reader.verify().outcome == ("unchecked" if checksum is None else "ok")
 
 
 @pytest.mark.parametrize("shape", [(3, 7), (5, 100_000), (2, 70_001), (70_000,)])

@@ -108,25 +108,6 @@ def test_a_written_manifest_is_parsed_as_it_was(case: str) -> None:
         assert int.from_bytes(size, "little") == len(emitted(manifest, version))
 
 
-def test_1_1_spells_fp8_and_complex_as_dtypes() -> None:
-    objects = {
-        "plain": plain(),
-        "f8": TensorObject((2,), "dense", {"data": Component("u8", 64, 2, "f8_e4m3fn")}),
-        "c": TensorObject((1,), "dense", {"data": Component("f32", 64, 8, "complex64")}),
-    }
-    written = cbor2.loads(emitted(Manifest("1.1.0", objects), "1.1.0"))
-    words = {
-        name: entry["components"]["data"]["dtype"] for name, entry in written["objects"].items()
-    }
-    assert words == {"plain": "f32", "f8": "f8_e4m3", "c": "complex64"}
-    parsed = again(Manifest("1.1.0", objects), "1.1.0")
-    assert parsed.version == "1.1.0"
-    for name, tensor_object in objects.items():
-        found = parsed.objects[name].components["data"]
-        assert found.digest_may_cover_decoded  # one reading of 1.1's sentence
-        assert found._replace(digest_may_cover_decoded=False) == tensor_object.components["data"]
-
-
 def without_odd_keys(value: Any) -> Any:
     """Return a manifest of 2.x without unknown fields whose key is not text: they are dropped."""
     if isinstance(value, cbor.Pairs):
@@ -250,36 +231,6 @@ def test_a_difference_between_objects_is_written(case: str) -> None:
         assert found == value
     alone = cbor2.loads(emitted(Manifest(version, {"a": plain()}), version))["objects"]["a"]
     assert written["a"] == written["b"] == alone
-
-
-@pytest.mark.parametrize(
-    ("version", "digest"),
-    [
-        ("1.1.0", "crc32c:0x{:08X}"),
-        ("1.2.0", "crc32c:0x{:08X}"),
-        ("1.2.0", None),
-        ("2.1", "xxh3:{:016x}"),
-        ("2.1", None),
-    ],
-)
-def test_tuples_of_a_template_are_written_as_their_objects(
-    version: str, digest: str | None
-) -> None:
-    written = model.WrittenObjects()
-    written.kinds += [plain(length, digest=digest and digest.format(0)) for length in (4, 8)]
-    for number, name in enumerate(["b", "aa", "é", "c" * 30, "a"]):
-        own = digest and digest.format(number)
-        written.data[name] = number % 2, (number + 1) << 14, own
-    written["z"] = plain()
-    one_by_one = {name: written[name] for name in written}
-    data = emitted(Manifest(version, written), version)
-    assert data == emitted(Manifest(version, one_by_one), version)
-    objects = cbor2.loads(data)["objects"]
-    by_length = (lambda name: (len(name.encode()), name)) if version == "2.1" else None
-    assert list(objects) == sorted(one_by_one, key=by_length)
-    for name, entry in objects.items():
-        part = entry["parts" if version == "2.1" else "components"]["data"]
-        assert part.get("digest") == one_by_one[name].components["data"].digest
 
 
 # --- Refused --------------------------------------------------------------------------------
