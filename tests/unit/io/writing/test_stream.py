@@ -117,7 +117,6 @@ def test_a_scalar_is_its_one_row() -> None:
     assert streamed((), "f32", np.float32(3)) == save({"x": np.array(3, np.float32)})
 
 
-FLAT = np.zeros(1, np.float32)
 FP4 = np.zeros(5).astype(ml_dtypes.float4_e2m1fn)
 # The shape and type of the stream, the piece that does not fit, and the right one.
 WRONG_PIECES: dict[str, tuple[Any, Any, Any, Any, type[Exception]]] = {

@@ -28,7 +28,7 @@ from ztensor.errors import Reason
 from ztensor.ext import Manifest, cbor
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.spec.container import framing
-from ztensor.testing.builder import committed, item
+from ztensor.testing.builder import item
 from ztensor.testing.builder_2 import File2, dense
 
 END = 1 << 50  # where the blobs of 1.x end here
@@ -106,65 +106,6 @@ def test_a_registered_type_is_known_from_then_on() -> None:
     assert table_of(parsed(data, in_1(data))).names == ["a"]
     register_logical_type(LogicalType("i3_packed", "u16", "int3", elements_per_storage=5))
     assert table_of(parsed(data, in_1(data))).names == ["a", "w"]
-
-
-def one_by_one(names: str) -> bytes:
-    return OBJECTS + bytes((0xA0 + len(names),)) + b"".join(item(name) + ENTRY for name in names)
-
-
-COMMITTED = committed(
-    root({"a": plain(), "b": plain()}, commit={"prev": 0, "end": 0, "digest": CRC}), END
-)
-ONE, TWO = item(root({"a": plain()})), item(root({"a": plain(), "é": plain()}))
-ENTRY = item(plain())
-OBJECTS = b"\xa1" + item("objects")
-ROOTS: dict[str, Any] = {
-    "released": root({"a": plain()}),
-    "attributes": {"version": "1.2.0", "attributes": {"a": [1]}, "objects": {"a": plain()}},
-    "null attributes": {"version": "1.2.0", "attributes": None, "objects": {"a": plain()}},
-    "objects first": {"objects": {"a": plain()}, "version": "1.1.0"},
-    "unknown fields": {"x": {"shape": 1}, **root({"a": plain()}), "y": [b"\xa3\x65shape"]},
-    "blobs up to the manifest": root(
-        {"a": plain((16,), offset=END - 64, length=64), "b": plain((0,), offset=END, length=0)}
-    ),
-}
-REGULAR = {name: item(value) for name, value in ROOTS.items()} | {"a commit record": COMMITTED}
-IRREGULAR: dict[str, bytes] = {
-    "a damaged commit record": COMMITTED.replace(item("b"), item("c"), 1),
-    "another major version": item({**root({"a": plain()}), "version": "2.0.0"}),
-    "empty": b"",
-    "no map": item([1]),
-    "no objects": item({"version": "1.2.0"}),
-    "objects of another type": item({"version": "1.2.0", "objects": [1]}),
-    "no object": item(root({})),
-    "no plain object": item(root({"a": OTHERS["attributes"]})),
-    "self-described": b"\xd9\xd9\xf7" + ONE,
-    "indefinite root": b"\xbf" + ONE[1:] + b"\xff",
-    "indefinite objects": OBJECTS + b"\xbf" + item("a") + ENTRY + b"\xff",
-    "objects twice": b"\xa2" + 2 * item({"objects": {"a": plain()}})[1:],
-    "more bytes": ONE + b"\x00",
-    "more objects than there are": ONE.replace(b"objects\xa1", b"objects\xa2"),
-    "fewer objects than there are": TWO.replace(b"objects\xa2", b"objects\xa1"),
-    "a huge number of objects": OBJECTS + b"\xbb" + b"\xff" * 8,
-    "a key that is no text": b"\xa1\x01" + item({"a": plain()}),
-    "a name that is no text": OBJECTS + b"\xa2\x01" + ENTRY + item("a") + ENTRY,
-    "a first name that is not UTF-8": OBJECTS + b"\xa1\x61\xff" + ENTRY,
-    "a name that is not UTF-8": TWO.replace("é".encode(), b"\xff\xff"),
-    **{f"a name twice {names}": one_by_one(names) for names in ("aa", "baa", "aba")},
-    **{
-        f"an object in an attribute {number}": item(
-            root({"a": plain(), "b": {**plain(), "attributes": {"copy": copy}}, "c": plain()})
-        )
-        for number, copy in enumerate((item("x") + ENTRY, {"x": plain()}, [plain(), plain()]))
-    },
-}
-
-
-@pytest.mark.parametrize("name", [*REGULAR, *IRREGULAR])
-def test_a_manifest_has_the_same_outcome_both_ways(name: str) -> None:
-    data = REGULAR.get(name) or IRREGULAR[name]
-    how = compare(data, in_1(data))
-    assert name in IRREGULAR or how == BULK
 
 
 @pytest.mark.slow
