@@ -63,23 +63,6 @@ def test_a_file_of_the_corpora(path: str) -> None:
     compare_frame(data, frame)
 
 
-@pytest.mark.parametrize(
-    "objects", [{}, {"o": 1}, {"o": {"shape": [1]}}], ids=["none", "wrong", "cut"]
-)
-@pytest.mark.parametrize(
-    "fields",
-    [{"attributes": 7}, {"version": None}, {"version": ""}, {"version": "1.x"}, {"commit": 3}],
-    ids=lambda fields: "-".join(map(str, next(iter(fields.items())))),
-)
-@pytest.mark.parametrize("is_first", [True, False])
-def test_problems_of_the_root_come_before_those_of_objects(
-    objects: dict[str, Any], fields: dict[str, Any], is_first: bool
-) -> None:
-    root = {"version": "1.2.0", "objects": {**objects, "w": plain_entry(Random(1))}}
-    root = {**fields, **root, **fields} if is_first else {**root, **fields}
-    compare(item(root))
-
-
 # --- Regular files, damaged -----------------------------------------------------------------
 
 DIGESTS = (None, "crc32c:0x0A1B2C3D", "crc32c:0xabcdef09", "sha256:" + "3f" * 32)

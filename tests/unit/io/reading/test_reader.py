@@ -226,25 +226,13 @@ def test_a_location_is_where_the_bytes_are(path: Path) -> None:
 
 VALUES: dict[str, tuple[bytes, Any]] = {
     "scalar": (single((), b"\0\0\x80\x3f"), np.array(1, np.float32)),
-    "complex": (
-        single((1,), np.array([1, 2], np.float32).tobytes(), type="complex64"),
-        np.array([1 + 2j], np.complex64),
-    ),
     "fp8": (
         single((2,), b"\x38\xc0", dtype="u8", type="f8_e4m3fn"),
-        np.array([1, -2]).astype(ml_dtypes.float8_e4m3fn),
-    ),
-    "fp8 of 1.1": (
-        single((2,), b"\x38\xc0", "1.1.0", dtype="u8", type="f8_e4m3fn"),
         np.array([1, -2]).astype(ml_dtypes.float8_e4m3fn),
     ),
     "fp4": (
         single((3,), b"\x71\x02", dtype="u8", type="f4_e2m1"),
         np.array([0.5, 6, 1]).astype(ml_dtypes.float4_e2m1fn),
-    ),
-    "bfloat16": (
-        single((1,), b"\xc0\x3f", dtype="bf16"),
-        np.array([1.5]).astype(ml_dtypes.bfloat16),
     ),
     "big-endian": (
         single((2,), b"\0\0\x01\x02\0\0\0\x03", "0.1.0", dtype="i32", byte_order="big"),
@@ -253,10 +241,6 @@ VALUES: dict[str, tuple[bytes, Any]] = {
     "any non-zero is true in 0.1": (
         single((3,), b"\x00\x02\x01", "0.1.0", dtype="bool"),
         np.array([False, True, True]),
-    ),
-    "unknown type": (
-        single((2,), b"\x01\x00\x02\x00", dtype="i16", type="unheard of"),
-        np.array([1, 2], np.int16),
     ),
     "empty": (single((0, 5), b""), np.zeros((0, 5), np.float32)),
 }

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import DigestMismatchError, Reason, UnsupportedError
+from ztensor.errors import DigestMismatchError, Reason
 from ztensor.testing.builder_2 import File2, dense
 
 VALUES = np.arange(4096, dtype=np.float32)
@@ -98,21 +98,6 @@ def refusal(path: Path) -> Reason | None:
     with pytest.raises(ztensor.ZTensorError) as caught:
         ztensor.open(path)
     return caught.value.reason
-
-
-def test_what_is_asked_of_a_shard(tmp_path: Path) -> None:
-    shard = shard_of()
-    path, beside = tmp_path / "m.zt", tmp_path / "m-s.zt"
-    path.write_bytes(root_of(shard)[0])
-    assert refusal(path) is Reason.SHARD_FILE  # not there
-    beside.write_bytes(shard + b"x")
-    assert refusal(path) is Reason.SHARD_FILE  # of another size
-    beside.write_bytes(bytes(len(shard)))
-    assert refusal(path) is Reason.NOT_ZTENSOR
-    path.write_bytes(root_of(shard, size=1 << 63)[0])
-    assert refusal(path) is Reason.SHARD_FILE
-    with pytest.raises(UnsupportedError, match="by its path"):
-        ztensor.open(root_of(shard)[0])
 
 
 def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:

@@ -108,35 +108,6 @@ def test_an_empty_index_of_0_1_has_one_byte() -> None:
     assert refusal("0.1", b"").reason is Reason.CBOR_TRUNCATED
 
 
-@pytest.mark.parametrize("layout", ["sparse", "sparse_csr", "quantized_group"])
-def test_a_layout_of_0_1_is_unknown_even_if_a_later_version_has_the_word(layout: str) -> None:
-    found = parse("0.1", [entry(layout=layout)]).objects["w"]
-    assert found.is_opaque
-    assert found.format != layout
-    assert layout in found.format
-
-
-def test_tensors_of_1_0() -> None:
-    """Index components are u64, whatever the dtype of the tensor is."""
-    roles = ("values", "indices", "indptr", "coords")
-    part = {"offset": 64, "length": 8, "encoding": "zstd", "digest": "crc32c:00000000"}
-    sparse = tensor(
-        dtype="int8",
-        format="sparse_csr",
-        components=dict.fromkeys(roles, part),
-        attributes={"a": 1},
-    )
-    manifest = parse("1.0", tensors({"w": tensor(), "s": sparse, "odd": tensor(dtype="odd")}))
-    assert (manifest.version, manifest.extra) == ("1.0", {"generator": "zt"})
-    assert manifest.objects["w"] == dense()
-    assert manifest.objects["odd"].components["data"].dtype == "odd"
-    found = manifest.objects["s"]
-    assert found.attributes == {"a": 1}
-    assert [found.components[role].dtype for role in roles] == ["i8", "u64", "u64", "u64"]
-    expected = Component("i8", 64, 8, encoding="zstd", digest="crc32c:00000000")
-    assert found.components["values"] == expected
-
-
 @pytest.mark.parametrize(
     ("fields", "extras"),
     [

@@ -73,22 +73,6 @@ def problems_of(root: Any) -> list[Problem]:
 EMPTY: dict[str, Any] = {"dtype": "u8", "blob": [4096, 0]}
 
 
-@pytest.mark.parametrize("length", [1023, 1024, 1025, 1026])
-@pytest.mark.parametrize("letter", ["n", "é"])
-def test_a_name_has_up_to_1024_bytes(letter: str, length: int) -> None:
-    name = letter * (length // len(letter.encode()))
-    for root in (
-        {"objects": {name: dense(EMPTY, [0])}},
-        {"objects": {"w": {**dense({}, [0]), "layout": "a.b/1", "parts": {name: EMPTY}}}},
-        {"objects": {}, "attributes": {name: 1}},
-    ):
-        data = File2().seal(root)
-        if len(name.encode()) <= 1024:
-            ztensor.open(data).close()
-        else:
-            assert reason_of(data) is Reason.FIELD_VALUE
-
-
 SHARD = {"size": 48, "digest": "xxh3:" + "0" * 16}
 
 
