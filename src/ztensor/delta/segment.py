@@ -46,7 +46,7 @@ _STREAM_HEAD = struct.Struct("<BI")
 _MOST_CLASSES = 8
 _NONE, _GAPS, _BITMAP, _ALL = range(4)
 _BITMAP_SHARE = 5  # where more than one member in so many changed, a bitmap is shorter
-_TRIED_BYTES = 64 << 10  # of a longer stream, so much shows if it has matches
+_TRIED_BYTES = 16 << 10  # so much of a longer stream shows if it has matches, as of whole rows
 _INT64 = np.dtype("<i8")
 
 
@@ -160,7 +160,8 @@ def _encode_stream(data: Array) -> list[bytes | memoryview]:
     raw = data.data
     has_matches = True
     if len(raw) > _TRIED_BYTES:
-        tried = raw[:_TRIED_BYTES]
+        middle = len(raw) // 2
+        tried = raw[middle - _TRIED_BYTES // 2 : middle + _TRIED_BYTES // 2]
         has_matches = streams.encode(tried, has_matches=True) != streams.encode(tried)
     kind, stored = streams.encode(raw, has_matches=has_matches)
     return [_STREAM_HEAD.pack(kind, len(stored)), stored]

@@ -178,6 +178,31 @@ def test_changes_come_in_any_pieces(count: int) -> None:
         assert np.array_equal(np.concatenate(array), expected)
 
 
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ("difference", "00001000 02 00 0000 19000000  01 ff 04000000 01000000 02 00 01"
+                       "02 01000000 04  02 01000000 02"),
+        ("new", "00001000 02 01 0000 1f000000  01 ff 04000000 01000000 02 00 02"
+                "02 01000000 04  02 01000000 41  02 01000000 c0"),
+    ],
+)  # fmt: skip
+def test_the_bytes(values: Any, expected: str) -> None:
+    old = np.array([1, 2, -3, 0.5], BF16)
+    new = old.copy()
+    bits_of(new)[2] += 1
+    assert encode(old, new, values=values) == bytes.fromhex(expected)
+
+
+def test_whole_rows_that_change_take_little_more_than_their_values() -> None:
+    dice = np.random.default_rng(7)
+    old = state(dice, BF16, 3_000 * 384, "weights")
+    where = np.repeat(dice.random(3_000) < 0.1, 384)
+    blob = encode(old, changed(dice, old, where, "unit"))
+    assert blob is not None
+    assert len(blob) < 0.22 * np.count_nonzero(where)
+
+
 def test_nothing_changed() -> None:
     old = np.full(20, np.nan, "f4")
     for effort, values in PROFILES:
