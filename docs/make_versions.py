@@ -121,6 +121,9 @@ def storing() -> Iterable[Row]:
     for word in ("raw", "zstd"):
         names = [form.encodings.get(word, word) for form in forms]
         yield f"encoding {word}", [f"`{name}`" for name in names]
+    word = "pyztensor.planes/1"
+    shown = ["-" if word in form.encodings else f"`{word}`" for form in forms]
+    yield "[planes](planes.md), a layout in 1.2 and an encoding in 2.x", shown
     yield (
         "digests that are written, the default first",
         [", ".join(f"`{name}`" for name in form.checksums or writable()) for form in forms],

@@ -52,7 +52,8 @@ def save_file(
             `.hdf5` give a file of that format, any other a zTensor file.
         metadata: key-value pairs of the file, its attributes; the page Reference says which values
             are allowed.
-        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level;
+            for `"planes"` see `ztensor.typing.ModelOptions`.
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:

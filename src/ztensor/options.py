@@ -86,7 +86,10 @@ class ModelOptions(SaveOptions, total=False):
 
     Attributes:
         compression: False (default) stores raw; True compresses with zstd level 3; an integer is
-            the level. Components that zstd makes no smaller are stored raw.
+            the level. Components that zstd makes no smaller are stored raw. `"planes"` stores dense
+            tensors by significance of their bytes: bfloat16 takes two thirds, float32 four fifths,
+            and reading is faster than with zstd. Such tensors are not mapped, and releases up
+            to 1.2.3 and 2.1.2 refuse them. For versions 1.2 and 2.1; other objects are stored raw.
     """
 
     compression: bool | int | str
@@ -100,7 +103,8 @@ class RewriteOptions(WriteOptions, total=False):
 
     Attributes:
         compression: None (default) keeps encodings, and stores components raw if only another
-            format has their encoding; False stores all raw; True or a zstd level compresses all.
+            format has their encoding; False stores all raw; True or a zstd level compresses all;
+            `"planes"` as in `ModelOptions`.
         durable: as in `SaveOptions`.
         dry_run: True does everything except writing; nothing is read back.
         threads: how many decode, compress and compare, as in `LoadOptions`.

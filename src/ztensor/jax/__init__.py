@@ -123,7 +123,8 @@ def save_file(
         filename: the file; also a file object open for writing bytes.
         metadata: key-value pairs of the file, its attributes; the page Reference lists allowed
             values.
-        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level;
+            for `"planes"` see `ztensor.typing.ModelOptions`.
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:

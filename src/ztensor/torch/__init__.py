@@ -114,7 +114,8 @@ def save_file(
         filename: the file; also a file object open for writing bytes. Its suffix selects
             the format, as for `ztensor.numpy.save_file`.
         metadata: key-value pairs of the file, its attributes.
-        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level;
+            for `"planes"` see `ztensor.typing.ModelOptions`.
         options: see `ztensor.typing.SaveOptions`.
 
     Returns:

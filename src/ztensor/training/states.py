@@ -78,7 +78,8 @@ def save_tree(
         tree: the state.
         filename: the file; also a file object open for writing bytes.
         metadata: key-value pairs of the file. `"tree"` is taken.
-        compression: False stores raw; True compresses with zstd level 3; an integer is the level.
+        compression: False stores raw; True compresses with zstd level 3; an integer is the level;
+            for `"planes"` see `ztensor.typing.ModelOptions`.
         options: see `ztensor.typing.SaveOptions`. Versions older than 1.2.0 have no attributes
             that hold a tree.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -214,3 +215,9 @@ def test_the_end_is_read_in_one_piece() -> None:
     assert source.reads[0][1] < 2048
     encoding("f32").decode_numbered(source, runs, 3, memoryview(bytearray(4 << 17)), DEFAULT_LIMITS)
     assert len(source.reads) == 2
+
+
+def test_the_example_of_the_specification() -> None:
+    page = Path(__file__).parents[3] / "docs" / "specification" / "planes.md"
+    shown = page.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
+    assert decoded(bytes.fromhex(shown), 4, "bf16") == bytes.fromhex("803f 20c0")

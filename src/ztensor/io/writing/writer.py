@@ -69,7 +69,8 @@ class Writer(Hinted, WriterAliases):
     Args:
         path: a path, or a file object open for writing bytes, seekable or not; or a sink.
         compression: False stores raw; True compresses with zstd level 3; an integer is the level.
-            Components that zstd makes no smaller are stored raw.
+            Components that zstd makes no smaller are stored raw. For `"planes"` see
+            `ztensor.typing.ModelOptions`.
         attributes: the file's own key-value pairs.
         durable: see `ztensor.typing.SaveOptions`.
         threads: the number of threads that compress and hash; see `ztensor.typing.LoadOptions`.
