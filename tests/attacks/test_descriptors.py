@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import json
 import mmap
 import os
@@ -28,7 +27,7 @@ import pytest
 import ztensor
 from tests.descriptors import open_files
 from tests.extent import IS_FULL, amount
-from ztensor.errors import ClosedError, SourceError, ZTensorError
+from ztensor.errors import ClosedError, ZTensorError
 from ztensor.ext import FileSink
 from ztensor.io.source.local import FileSource
 from ztensor.numpy import save, save_file
@@ -214,29 +213,6 @@ def test_close_in_a_progress_callback(saved: Path) -> None:
     with pytest.raises(ClosedError):
         reader.verify()
     assert not is_open(saved)
-
-
-class Fickle(io.FileIO):
-    """Gives text one day."""
-
-    is_text = False
-
-    def read(self, size: int | None = -1, /) -> Any:
-        return "text" if self.is_text else super().read(size)
-
-
-def test_a_file_object_its_owner_closes(saved: Path) -> None:
-    """The caller's own file object is closed, or gives no bytes, while it is read."""
-    file = saved.open("rb")
-    reader = ztensor.open(file)
-    file.close()
-    with pytest.raises(SourceError):
-        filled(reader)
-    with Fickle(saved, "rb") as again:
-        reader = ztensor.open(again)
-        again.is_text = True
-        with pytest.raises(SourceError):
-            filled(reader)
 
 
 # --- Writers ------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-"""Sets of files: files on disk, pickled readers, parts without a root."""
+"""Sets of files: what is opened, found by name, pickled and verified; parts without a root."""
 
 from __future__ import annotations
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import ztensor
 from ztensor.errors import SourceNotFoundError
+from ztensor.io.shards.naming import shard_paths
 from ztensor.numpy import save_file
 from ztensor.typing import ShardedReader
 
@@ -120,3 +122,46 @@ def test_sets_behind_urls_have_different_tokens() -> None:
             found.append(reader.objects.identity())
             assert reader.objects.identity() == found[-1]
     assert found[0] != found[1]
+
+
+THREE = {name: np.full(3, value, np.float32) for value, name in enumerate("abc")}
+
+
+def saved(folder: Path, *names: str) -> list[Path]:
+    for name, key in zip(names, THREE, strict=False):
+        save_file({key: THREE[key]}, folder / name)
+    return [folder / name for name in names]
+
+
+@pytest.mark.wing
+def test_the_url_of_the_first_of_gguf_means_all(tmp_path: Path) -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    names = [f"g-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
+    for name, key in zip(names, THREE, strict=True):
+        save_file({key: THREE[key]}, ztensor.Remote(f"memory:///x/{name}", store))
+    with ztensor.open(ztensor.Remote(f"memory:///x/{names[0]}", store)) as reader:
+        assert list(reader) == ["a", "b", "c"]
+        assert reader.objects.name == f"memory:///x/{names[0]}"
+    with ztensor.open(ztensor.Remote(f"memory:///x/{names[1]}", store)) as reader:
+        assert list(reader) == ["b"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no file is called so there")
+@pytest.mark.wing
+def test_a_line_break_in_a_name_splits_no_model(tmp_path: Path) -> None:
+    (file,) = saved(tmp_path, "a\nb-00001-of-00002.gguf")
+    with ztensor.open(file) as reader:
+        assert list(reader) == ["a"]
+        assert reader.objects.paths == (str(file),)
+
+
+def test_only_files_that_hold_what_is_asked_for_are_looked_at(tmp_path: Path) -> None:
+    save_file({name: np.ones(1000, "f4") for name in "abc"}, tmp_path / "m.zt", max_shard_size=4000)
+    broken = tmp_path / shard_paths("m.zt", 3)[2]
+    broken.write_bytes(broken.read_bytes()[:-9])
+    with ztensor.open(tmp_path) as reader:
+        for names, objects in (("a", 1), (["a", "b"], 2)):
+            report = reader.verify(names)
+            assert (report.objects, report.problems) == (objects, ())
+        assert [one.path[0] for one in reader.verify("c").problems] == [str(broken)]
+        assert [one.path[0] for one in reader.verify().problems] == [str(broken)]

@@ -581,28 +581,10 @@ def test_saving_what_was_loaded_from_the_same_set(model: Path) -> None:
     assert equal(load_file(model), expected)
 
 
-def test_other_files_of_such_names_stay(tmp_path: Path) -> None:
-    """Only the shards of this model's index belong to an earlier save."""
-    for name in ("model-00001-of-00009.zt", "other-00001-of-00002.zt", "model.txt"):
-        (tmp_path / name).write_text("precious")
-    save_file(tensors(), tmp_path / "model.zt", max_shard_size="10KB")
-    save_file(tensors(), tmp_path / "model.zt", max_shard_size="5KB")
-    for name in ("model-00001-of-00009.zt", "other-00001-of-00002.zt", "model.txt"):
-        assert (tmp_path / name).read_text() == "precious"
-
-
 def test_an_old_index_that_is_damaged_is_replaced(model: Path) -> None:
     index_of(model).write_text("{")
     save_file(tensors(100), model, max_shard_size="10KB")
     assert equal(load_file(model), tensors(100))
-
-
-def test_an_old_index_removes_nothing_elsewhere(model: Path) -> None:
-    outside = model.parent.parent / "model-00001-of-00001.zt"
-    outside.write_text("precious")
-    rewrite(model, lambda index: index["weight_map"].update(x="../model-00001-of-00001.zt"))
-    save_file(tensors(100), model, max_shard_size="5KB")
-    assert outside.read_text() == "precious"
 
 
 STEPS = ["link", "replace", "unlink"]
