@@ -270,7 +270,7 @@ ELSEWHERE = {
     Reason.LIMIT_MANIFEST: "tests/unit/spec/container/test_framing.py",
     Reason.LIMIT_MEMORY: "tests/unit/test_guard.py",
     Reason.LIMIT_STACK: "tests/unit/test_guard.py",
-    Reason.MANIFEST_DIGEST: "tests/unit/spec/container/test_commit.py",
+    Reason.MANIFEST_DIGEST: "tests/unit/spec/container/test_framing.py",
     Reason.PICKLE_CALL: "tests/unit/formats/test_pickle_reader.py",
     Reason.QUANTIZATION: "tests/unit/quantization/test_groups.py",
     Reason.SHARD_INDEX: "tests/unit/io/shards/test_sharded.py",

@@ -1,12 +1,38 @@
-"""One open file: its objects, padding, and words that are unknown."""
+"""One open file and its components: padding, problems, memory, what is copied as it is stored."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import ztensor
-from ztensor.errors import LayoutError, ManifestError, Reason
+from tests.refusals import refused
+from tests.tracing import traced
+from tests.unit.io.reading.counted import far
+from ztensor.errors import (
+    DigestMismatchError,
+    FormatError,
+    LayoutError,
+    ManifestError,
+    Reason,
+    UnsupportedError,
+)
+from ztensor.ext import (
+    Component,
+    FileObjects,
+    Manifest,
+    ObjectReader,
+    Portable,
+    TensorObject,
+    open_file,
+    source_of,
+)
+from ztensor.numpy import save, save_file
+from ztensor.spec.container.v2.emit import Emitter21
 from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.testing.builder_2 import File2, dense
 
@@ -59,3 +85,85 @@ def test_at_most_256_wrong_objects_are_reported() -> None:
         ztensor.open(made.to_bytes())
     assert {problem.reason for problem in caught.value.problems} == {Reason.INDEX_DTYPE}
     assert len(caught.value.problems) == 256
+
+
+MIB = 1 << 20
+
+
+WAYS: dict[str, Callable[[ObjectReader], Any]] = {
+    "whole": lambda reader: reader.read_numpy("w", copy=True),
+    "slices": lambda reader: reader.read_slices({"w": ...})["w"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("checksum", ["crc32c", None])
+def test_long_bytes_from_far_away_are_held_to_their_digest(way: str, checksum: str | None) -> None:
+    """They are fetched in several parts, each hashed in its turn."""
+    value = np.arange(9 * MIB // 8)
+    data = bytearray(save({"w": value}, checksum=checksum))
+    assert np.array_equal(WAYS[way](far(bytes(data))[0]), value)
+    data[-2 * MIB] ^= 1
+    if checksum is not None:
+        with pytest.raises(DigestMismatchError):
+            WAYS[way](far(bytes(data))[0])
+    assert np.sum(WAYS[way](far(bytes(data), verify=False)[0]) != value) == 1
+
+
+@pytest.mark.parametrize("verify", [None, False])
+def test_frames_that_hold_too_little_are_refused_before_memory_is_taken(
+    verify: bool | None,
+) -> None:
+    made = draft("1.2.0")
+    made.objects["packed"]["shape"] = [64 * MIB]
+    made.component("packed")["uncompressed_length"] = 128 * MIB
+    reader = far(made.to_bytes(), verify=verify)[0]
+    with traced() as memory:
+        with pytest.raises(FormatError):
+            reader.read_numpy("packed", copy=True)
+        _, peak = memory()
+    assert peak < 8 * MIB
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
+def test_filling_an_array_takes_no_other_memory(tmp_path: Path, version: str) -> None:
+    save_file({"x": np.ones(1 << 20, np.float32)}, tmp_path / "m.zt", version=version)
+    target = np.zeros(1 << 20, np.float32)
+    with ztensor.open(tmp_path / "m.zt") as reader:
+        reader.read_into("x", target)  # imports on first use
+        target[:] = 0
+        with traced() as memory:
+            reader.read_into("x", target)
+            peak = memory()[1]
+    assert target.all()
+    assert peak < target.nbytes // 4
+
+
+@pytest.mark.parametrize("version", ["1.1.0", "1.2.0"])
+def test_a_copy_of_compressed_bytes_has_their_decoded_length(version: str) -> None:
+    file = open_file(draft(version).to_bytes())
+    found = Portable().stored(file, "packed")
+    assert found is not None
+    assert found.components["data"].decoded_length == 6
+    for name in ("matrix", "scalar", "flags", "rows", "groups"):
+        assert Portable().stored(file, name) == file.object(name)
+        assert Portable().decoded(file, name) == file.object(name)
+
+
+def test_an_unknown_encoding_is_kept_within_a_form() -> None:
+    made = draft("1.2.0")
+    made.component("packed")["encoding"] = "lz4"
+    file = open_file(made.to_bytes())
+    assert Portable().decoded(file, "packed") == file.object("packed")
+    # digests of 2.x cover decoded bytes
+    with refused(UnsupportedError, Reason.UNKNOWN_ENCODING):
+        Portable(Emitter21.form).decoded(file, "packed")
+
+
+@pytest.mark.parametrize("digest", [None, "crc32c:0x00000000"])
+def test_the_digests_of_other_formats_are_not_copied(digest: str | None) -> None:
+    objects = {"w": TensorObject((4,), "dense", {"data": Component("u8", 0, 4, digest=digest)})}
+    file = FileObjects(
+        source_of(bytes(4), mapped=True), Manifest("", objects, None), format="other"
+    )
+    assert Portable().stored(file, "w") == (objects["w"] if digest is None else None)

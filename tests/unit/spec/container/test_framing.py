@@ -1,13 +1,24 @@
-"""The manifest is located from head, tail and size; the corpora have further damaged frames."""
+"""The manifest is located, and its commit record read; the corpora have more damaged frames."""
 
 from __future__ import annotations
 
 import struct
+from typing import Any
 
+import cbor2
 import pytest
 
 from tests.refusals import refused
-from ztensor.errors import ContainerError, LimitError, NotZTensorError, Reason, ZTensorError
+from tests.unit.spec.container.parsing import parse, parse_file
+from ztensor.errors import (
+    ContainerError,
+    DigestMismatchError,
+    LimitError,
+    NotZTensorError,
+    Reason,
+    ZTensorError,
+)
+from ztensor.ext import EMITTERS, Component, Manifest, TensorObject
 from ztensor.limits import GIB, Limits
 from ztensor.spec.container import framing
 
@@ -89,3 +100,80 @@ def test_the_cap_on_manifests_is_inclusive(
 def test_a_manifest_of_1_0_over_the_cap_is_a_cut_file() -> None:
     with refused(ContainerError, Reason.FOOTER_MAGIC):
         framing.locate(MAGIC_1, bytes(8) + size(GIB + 1), 4 * GIB)
+
+
+OBJECT = {
+    "shape": [2],
+    "format": "dense",
+    "components": {"data": {"dtype": "f32", "offset": 64, "length": 8}},
+}
+PACKED = Component("u8", 128, 11, "f8_e5m2", "zstd", "md5:0", 2)
+MANIFEST = Manifest(
+    "1.2.0",
+    {
+        "w": TensorObject((2, 1), "dense", {"data": PACKED}),
+        "a": TensorObject((2,), "dense", {"data": Component("f32", 64, 8)}),
+    },
+    {"by": "us"},
+)
+
+
+def small_file() -> bytes:
+    blobs = b"ZTEN1000" + bytes(56) + bytes(range(8)) + bytes(56) + b"12345678901"
+    return blobs + EMITTERS["1.2.0"]().emit(MANIFEST, len(blobs))
+
+
+@pytest.mark.parametrize(
+    "near", [24, 256, 65_536, 2**32, 2**40], ids=["1 byte", "2", "4", "8", "8, long"]
+)
+@pytest.mark.parametrize("prev", [0, 23, 2**32])
+def test_end_is_the_end_of_the_file_for_every_length_of_its_head(near: int, prev: int) -> None:
+    """`end` is in the manifest, and its own length counts."""
+    emitter = EMITTERS["1.2.0"]()
+    for offset in range(max(0, near - 160), near, 1 if near == 65_536 else 7):
+        emitted = emitter.emit(Manifest("1.2.0", {}), offset, prev=prev)
+        commit = cbor2.loads(emitted[:-16])["commit"]
+        assert (commit["prev"], commit["end"]) == (prev, offset + len(emitted))
+
+
+def test_a_damaged_manifest_is_reported_by_its_digest() -> None:
+    with refused(DigestMismatchError, Reason.MANIFEST_DIGEST) as caught:
+        parse_file(small_file().replace(b"by", b"bx"))
+    assert caught.value.algorithm == "crc32c"
+
+
+OURS = {"prev": 0, "end": 1, "digest": "crc32c:0x12345678"}
+# Fields of another writer, or ours of a manifest that another library rewrote.
+FOREIGN: list[dict[str, Any]] = [
+    {"commit": 5},
+    {"commit": None},
+    {"commit": "crc32c:0x12345678"},
+    {"commit": {}},
+    {"commit": {1: 2}},
+    {"commit": {"prev": 0, "end": 1}},
+    {"commit": {**OURS, "digest": "sha256:" + "0" * 64}},
+    {"commit": {**OURS, "digest": "by hand"}},
+    {"commit": {**OURS, "prev": "0", "end": "1"}},
+    {"commit": OURS, "more": 1},
+]
+# Ours with one damaged part, which must not switch off the check of everything else.
+DAMAGED: list[dict[str, Any]] = [
+    {"commit": {**OURS, "digest": b"crc32c:0x12345678"}},
+    {"commit": {**OURS, "prev": "0"}},
+    {"commit": {**OURS, "end": None}},
+    {"commit": {"pref": 0, "end": 1, "digest": OURS["digest"]}},
+    {"commit": {"prev": 0, "eng": 1, "digest": OURS["digest"]}},
+    {"commis": OURS},
+]
+
+
+@pytest.mark.parametrize("fields", [*FOREIGN, *DAMAGED], ids=str)
+def test_only_our_own_record_is_checked(fields: dict[str, Any]) -> None:
+    text = cbor2.dumps({"version": "1.2.0", "objects": {"w": OBJECT}, **fields})
+    if fields in DAMAGED:
+        with refused(DigestMismatchError, Reason.MANIFEST_DIGEST):
+            parse("1", text)
+        return
+    manifest = parse("1", text)
+    assert manifest.commit is None
+    assert list(manifest.objects) == ["w"]
