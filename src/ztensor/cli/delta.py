@@ -28,7 +28,7 @@ OPTIONS = (
         "files",
         nargs="+",
         metavar="FILE",
-        help="The states before and after, for make. Deltas or a folder of them, for the others; and "
+        help="The states before and after, for make. Deltas or a folder of them, for the others; "
         "then the state before, for apply.",
     ),
     Option("--output", "-o", metavar="OUT", help="For make, apply and fold: the new file."),

@@ -2,9 +2,10 @@
 
 Read `states.py` (tensors and ids of a state), `comparing.py` and `making.py` (two states to a
 file), `changes.py` (what every dialect is read into), `file.py` (the delta as a zTensor file),
-`stream.py` (its bytes, with `segment.py` and `classes.py`) and `chain.py` (deltas in order). Then
-what is done with a chain: `applying.py` (with `applied.py` and `targets.py`), `folding.py`,
-`verifying.py` and `recorder.py`. `errors.py` and `report.py` have what they raise and return.
+`stream.py` (its bytes, with `segment.py` and `classes.py`), `opening.py` (of any dialect) and
+`chain.py` (deltas in order). Then what is done with a chain: `applying.py` and `live.py` (with
+`applied.py` and `targets.py`), `folding.py`, `verifying.py` and `recorder.py`. `errors.py` and
+`report.py` have what they raise and return.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from ztensor.delta.changes import Change, Delta, Part
     from ztensor.delta.errors import DeltaError, DeltaReason
     from ztensor.delta.folding import fold
+    from ztensor.delta.live import apply_to
     from ztensor.delta.making import make
+    from ztensor.delta.opening import open
     from ztensor.delta.recorder import Recorder
     from ztensor.delta.report import ApplyReport, DeltaReport
     from ztensor.delta.verifying import DeltaVerifyReport, verify
@@ -32,7 +35,9 @@ else:
             "ztensor.delta.changes": "Change Delta Part",
             "ztensor.delta.errors": "DeltaError DeltaReason",
             "ztensor.delta.folding": "fold",
+            "ztensor.delta.live": "apply_to",
             "ztensor.delta.making": "make",
+            "ztensor.delta.opening": "open",
             "ztensor.delta.recorder": "Recorder",
             "ztensor.delta.report": "ApplyReport DeltaReport",
             "ztensor.delta.verifying": "DeltaVerifyReport verify",
@@ -52,9 +57,11 @@ __all__ = [
     "Part",
     "Recorder",
     "apply",
+    "apply_to",
     "fold",
     "log",
     "make",
+    "open",
     "verify",
 ]
 

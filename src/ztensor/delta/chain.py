@@ -13,7 +13,8 @@ from typing import Self, TypeAlias
 
 from ztensor.delta.changes import Delta
 from ztensor.delta.errors import DeltaError, DeltaReason
-from ztensor.delta.file import read
+from ztensor.delta.opening import find
+from ztensor.delta.opening import open as open_delta
 from ztensor.errors import ZTensorError, describe, system_call
 from ztensor.ext import path_text
 from ztensor.typing import Path
@@ -79,8 +80,8 @@ def ordered(
 ) -> list[Delta]:
     """Return the deltas that lead from one state to another, in the order to apply them.
 
-    Of several ways to the same state, the one with the fewest links is taken. Deltas of a dialect
-    without ids keep their order.
+    Of several ways to the same state, the one with the fewest links is taken. A delta that changes
+    no tensor follows those that give its state. Deltas of a dialect without ids keep their order.
 
     Args:
         deltas: open deltas, in any order.
@@ -124,7 +125,10 @@ def ordered(
             f"a delta from {shown(reached)} to {shown(missing)}",
             "none",
         )
-    return [links[number] for number in paths[target]]
+    states = [start, *(edges[number][1] for number in paths[target])]
+    steps = [[], *([number] for number in paths[target])]
+    still = [[n for n in graph.following.get(s, ()) if edges[n][1] == s] for s in states]
+    return [links[n] for pair in zip(steps, still, strict=True) for part in pair for n in part]
 
 
 def _state(links: Sequence[Delta], to: str) -> str:
@@ -205,23 +209,22 @@ class Found:
         if isinstance(source, Delta):
             self.deltas.append(source)
         elif not os.path.isdir(path := path_text(source)):
-            if not self._open(path):
-                raise DeltaError("the file is not a delta", reason=DeltaReason.DIALECT, file=path)
+            self._take(open_delta(path))
         else:
             for name in _names(path):
                 within = os.path.join(path, name)
                 try:
-                    if not self._open(within):
+                    delta = find(within)
+                    if delta is None:
                         self.others.append(within)
+                    else:
+                        self._take(delta)
                 except ZTensorError as error:
                     self.damaged[within] = error
 
-    def _open(self, path: str) -> bool:
-        delta = read(path)
-        if delta is not None:
-            self.deltas.append(delta)
-            self._ours.append(delta)
-        return delta is not None
+    def _take(self, delta: Delta) -> None:
+        self.deltas.append(delta)
+        self._ours.append(delta)
 
 
 def _names(folder: str) -> Iterator[str]:

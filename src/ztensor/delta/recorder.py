@@ -12,9 +12,9 @@ import numpy as np
 from ztensor import Tensor, Writer
 from ztensor.delta.chain import Found, ordered
 from ztensor.delta.changes import Delta
-from ztensor.delta.file import read
 from ztensor.delta.folding import StateAfter
 from ztensor.delta.making import make
+from ztensor.delta.opening import open as open_delta
 from ztensor.delta.states import State, content_id, require_ids
 from ztensor.errors import ArgumentValueError, describe, system_call
 from ztensor.ext import OpenFolder, path_text
@@ -84,7 +84,7 @@ class Recorder:
         after, path = State(state), self._path("delta")
         text = None if label is None else str(label)
         make(self._published, after, path, label=text, **self._options)
-        with read(path) as delta:  # type: ignore[union-attr]  # it is one
+        with open_delta(path) as delta:
             self._published.follow(after, delta)
         if self._full_every is not None and self._next % self._full_every == 0:
             self._write_full()
