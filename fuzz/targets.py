@@ -32,6 +32,7 @@ import pieces
 import second
 from pieces import Pieces
 
+import planes
 import ztensor
 from ztensor.errors import NotZTensorError, SourceNotFoundError
 from ztensor.ext import FileObjects
@@ -587,6 +588,7 @@ TARGETS: dict[str, Target] = {
         ),
         Target("zstd", 12, frames, unzstd, room=2 << LIMITS.window_log),
         Target("delta-stream", 20, deltas.seeds, deltas.applied, cut=deltas.cut, room=8 << 20),
+        Target("planes", 20, planes.seeds, planes.decoded, cut=planes.cut, room=8 << 20),
         Target("index", 40, indexes, indexed, opened_set, cut=json_pieces),
         other("safetensors", 16, cut=safetensors_pieces),
         other("npy", 20, cut=npy_pieces),

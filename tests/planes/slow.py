@@ -79,27 +79,53 @@ def trailer(
     return struct.pack("<IBBHI", block_elements, transform, width, zero, count) + magic
 
 
-def read(stored: bytes, nbytes: int) -> bytes:
-    """Return the elements of stored bytes, of which all are right."""
-    block_elements, transform, width, zero, count = struct.unpack("<IBBHI", stored[-16:-4])
-    assert (stored[-4:], zero) == (b"ZPL1", 0)
+def read(stored: bytes, nbytes: int, width: int) -> bytes:
+    """Return the elements of stored bytes, whose storage type has `width` bytes.
+
+    Raises:
+        ValueError: a rule of the text is broken.
+        zstandard.ZstdError: a frame is damaged.
+    """
+    require(len(stored) >= 16, "no trailer")
+    block_elements, transform, found, zero, count = struct.unpack("<IBBHI", stored[-16:-4])
+    require((stored[-4:], zero, found) == (b"ZPL1", 0, width), "a wrong trailer")
+    require(transform == BYTES or (transform == FLOAT and width > 1), "an unknown transform")
+    require(1 <= block_elements <= 1 << 22, "a wrong size of blocks")
+    require(nbytes % width == 0, "part of an element")
+    elements = nbytes // width
+    require(count == -(-elements // block_elements), "a wrong number of blocks")
     start = len(stored) - 16 - 4 * width * count
+    require(start >= 0, "no index")
     index = struct.unpack(f"<{width * count}I", stored[start:-16])
-    at, data, elements = 0, b"", nbytes // width
+    require(sum(entry & (1 << 30) - 1 for entry in index) == start, "a wrong sum")
+    at, data = 0, b""
     for block in range(count):
         size = min(block_elements, elements - block * block_elements)
         planes = []
         for entry in index[block * width : (block + 1) * width]:
             kind, length = entry >> 30, entry & (1 << 30) - 1
-            stream, at = stored[at : at + length], at + length
-            if kind == FRAME:
-                assert zstandard.get_frame_parameters(stream).content_size == size
-                stream = zstandard.ZstdDecompressor().decompress(stream)
-            elif kind == REPEATED:
-                stream *= size
-            assert len(stream) == size
-            planes.append(stream)
+            planes.append(plane_of(kind, stored[at : at + length], size))
+            at += length
         data += block_of(planes, transform)
-    assert at == start
-    assert len(data) == nbytes
     return data
+
+
+def plane_of(kind: int, stream: bytes, size: int) -> bytes:
+    """Return the bytes of a plane."""
+    require(kind < 3, "kind 3")
+    if kind == FRAME:
+        frame = zstandard.get_frame_parameters(stream)
+        require((frame.content_size, frame.dict_id) == (size, 0), "a wrong frame")
+        decoder = zstandard.ZstdDecompressor().decompressobj()
+        stream = decoder.decompress(stream)
+        require(decoder.eof and not decoder.unused_data, "not exactly one frame")
+    elif kind == REPEATED:
+        require(len(stream) == 1, "more than one byte")
+        stream *= size
+    require(len(stream) == size, "a plane of another length")
+    return stream
+
+
+def require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)

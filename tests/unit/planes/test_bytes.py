@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -74,7 +75,7 @@ def elements(draw: st.DrawFn) -> tuple[bytes, str, int]:
 def test_the_slow_reader_reads_what_is_written(case: tuple[bytes, str, int]) -> None:
     data, dtype, block = case
     stored = written(data, dtype, block * WIDTHS.get(dtype, 1))
-    assert slow.read(stored, len(data)) == data
+    assert slow.read(stored, len(data), WIDTHS.get(dtype, 1)) == data
     assert decoded(stored, len(data), dtype) == data
     assert written(data, dtype, block * WIDTHS.get(dtype, 1)) == stored
 
@@ -175,7 +176,7 @@ REFUSED = {
 
 
 def test_the_bytes_that_are_broken_below_are_good() -> None:
-    assert decoded(GOOD, len(DATA), "f32") == DATA
+    assert decoded(GOOD, len(DATA), "f32") == slow.read(GOOD, len(DATA), 4) == DATA
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -186,6 +187,8 @@ def test_broken_bytes_are_refused(case: str) -> None:
         code.decode_into(Memory(stored), memoryview(bytearray(nbytes)), DEFAULT_LIMITS)
     with refused(ZTensorError, reason):
         list(code.decode_chunks(Memory(stored), nbytes, DEFAULT_LIMITS))
+    with pytest.raises((ValueError, zstandard.ZstdError)):
+        slow.read(stored, nbytes, 4)
 
 
 @pytest.mark.parametrize("nbytes", [0, 3, len(DATA) - 4, len(DATA) + 4, len(DATA) + 1600, 1 << 40])
