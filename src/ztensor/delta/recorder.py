@@ -61,6 +61,8 @@ class Recorder:
         self.folder, self._full_every, self._options = path_text(folder), full_every, options
         self._ids = require_ids(options.get("ids", "sha256"))
         OpenFolder.make(self.folder)
+        with system_call("cannot list the folder", self.folder), OpenFolder(self.folder) as inside:
+            inside.sweep(r"\d{6,}\.(?:full|delta)\.zt")
         numbers = self._numbers()
         self._next = max(numbers["full"] + numbers["delta"], default=-1) + 1
         if numbers["full"]:

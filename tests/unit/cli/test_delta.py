@@ -1,0 +1,177 @@
+"""`ztensor delta`: each action, as text and as JSON, with its exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.flipping import flip
+from tests.unit.cli.conftest import ExitCode, Run
+from tests.unit.delta.chains import publish, same, walk
+from ztensor.numpy import load_file, save_file
+
+STATES = walk(4)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder of three links; their states are beside it, as 0.zt to 3.zt."""
+    for number, state in enumerate(STATES):
+        save_file(state, tmp_path / f"{number}.zt")
+    (tmp_path / "run").mkdir()
+    publish(tmp_path / "run", STATES)
+    return tmp_path
+
+
+def test_make_and_apply_give_the_second_file(run: Run, folder: Path) -> None:
+    made = run("delta", "make", folder / "0.zt", folder / "1.zt", "-o", folder / "d.zt", "--json")
+    assert (made.code, made.err) == (0, "")
+    assert (made.json["tensors"], made.json["file"]) == (3, str(folder / "d.zt"))
+    ended = run("delta", "apply", folder / "d.zt", folder / "0.zt", "-o", folder / "new.zt")
+    assert (ended.code, ended.err) == (0, "")
+    assert made.json["result"].partition(":")[2][:12] in ended.out
+    assert same(load_file(folder / "new.zt"), STATES[1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--small",), ("--values", "new"), ("--ids", "xxh3-128", "--label", "7"),
+     ("--exclude", "bf16", "--threads", "1", "--no-durable")],
+    ids=" ".join,
+)  # fmt: skip
+def test_options_of_make(run: Run, folder: Path, options: tuple[str, ...]) -> None:
+    out = folder / "d.zt"
+    made = run("delta", "make", folder / "0.zt", folder / "1.zt", "-o", out, "--json", *options)
+    assert made.code == 0
+    shown = run("delta", "show", out, "--json").json
+    assert shown["base"] == made.json["base"]
+    assert len(shown["tensors"]) == 3 - ("--exclude" in options)
+    assert shown["label"] == ("7" if "--label" in options else None)
+    assert run("delta", "verify", out, "--base", folder / "0.zt", "-q").code == 0
+
+
+def test_show_lists_the_tensors(run: Run, folder: Path) -> None:
+    path = folder / "run" / "50.zt"
+    ended = run("delta", "show", path)
+    assert ended.code == 0
+    assert "bf16" in ended.out
+    shown = run("delta", "show", path, "--json").json
+    assert shown["dialect"] == "zt"
+    assert {each["name"]: each["changed"] for each in shown["tensors"]} == {
+        name: np.count_nonzero(STATES[0][name] != STATES[1][name])
+        for name in ("f32", "bf16", "codes")
+    }
+
+
+def test_log_lists_the_chain(run: Run, folder: Path) -> None:
+    ended = run("delta", "log", folder / "run")
+    assert (ended.code, ended.err) == (0, "")
+    assert [line.split()[0] for line in ended.lines[1:4]] == ["50.zt", "49.zt", "48.zt"]
+    found = run("delta", "log", folder / "run", "--json").json
+    assert found["ok"]
+    assert [link["label"] for link in found["links"]] == ["step 1", "step 2", "step 3"]
+    (folder / "run" / "49.zt").unlink()
+    ended = run("delta", "log", folder / "run")
+    assert ended.code == ExitCode.FAILED
+    assert "gap" in ended.out
+    found = run("delta", "log", folder / "run", "--json")
+    assert (found.code, found.json["ok"], len(found.json["starts"])) == (1, False, 2)
+
+
+def test_log_names_damaged_files(run: Run, folder: Path) -> None:
+    (folder / "run" / "x.zt").write_bytes(b"torn")
+    ended = run("delta", "log", folder / "run")
+    assert ended.code == ExitCode.FAILED
+    assert "DAMAGED" in ended.out
+    found = run("delta", "log", folder / "run", "--json").json
+    assert [error["reason"] for error in found["damaged"].values()] == ["not_ztensor"]
+
+
+@pytest.mark.parametrize("base", [False, True])
+def test_fold(run: Run, folder: Path, base: bool) -> None:
+    options = ("--base", folder / "0.zt", "--small") if base else ()
+    out = folder / "f.zt"
+    ended = run("delta", "fold", folder / "run", "-o", out, *options, "--json")
+    assert ended.code == 0
+    assert ended.json["tensors"] == 3
+    verified = run("delta", "verify", out, "--base", folder / "0.zt", "--new", folder / "3.zt")
+    assert verified.code == 0
+    again = run("delta", "fold", folder / "run", "-o", out)
+    assert again.code == ExitCode.USAGE
+    assert "--force" in again.err
+    assert run("delta", "fold", folder / "run", "-o", out, "--force", "-q").code == 0
+
+
+def test_fold_names_its_option_where_the_base_is_needed(run: Run, folder: Path) -> None:
+    ended = run("delta", "fold", folder / "run", "-o", folder / "f.zt", "--small", "--json")
+    assert ended.code == ExitCode.FAILED
+    assert ended.json["error"]["reason"] == "delta_needs_base"
+    assert not (folder / "f.zt").exists()
+
+
+def test_verify(run: Run, folder: Path) -> None:
+    ended = run("delta", "verify", folder / "run")
+    assert ended.code == 0
+    assert "not checked" in ended.out
+    states = ("--base", folder / "0.zt", "--new", folder / "3.zt")
+    found = run("delta", "verify", folder / "run", *states, "--json").json
+    assert (found["ok"], found["states_checked"], found["deltas"]) == (True, True, 3)
+    flip(folder / "run" / "49.zt", 200)
+    ended = run("delta", "verify", folder / "run")
+    assert ended.code == ExitCode.FAILED
+    assert "WRONG" in ended.out
+    found = run("delta", "verify", folder / "run", "--json").json
+    assert [problem["reason"] for problem in found["problems"]] == ["digest_mismatch"]
+
+
+def test_apply_in_place_to_a_state(run: Run, folder: Path) -> None:
+    before = (folder / "0.zt").read_bytes()
+    arguments = ("delta", "apply", folder / "run", folder / "0.zt", "--in-place")
+    planned = run(*arguments, "--to", "step 2", "--dry-run", "--json")
+    assert (planned.code, planned.json["dry_run"]) == (0, True)
+    assert (folder / "0.zt").read_bytes() == before
+    ended = run(*arguments, "--to", "step 2", "--verify", "full", "--json")
+    assert (ended.code, len(ended.json["deltas"])) == (0, 2)
+    assert same(load_file(folder / "0.zt"), STATES[2])
+    again = run(*arguments, "--to", "step 2", "--json")
+    assert (again.code, again.json["error"]["reason"]) == (ExitCode.FAILED, "delta_applied")
+    assert run(*arguments, "--to", "step 2", "--skip-applied", "-q").code == 0
+
+
+def test_another_base_is_refused(run: Run, folder: Path) -> None:
+    path = folder / "run" / "50.zt"
+    ended = run("delta", "apply", path, folder / "2.zt", "-o", folder / "new.zt", "--json")
+    assert (ended.code, ended.json["error"]["reason"]) == (ExitCode.FAILED, "delta_base")
+    assert not (folder / "new.zt").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("make", "0.zt", "-o", "d.zt"),
+        ("make", "0.zt", "1.zt", "2.zt", "-o", "d.zt"),
+        ("make", "0.zt", "1.zt"),
+        ("make", "0.zt", "1.zt", "-o", "d.npz"),
+        ("make", "0.zt", "1.zt", "-o", "d.zt", "--to", "x"),
+        ("apply", "0.zt", "-o", "d.zt"),
+        ("apply", "run", "0.zt"),
+        ("apply", "run", "0.zt", "-o", "d.zt", "--in-place"),
+        ("apply", "run", "0.zt", "-o", "1.zt"),
+        ("fold", "run"),
+        ("log", "run", "--base", "0.zt"),
+        ("verify", "run", "-o", "d.zt"),
+        ("show", "run", "--small"),
+        ("other", "run"),
+        ("log",),
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments(run: Run, folder: Path, words: tuple[str, ...]) -> None:
+    before = sorted(folder.rglob("*"))
+    names = [str(folder / word) if (folder / word).exists() or "." in word else word
+             for word in words]  # fmt: skip
+    ended = run("delta", *names)
+    assert (ended.code, ended.out) == (ExitCode.USAGE, "")
+    assert sorted(folder.rglob("*")) == before

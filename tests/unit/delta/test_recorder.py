@@ -1,0 +1,209 @@
+"""`Recorder`: the chain of a training loop, which a kill at any moment leaves complete."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ztensor
+from tests.unit.delta import killed
+from tests.unit.delta.chains import same, walk
+from ztensor import delta
+from ztensor.numpy import load_file, save_file
+
+STATES = walk(8)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_full_file_begins_and_follows_every_so_many_deltas(tmp_path: Path) -> None:
+    recorder = delta.Recorder(STATES[0], tmp_path / "run", full_every=3)
+    paths = [recorder.publish(state, step) for step, state in enumerate(STATES[1:], 1)]
+    deltas = [f"{number:06}.delta.zt" for number in range(1, 8)]
+    fulls = [f"{number:06}.full.zt" for number in (0, 3, 6)]
+    assert names(tmp_path / "run") == sorted(deltas + fulls)
+    assert paths == [str(tmp_path / "run" / name) for name in deltas]
+    chain = delta.log(tmp_path / "run")
+    assert chain.ok
+    assert [link.label for link in chain.links] == [str(step) for step in range(1, 8)]
+    for number in (0, 3, 6):
+        full = tmp_path / "run" / f"{number:06}.full.zt"
+        assert same(load_file(full), STATES[number])
+        delta.apply(tmp_path / "run", full, tmp_path / "new.zt")
+        assert same(load_file(tmp_path / "new.zt"), STATES[7])
+
+
+def test_old_files_may_be_deleted(tmp_path: Path) -> None:
+    recorder = delta.Recorder(STATES[0], tmp_path, full_every=2)
+    for state in STATES[1:6]:
+        recorder.publish(state)
+    for path in tmp_path.iterdir():
+        if path.name < "000004" or path.name == "000004.delta.zt":
+            path.unlink()
+    assert names(tmp_path) == ["000004.full.zt", "000005.delta.zt"]
+    assert delta.verify(tmp_path, base=STATES[4], new=STATES[5]).ok
+    delta.Recorder({}, tmp_path).publish(STATES[6])
+    assert delta.verify(tmp_path, base=STATES[4], new=STATES[6]).ok
+
+
+def test_the_state_is_copied(tmp_path: Path) -> None:
+    state = {"w": np.zeros(100, np.float32)}
+    recorder = delta.Recorder(state, tmp_path)
+    for step in range(1, 4):
+        state["w"][step] = step  # the arrays of the loop change in place
+        recorder.publish(state, step)
+    assert delta.verify(tmp_path, base={"w": np.zeros(100, np.float32)}, new=state).ok
+    assert [link.changed for link in delta.log(tmp_path).links] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ids": "xxh3-128"}, {"effort": "small"}, {"values": "new"}, {"version": "2.1"},
+     {"exclude": "fixed", "threads": 1}],
+    ids=str,
+)  # fmt: skip
+def test_options_are_those_of_make(tmp_path: Path, options: Any) -> None:
+    recorder = delta.Recorder(STATES[0], tmp_path, full_every=2, **options)
+    recorder.publish(STATES[1])
+    resumed = delta.Recorder({}, tmp_path, full_every=2, **options)
+    for state in STATES[2:4]:
+        resumed.publish(state)
+    assert delta.verify(tmp_path, base=STATES[0], new=STATES[3]).ok
+    assert same(load_file(tmp_path / "000002.full.zt"), STATES[2])
+
+
+def test_tensors_come_and_go(tmp_path: Path) -> None:
+    first, second = {"a": np.ones(3), "b": np.ones(3)}, {"b": np.ones((3, 1)), "c": np.zeros(2)}
+    recorder = delta.Recorder(first, tmp_path, full_every=1)
+    for number, state in enumerate((second, first, {"a": np.zeros(0)}, {}), 1):
+        recorder.publish(state)
+        assert same(load_file(tmp_path / f"{number:06}.full.zt"), state)
+    assert delta.verify(tmp_path, base=first, new={}).ok
+
+
+def test_states_that_come_back_are_continued(tmp_path: Path) -> None:
+    for state in (*STATES[:2], STATES[0], STATES[0], STATES[1]):
+        delta.Recorder(STATES[0], tmp_path).publish(state)
+    delta.Recorder({}, tmp_path).publish(STATES[2], "last")
+    delta.apply(tmp_path, tmp_path / "000000.full.zt", tmp_path / "new.zt", to="last")
+    assert same(load_file(tmp_path / "new.zt"), STATES[2])
+
+
+@pytest.mark.parametrize("full_every", [0, -1, 2.0, "30", True])
+def test_full_every_is_a_number_of_deltas(tmp_path: Path, full_every: Any) -> None:
+    with pytest.raises(ztensor.UsageError):
+        delta.Recorder(STATES[0], tmp_path / "run", full_every=full_every)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_failed_publish_can_be_repeated(tmp_path: Path) -> None:
+    recorder = delta.Recorder(STATES[0], tmp_path)
+    with pytest.raises(ztensor.UsageError):
+        recorder.publish({"w": object()})  # type: ignore[dict-item]
+    assert names(tmp_path) == ["000000.full.zt"]
+    recorder.publish(STATES[1])
+    assert delta.verify(tmp_path, base=STATES[0], new=STATES[1]).ok
+
+
+@pytest.mark.wing
+def test_tensors_of_torch_are_published(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 4, dtype=torch.bfloat16)
+    recorder = delta.Recorder(model.state_dict(), tmp_path)
+    with torch.no_grad():
+        model.weight[0, 0] += 1
+    recorder.publish(model.state_dict(), 1)
+    assert delta.log(tmp_path).links[0].changed == 1
+    assert delta.verify(tmp_path, new=model.state_dict()).ok
+
+
+# --- Kills ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_kill_at_any_call_leaves_a_chain(tmp_path: Path) -> None:
+    script = Path(killed.__file__)
+    root = script.parents[3]
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.unit.delta.killed", str(tmp_path)],
+        cwd=root, capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    runs = [line.split() for line in ended.stdout.splitlines()]
+    assert len(runs) > 5
+    assert {status for _, status in runs[:-1]} == {"9"}
+    assert runs[-1][1] == "0"
+    published = []
+    for point, _ in runs:
+        folder = tmp_path / f"{int(point):03}"
+        chain = delta.log(folder)
+        assert chain.ok
+        published.append(len(chain.links))
+        full = folder / "000000.full.zt"
+        delta.apply(folder, full, tmp_path / "new.zt")
+        assert same(load_file(tmp_path / "new.zt"), killed.state(len(chain.links)))
+        killed.publish(folder, 3)
+        delta.apply(folder, full, tmp_path / "new.zt")
+        assert same(load_file(tmp_path / "new.zt"), killed.state(3))
+        assert all(name.endswith((".full.zt", ".delta.zt")) for name in names(folder))
+    assert published == sorted(published)
+    assert {published[0], published[-1]} == {1, 2}
+
+
+# --- A real run -----------------------------------------------------------------------------------
+
+
+def test_a_chain_of_128_links_of_a_training_run(tmp_path: Path) -> None:
+    """A network of two layers learns a function by Adam; bf16 weights are published."""
+    dice = np.random.default_rng(0)
+    inputs = dice.normal(size=(512, 64)).astype(np.float32)
+    targets = np.sin(inputs @ dice.normal(size=(64, 8)).astype(np.float32))
+    weights = {
+        "first": dice.normal(size=(64, 256)).astype(np.float32) / 8,
+        "second": dice.normal(size=(256, 8)).astype(np.float32) / 16,
+    }
+    moments = {name: (np.zeros_like(w), np.zeros_like(w)) for name, w in weights.items()}
+
+    def state() -> dict[str, Any]:
+        return {name: w.astype(ml_dtypes.bfloat16) for name, w in weights.items()}
+
+    recorder = delta.Recorder(state(), tmp_path / "run", full_every=30)
+    states = [state()]
+    for step in range(1, 129):
+        hidden = np.tanh(inputs @ weights["first"])
+        error = (hidden @ weights["second"] - targets) / len(inputs)
+        slope = (error @ weights["second"].T) * (1 - hidden**2)
+        gradients = {"first": inputs.T @ slope, "second": hidden.T @ error}
+        for name, gradient in gradients.items():
+            mean, square = moments[name]
+            mean[:] = 0.9 * mean + 0.1 * gradient
+            square[:] = 0.999 * square + 0.001 * gradient**2
+            rate = 1e-5 * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+            weights[name] -= rate * mean / (np.sqrt(square) + 1e-8)
+        recorder.publish(state(), step)
+        states.append(state())
+    began = time.perf_counter()
+    chain = delta.log(tmp_path / "run")
+    assert time.perf_counter() - began < 1
+    assert chain.ok
+    assert len(chain.links) == 128
+    for step in range(1, 129, 9):
+        save_file(states[step], tmp_path / "state.zt")
+        expected = ztensor.content_hash(tmp_path / "state.zt")
+        assert chain.links[step - 1].result == f"sha256:{expected}"
+    report = delta.verify(tmp_path / "run", base=states[0], new=states[-1])
+    assert report.ok
+    assert report.deltas == 128
+    delta.fold(tmp_path / "run", tmp_path / "fold.zt")
+    assert delta.verify(tmp_path / "fold.zt", base=states[0], new=states[-1]).ok
+    whole = (tmp_path / "run" / "000000.full.zt").stat().st_size
+    assert sum(link.nbytes for link in chain.links) < 128 * whole / 4
