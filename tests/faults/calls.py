@@ -246,6 +246,8 @@ class Calls:
         call = functools.partial(self._real["replace"], source, target, **options)
         self._do(new_name, "rename", call, Call("rename", name=name or "", new_name=new_name or ""))
 
+    _rename = _replace  # folders are renamed by it
+
     def _unlink(self, path: Any, **options: Any) -> None:
         name = self._relative(path, options.get("dir_fd"))
         call = functools.partial(self._real["unlink"], path, **options)
@@ -331,5 +333,5 @@ class Calls:
 
 _REPLACED = (
     "open", "close", "write", "pwrite", "copy_file_range", "ftruncate", "fsync", "link",
-    "mkdir", "replace", "rmdir", "unlink",
+    "mkdir", "rename", "replace", "rmdir", "unlink",
 )  # fmt: skip

@@ -32,8 +32,10 @@ from tests.faults.operations import TARGET, start
 from tests.faults.trials import COMPOUND, FAULTS, Tally
 from tests.unit.distributed.saving import save as save_parts
 from ztensor import CheckpointManager, edit
+from ztensor.delta import apply, make
 from ztensor.distributed import PartWriter, compact, open_divided
 from ztensor.ext import ALGORITHMS
+from ztensor.numpy import save_file
 from ztensor.training.checkpoints.step import name_of, step_of
 
 _RULES: dict[str, Any] = {"keep": 2, "keep_best": ("loss", 1, "min"), "background": False}
@@ -410,6 +412,65 @@ class Split(FolderChange):
 
 
 SPLITS: dict[str, FolderChange] = {"first": Split(), "over another": Split(before=True)}
+
+
+# --- A delta of shards ------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AppliedDelta(FolderChange):
+    """A delta that is applied to shards, into a new folder beside them.
+
+    Without that folder all is old; with it the shards in it must be complete and have the new
+    state. The old shards never change.
+
+    Attributes:
+        suffix: of the shards.
+    """
+
+    suffix: str
+
+    def run(self, folder: Path) -> None:
+        apply(folder / "delta.zt", folder / "old", folder / "new", durable=True)
+
+    def prepare(self, folder: Path) -> None:
+        old = folder / "old"
+        old.mkdir()
+        (old / "config.json").write_text("{}")
+        path = old / f"model.{self.suffix}"
+        save_file(_shards(1), path, max_shard_size=700, durable=False)
+        make(old, _shards(2), folder / "delta.zt")
+
+    def look(self, folder: Path) -> tuple[Outcome, bool]:
+        outcome = self._verdict(folder)
+        with contextlib.suppress(ztensor.errors.UsageError):  # it is there
+            self.run(folder)
+        names = {path.name for path in folder.iterdir()}
+        return outcome, names != {"old", "new", "delta.zt"}
+
+    def _verdict(self, folder: Path) -> Outcome:
+        if not _holds(folder / "old", _shards(1)):
+            return Outcome.LOST
+        if not (folder / "new").exists():
+            return Outcome.OLD
+        is_whole = (folder / "new" / "config.json").read_text() == "{}"
+        return Outcome.NEW if is_whole and _holds(folder / "new", _shards(2)) else Outcome.WRONG
+
+
+def _shards(step: int) -> dict[str, Any]:
+    return {"a": _FROZEN, "b": np.full(60, step, np.float32), "c": np.arange(80)}
+
+
+def _holds(folder: Path, tensors: Mapping[str, Any]) -> bool:
+    with ztensor.open(folder) as reader:
+        found = {name: reader[name].tobytes() for name in reader}
+    return found == {name: array.tobytes() for name, array in tensors.items()}
+
+
+DELTAS: dict[str, FolderChange] = {
+    "zt": AppliedDelta("zt"),
+    "safetensors": AppliedDelta("safetensors"),
+}
 
 
 # --- The tries --------------------------------------------------------------------------------

@@ -73,6 +73,13 @@ def apply_name(world: World, call: Call) -> None:
         world.folders.discard(call.name)
     elif call.kind == "link" or (call.kind == "create" and call.name):
         names[call.name] = call.file
+    elif call.kind == "rename" and call.name in world.folders:
+        old, new = f"{call.name}/", f"{call.new_name}/"
+        moved = {name: name.replace(old, new, 1) for name in names if name.startswith(old)}
+        names.update({new_name: names.pop(name) for name, new_name in moved.items()})
+        folders = {f"{name}/".replace(old, new, 1)[:-1] for name in world.folders}
+        world.folders.clear()
+        world.folders.update(folders)
     elif call.kind == "rename" and call.name in names:
         names[call.new_name] = names.pop(call.name)
     elif call.kind == "unlink":

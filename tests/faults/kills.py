@@ -31,6 +31,7 @@ import ztensor
 from tests.faults.judge import Judge, Outcome, read_state
 from tests.faults.operations import TARGET
 from ztensor import edit
+from ztensor.delta import apply, make
 from ztensor.numpy import save_file
 
 MILLION = 1_000_000
@@ -61,6 +62,19 @@ def _save_named(path: Path) -> None:
         _save(path)
 
 
+def _apply(path: Path) -> None:
+    apply(path.parent.parent / "delta.zt", path, in_place=True)
+
+
+def _make_delta(operation: str, template: Path) -> None:
+    """Write the delta that an operation applies: of a third of the file, or of more."""
+    changed = dict(_OLD)
+    for name in ("kept", "changed") if "anew" in operation else ("changed",):
+        changed[name] = changed[name].copy()
+        changed[name][:: 1 << 7] += 1
+    make(template, changed, template.parent.parent / "delta.zt")
+
+
 RUNS: dict[str, Callable[[Path], object]] = {
     "save": _save,
     "save, named": _save_named,
@@ -68,10 +82,13 @@ RUNS: dict[str, Callable[[Path], object]] = {
     "replace": _replace,
     "remove": lambda path: edit.remove_tensors(path, names="changed"),
     "compact": edit.compact,
+    "apply": _apply,
+    "apply, anew": _apply,
 }
 _OF_2_X = {
     "append": _append,
     "replace": _replace,
+    "apply": _apply,
     "remove": RUNS["remove"],
     "rename": lambda path: edit.rename_tensors(path, {"changed": "kept", "kept": "changed"}),
     "set": lambda path: edit.set_attributes(path, {"unit": "m"}, name="changed"),
@@ -105,6 +122,8 @@ def kill_often(operation: str, tries: int, seed: int, folder: Path) -> dict[str,
     path, template = folder / TARGET, folder / "template"
     version, alignment = ("2.1", 4096) if operation.endswith("2.x") else ("1.2.0", None)
     save_file(_OLD, template, version=version, alignment=alignment, deduplicate=False)
+    if operation.startswith("apply"):
+        _make_delta(operation, template)
     duration = max(_run(operation, template, path, None) for _ in range(3))
     judge = Judge(read_state(template), read_state(path))
     counts = dict.fromkeys([*Outcome, "killed inside", "litter left by kills", "litter"], 0)

@@ -14,6 +14,7 @@ import numpy as np
 import ztensor
 from tests.faults.judge import Judge, State, read_state
 from ztensor import edit
+from ztensor.delta import apply, make
 from ztensor.io.source import appending
 from ztensor.numpy import save_file
 from ztensor.testing.builder import build
@@ -63,7 +64,7 @@ THREE = {
     "new.c": np.arange(3, dtype=np.uint8),
 }
 SMALL_PIECES = 1500
-IN_PLACE = ("append", "replace", "remove", "rename", "set", "compact")
+IN_PLACE = ("append", "replace", "remove", "rename", "set", "compact", "apply")
 
 
 def start(folder: Path, *, version: str = "1.2.0") -> None:
@@ -112,6 +113,7 @@ class Operation:
         puts_in_place: it writes a whole file and renames it; others extend the file there is.
         between: states on the way, from the old one, where it makes several commits.
         is_never_torn: no moment, not even of the commit, leaves a file that does not open.
+        also: writes further files before.
     """
 
     name: str
@@ -124,6 +126,7 @@ class Operation:
     puts_in_place: bool = False
     between: Callable[[State], list[State]] | None = None
     is_never_torn: bool = False
+    also: Callable[[Path], object] | None = None
 
     def in_pieces(self) -> contextlib.AbstractContextManager[None]:
         """Cut new bytes as the operation asks."""
@@ -132,6 +135,8 @@ class Operation:
     def prepare(self, folder: Path) -> Judge:
         """Write the files, and return the judge of the target."""
         start(folder, version=self.version)
+        if self.also is not None:
+            self.also(folder)
         before = read_state(folder / TARGET)
         path = folder / self.target
         old = read_state(path) if path.exists() else None
@@ -157,6 +162,11 @@ def _saved(state: State, attributes: dict[str, Any]) -> State:
 
 def _state_of_others() -> State:
     return {name: dense(array) for name, array in other_tensors().items()}
+
+
+def _changed_others() -> State:
+    changed = _changed(other_tensors(), ("embed",))
+    return {name: dense(array) for name, array in changed.items()}
 
 
 def _save(folder: Path) -> None:
@@ -223,6 +233,41 @@ def _swapped(state: State) -> State:
         state, objects={"scalar": state["objects"]["embed"], "embed": state["objects"]["scalar"]}
     )
 
+
+DELTA = "delta.zt"
+
+
+def _changed(tensors: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return tensors with one other element in some of them."""
+    changed = {name: np.array(tensors[name]) for name in names}
+    for array in changed.values():
+        array.flat[-1] += 1
+    return tensors | changed
+
+
+def _make_delta(folder: Path, names: tuple[str, ...]) -> None:
+    """Write a delta of the first file: elements change, a tensor is removed and one is added."""
+    with ztensor.open(folder / TARGET) as reader:
+        tensors = {name: reader[name] for name in reader if name != "scalar"}
+        new = _changed(tensors, names) | {"new": NEW[:3]}
+        make(reader, new, folder / DELTA)
+
+
+def _make_other_delta(folder: Path) -> None:
+    """Write a safetensors file, and its delta."""
+    tensors = other_tensors()
+    save_file(tensors, folder / "model.safetensors", {"step": "2"}, durable=False)
+    make(tensors, _changed(tensors, ("embed",)), folder / DELTA)
+
+
+def _after_delta(state: State, names: tuple[str, ...]) -> State:
+    changed = _changed(first_tensors(), names)
+    objects = {name: dense(changed[name]) for name in names}
+    return _with(state, objects={"new": dense(NEW[:3]), **objects}, without=["scalar"])
+
+
+_FEW = ("layer.0.bias",)
+_MOST = ("layer.0.bias", "layer.0.weight", "layer.1.weight", "embed", "head")
 
 _OPERATIONS = [
     Operation(
@@ -317,6 +362,34 @@ _OPERATIONS = [
     ),
     Operation(
         "merge into an input", "merge", lambda f: _merge(f, TARGET), _merged, puts_in_place=True
+    ),
+    Operation(
+        "apply in place", "apply", lambda f: apply(f / DELTA, f / TARGET, in_place=True),
+        lambda s: _after_delta(s, _FEW), pieces=SMALL_PIECES,
+        also=lambda f: _make_delta(f, _FEW),
+    ),
+    Operation(
+        "apply in place, anew", "apply", lambda f: apply(f / DELTA, f / TARGET, in_place=True),
+        lambda s: _after_delta(s, _MOST), puts_in_place=True,
+        also=lambda f: _make_delta(f, _MOST),
+    ),
+    Operation(
+        "apply to a new file", "apply to a file",
+        lambda f: apply(f / DELTA, f / TARGET, f / "fresh.zt", durable=True),
+        lambda s: _after_delta(s, _FEW), target="fresh.zt", puts_in_place=True,
+        also=lambda f: _make_delta(f, _FEW),
+    ),
+    Operation(
+        "apply over another file", "apply to a file",
+        lambda f: apply(f / DELTA, f / TARGET, f / OTHER),
+        lambda s: _after_delta(s, _FEW), target=OTHER, puts_in_place=True,
+        also=lambda f: _make_delta(f, _FEW),
+    ),
+    Operation(
+        "apply in place, safetensors", "apply to a file",
+        lambda f: apply(f / DELTA, f / "model.safetensors", in_place=True),
+        lambda _: _saved(_changed_others(), {"step": "2"}), target="model.safetensors",
+        puts_in_place=True, also=_make_other_delta,
     ),
 ]  # fmt: skip
 # What changes a file in place, tried on files of 2.x, where nothing is ever torn.

@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tests.faults.folders import (
+    DELTAS,
     DIVIDED,
     SPLITS,
     STEPS,
@@ -82,6 +83,9 @@ def main() -> int:
             "divided", DIVIDED, 97, cuts, seed
         ),
         "Splits: killed, power cuts, calls that fail": _of_folders("split", SPLITS, 7, cuts, seed),
+        "Deltas of shards: killed, power cuts, calls that fail": _of_folders(
+            "delta", DELTAS, 7, cuts, seed
+        ),
         "Two managers: behind each call of the one the other makes a whole change": {
             f"managers: {name}": [
                 functools.partial(meet, meeting, nameless=nameless) for nameless in (True, False)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.faults.folders import (
+    DELTAS,
     DIVIDED,
     SPLITS,
     STEPS,
@@ -31,6 +32,7 @@ CHANGES: dict[str, FolderChange] = {
     **STEPS,
     **{f"checkpoint: {name}": change for name, change in DIVIDED.items()},
     **{f"split: {name}": change for name, change in SPLITS.items()},
+    **{f"delta: {name}": change for name, change in DELTAS.items()},
 }
 # `run.py` tries all; these take long, and are alike.
 _LONG = {"increment, clock back", "increment, damaged", "increment, prune"}
@@ -43,6 +45,7 @@ _LONG = {"increment, clock back", "increment, damaged", "increment, prune"}
         *((name, True) for name in CHANGES if name not in _LONG),
         ("checkpoint: increment", False),
         ("split: first", False),
+        ("delta: zt", False),
     ],
 )
 def test_a_kill_leaves_the_old_state_or_the_new_one(
@@ -64,6 +67,8 @@ def test_a_kill_leaves_the_old_state_or_the_new_one(
         ("checkpoint: increment", 60),
         ("split: first", 300),
         ("split: over another", 300),
+        ("delta: zt", 100),
+        ("delta: safetensors", 100),
     ],
 )
 def test_a_power_cut_leaves_the_old_state_or_the_new_one(
@@ -113,6 +118,17 @@ def test_without_flushes_the_same_power_cuts_lose_states(
                 "rename: I/O error",
                 "link: no space",
                 "open: too many",
+            )
+        ),
+        *(
+            ("delta: zt", fault)
+            for fault in (
+                "write: disk full",
+                "flush: I/O error",
+                "rename: I/O error",
+                "link: no space",
+                "open: too many",
+                "rename: interrupted",
             )
         ),
     ],

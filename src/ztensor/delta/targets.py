@@ -276,7 +276,7 @@ def write_folder(applied: Applied, target: Path, how: How) -> int:
         homes.setdefault(name, max(touched, default=[*files][-1]))
     touched.update(map(homes.__getitem__, applied.tensors))
     nbytes = 0
-    is_durable = how.durable is not False
+    is_durable = how.durable is True
     with AtomicFolder(path_text(target), overwrite=False, durable=is_durable) as new:
         for path, relative in files.items():
             place = os.path.join(new.path, relative)
@@ -290,7 +290,7 @@ def write_folder(applied: Applied, target: Path, how: How) -> int:
             place = os.path.join(new.path, os.path.basename(index))
             names_of = {name: files[path] for name, path in homes.items()}
             written = [files[path] for path in touched]
-            nbytes += _write_index(index, place, applied, names_of, written)
+            nbytes += _write_index(index, place, applied, names_of, written, how.durable)
         others = {os.path.realpath(path) for path in [*files, *([index] if index else [])]}
         _link_others(folder, new.path, others)
         new.commit()
@@ -323,7 +323,7 @@ def _link_others(folder: str, new: str, known: Collection[str]) -> None:
 
 
 def _write_index(
-    index: str, place: str, applied: Applied, files: dict[str, str], touched: Collection[str]
+    index: str, place: str, applied: Applied, files: dict[str, str], touched: Collection[str], durable: Durable
 ) -> int:
     """Write the index of the new folder, or link the old one if it would be the same.
 
@@ -333,6 +333,7 @@ def _write_index(
         applied: the new state.
         files: name of each tensor to its file, relative to the folder.
         touched: the files that were written.
+        durable: as in `How`.
     """
     with contextlib.closing(source_of(index, mapped=False)) as source:
         document = json.loads(bytes(source.read(0, source.size)))
@@ -354,6 +355,6 @@ def _write_index(
     document["weight_map"] = {
         name: files[name] for name in sorted(files) if name not in applied.removed
     }
-    sink = Place.of(place).sink(durable=False)
+    sink = Place.of(place).sink(durable)
     sink.commit(f"{json.dumps(document, indent=2)}\n".encode())
     return sink.position
