@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 if __name__ == "__main__":  # started by path: find `tests.faults` as pytest does
@@ -35,7 +36,7 @@ from ztensor.delta import apply, make
 from ztensor.numpy import save_file
 
 MILLION = 1_000_000
-_OLD = {
+_OLD: dict[str, Any] = {
     "kept": np.arange(MILLION, dtype=np.float32),
     "changed": np.full(MILLION // 2, 7, np.int32),
     **{f"small.{number}": np.full(5, number, np.uint16) for number in range(300)},

@@ -323,7 +323,12 @@ def _link_others(folder: str, new: str, known: Collection[str]) -> None:
 
 
 def _write_index(
-    index: str, place: str, applied: Applied, files: dict[str, str], touched: Collection[str], durable: Durable
+    index: str,
+    place: str,
+    applied: Applied,
+    files: dict[str, str],
+    touched: Collection[str],
+    durable: Durable,
 ) -> int:
     """Write the index of the new folder, or link the old one if it would be the same.
 

@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.delta.applying import apply
-from ztensor.delta.errors import DeltaError, DeltaReason
-from ztensor.delta.making import make
+from ztensor.delta import DeltaError, DeltaReason, apply, make
 from ztensor.delta.states import IDS, State
 from ztensor.errors import UsageError
 from ztensor.numpy import save_file

@@ -12,9 +12,7 @@ import pytest
 
 import ztensor
 from tests.unit.delta.test_apply import Files, some_changed, three_states, two_states
-from ztensor.delta.errors import DeltaError, DeltaReason
-from ztensor.delta.live import apply_to
-from ztensor.delta.making import make
+from ztensor.delta import DeltaError, DeltaReason, apply_to, make
 from ztensor.errors import ArgumentTypeError, ArgumentValueError
 from ztensor.ext import FRAMEWORKS
 from ztensor.numpy import save
