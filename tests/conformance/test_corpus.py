@@ -1,8 +1,8 @@
 """Every file of the corpora: accepted ones by their values, rejected ones by stage and reason.
 
-`corpus.json` of each corpus says what a file is; `reasons.json` (1.x) and `reasons2.json` (2.x)
-say which rule we name for each refusal, and whether it is seen when the file is opened, read or
-verified.
+`corpus.json` of each corpus says what a file is; `reasons.json` (1.x), `reasons2.json` (2.x) and
+`reasons_planes.json` say which rule we name for each refusal, and whether it is seen when the file
+is opened, read or verified.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from ztensor.spec.container.v2.words import GGUF_BLOCKS, SPARSE
 
 HERE = Path(__file__).parent
 CORPUS, CORPUS_2 = HERE.parent / "corpus", HERE.parent / "corpus2"
+PLANES = HERE.parent / "corpus_planes"
 REASONS: dict[Path, dict[str, list[str]]] = {
     CORPUS: json.loads((HERE / "reasons.json").read_text("utf-8")),
     CORPUS_2: json.loads((HERE / "reasons2.json").read_text("utf-8")),
+    PLANES: json.loads((HERE / "reasons_planes.json").read_text("utf-8")),
 }
 ENTRIES: dict[Path, list[dict[str, Any]]] = {
     corpus: json.loads((corpus / "corpus.json").read_text("utf-8"))["files"] for corpus in REASONS
@@ -59,7 +61,8 @@ OURS |= {f"gguf.{name}/1": f"gguf.{name}" for name in GGUF_BLOCKS}
 
 
 def case_id(case: Case) -> str:
-    return ("2.x/" if case[0] == CORPUS_2 else "") + str(case[1]["path"])
+    prefixes = {CORPUS_2: "2.x/", PLANES: "planes/"}
+    return prefixes.get(case[0], "") + str(case[1]["path"])
 
 
 def sha256(*pieces: Any) -> str:
@@ -252,7 +255,11 @@ def test_rejected(case: Case) -> None:
         assert str(error).isascii()
 
 
-@pytest.mark.parametrize(("corpus", "count"), [(CORPUS, 503), (CORPUS_2, 353)], ids=["1.x", "2.x"])
+@pytest.mark.parametrize(
+    ("corpus", "count"),
+    [(CORPUS, 503), (CORPUS_2, 353), (PLANES, 85)],
+    ids=["1.x", "2.x", "planes"],
+)
 def test_every_file_is_covered(corpus: Path, count: int) -> None:
     """Every file of the corpus has an entry, and every entry a test."""
     listed = {entry["path"] for entry in ENTRIES[corpus]}

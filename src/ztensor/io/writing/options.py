@@ -47,7 +47,9 @@ class Compression(NamedTuple):
             with contextlib.suppress(KeyError):  # plugins are looked up, too
                 if ENCODINGS[how].is_written:
                     return cls(how)
-        written = (name for name, encoding in ENCODINGS.items() if encoding.is_written)
+        written = (
+            name for name, encoding in ENCODINGS.usable(plugins=False) if encoding.is_written
+        )
         called = {name: word for word, name in _CALLED.items()}
         names = ", ".join(repr(called.get(name, name)) for name in written)
         raise (ArgumentValueError if isinstance(how, (int, str)) else ArgumentTypeError)(
