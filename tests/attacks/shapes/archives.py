@@ -7,9 +7,10 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable
-from itertools import count
 
 from tests.attacks.shapes import WIDE, add, around, shape, widening
+from tests.corpus.foreign.make_onnx import block as protobuf
+from tests.corpus.foreign.make_onnx import varint
 
 
 def npy(header: bytes, data: bytes = b"") -> bytes:
@@ -176,20 +177,6 @@ add(
         "a text many times": lambda n: text_many_times(n // 2),
     },
 )
-
-
-def protobuf(number: int, data: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def varint(number: int) -> bytes:
-    made = bytearray()
-    for _ in count():
-        made.append(number & 0x7F | (0x80 if number > 0x7F else 0))
-        number >>= 7
-        if not number:
-            break
-    return bytes(made)
 
 
 # --- ONNX -------------------------------------------------------------------------------------

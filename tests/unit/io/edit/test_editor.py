@@ -262,25 +262,6 @@ def test_the_version_text_stays(version: str, tmp_path: Path) -> None:
     assert root_of(path)["version"] == version
 
 
-def test_a_file_of_1_1_gets_no_field_of_1_2(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    path.write_bytes(build("1.1.0"))
-    with ztensor.Editor(path) as editor:
-        editor.write("packed too", LARGE, compress=True)
-        editor.write("eight bits", FOUR.astype(ml_dtypes.float8_e4m3fn))
-        editor.write("complex", FOUR.astype(np.complex64))
-    root = root_of(path)
-    fields = {key for entry in root["objects"].values() for part in entry["components"].values()
-              for key in part}  # fmt: skip
-    assert fields <= {"dtype", "offset", "length", "encoding", "digest"}
-    assert root["objects"]["eight bits"]["components"]["data"]["dtype"] == "f8_e4m3"
-    assert root["objects"]["complex"]["components"]["data"]["dtype"] == "complex64"
-    with ztensor.open(path) as reader:
-        assert (reader["packed too"] == LARGE).all()
-        assert reader["complex"].dtype == np.complex64
-        assert reader["eight bits"].dtype == ml_dtypes.float8_e4m3fn
-
-
 def test_what_1_1_cannot_say_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     path.write_bytes(build("1.1.0"))

@@ -243,15 +243,6 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path: Path, exists: bool) -
         assert (tmp_path / "hard link").read_bytes() == b"old"
 
 
-@pytest.mark.usefixtures("temporary")
-@pytest.mark.parametrize("name", ["x" * 255, "ü" * 127, "-rf *", " .zt"], ids=lambda n: n[:4])
-def test_any_name_the_system_takes(tmp_path: Path, name: str) -> None:
-    if os.name == "nt":
-        pytest.skip("Windows takes other names")
-    fill(FileSink(str(tmp_path / name)))
-    assert os.listdir(tmp_path) == [name]
-
-
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="a folder of the system's is needed")
 def test_a_folder_in_which_no_file_can_be_made_is_not_called_missing() -> None:
     with pytest.raises(SourceError) as caught:

@@ -6,8 +6,6 @@ import errno
 import gc
 import io
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -281,33 +279,6 @@ def test_shared_bytes_are_stored_once() -> None:
     with ztensor.open(written(fill)) as reader:
         assert len({reader.location(name) for name in "abc"}) == 1
         assert reader["c"].tolist() == [0, 1, 2, 3]
-
-
-PROGRAM = """
-import hashlib, sys
-import numpy as np
-from ztensor import Tensor
-from ztensor.numpy import save
-tensors = {name: np.arange(9.0) for name in {"a", "b", "c", "d"}}
-tensors["s"] = Tensor.csr([1.0], [0], [0, 1], (1, 3), attributes={"k": 1, "j": [2]})
-print(hashlib.sha256(save(tensors, {"x": "y", "b": 1}, compression=True)).hexdigest())
-"""
-
-
-@pytest.mark.slow
-def test_the_seed_of_hashes_does_not_matter() -> None:
-    seeds = ("0", "1", "424242")
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-            stdout=subprocess.PIPE,
-        )
-        for seed in seeds
-    ]
-    answers = {process.communicate()[0] for process in processes}
-    assert all(process.returncode == 0 for process in processes)
-    assert len(answers) == 1
 
 
 # --- The end ------------------------------------------------------------------------------------

@@ -104,29 +104,6 @@ def test_opening_needs_little_memory() -> None:
     assert peak < 600 * count
 
 
-def test_the_objects_are_a_mapping() -> None:
-    entries = {"b": plain(), "other": OTHERS["attributes"], "a": plain((2, 1), digest=CRC)}
-    data = item(root(entries))
-    objects: Any = parsed(data, in_1(data)).objects
-    as_dict = dict(objects)
-    assert list(as_dict) == list(objects) == list(objects.keys()) == ["b", "other", "a"]
-    assert len(objects) == 3
-    assert objects == as_dict
-    assert as_dict == objects
-    assert objects != {**as_dict, "a": as_dict["b"]}
-    assert list(objects.items()) == list(as_dict.items())
-    assert list(objects.values()) == list(as_dict.values())
-    assert list(objects.others) == ["other"]  # their layouts are checked later
-    for name in as_dict:
-        assert name in objects
-        assert objects.get(name) == objects[name]
-    for other in ("c", "", 1, None):
-        assert other not in objects
-    assert objects.get("c") is None
-    with pytest.raises(KeyError):
-        objects["c"]
-
-
 # --- 2.x ------------------------------------------------------------------------------------
 
 

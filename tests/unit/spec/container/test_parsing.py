@@ -250,11 +250,6 @@ def test_a_broken_rule_is_named_with_its_place(
             ],
         ),
         (
-            "1.0",
-            tensors({"a": tensor(shape=1), "b": tensor(), "c": tensor(format=1)}),
-            [(Reason.FIELD_TYPE, "a"), (Reason.FIELD_TYPE, "c")],
-        ),
-        (
             "1",
             root(
                 {
@@ -275,7 +270,7 @@ def test_a_broken_rule_is_named_with_its_place(
             ],
         ),
     ],
-    ids=["0.1", "1.0", "1.2"],
+    ids=["0.1", "1.2"],
 )
 def test_all_broken_rules_are_listed(
     version: str, fields: object, expected: list[tuple[Reason, str | None]]
