@@ -417,25 +417,6 @@ def test_when_digests_of_raw_data_are_checked(
                     use(reader)
 
 
-@pytest.mark.parametrize(
-    ("data", "verify", "fails"),
-    [
-        (damaged(compression=True), None, True),  # always copied, and so always checked
-        (damaged(compression=True), True, True),
-        (damaged(checksum=None), True, False),
-        (single((3, 4), bytes(48), digest="blake9:00"), True, False),
-    ],
-    ids=["compressed", "compressed, verify", "no digest", "unknown algorithm"],
-)
-def test_every_read_checks_a_digest_that_can_be_computed(
-    data: bytes, verify: bool | None, fails: bool
-) -> None:
-    with ztensor.open(data, verify=verify) as reader:
-        for use in (*VIEWS.values(), *COPIES.values()):
-            with pytest.raises(DigestMismatchError) if fails else contextlib.nullcontext():
-                use(reader)
-
-
 @pytest.mark.parametrize("compression", [False, True], ids=["views: once", "copies: each time"])
 def test_how_often_a_digest_is_checked(compression: bool) -> None:
     data = bytearray(save({"w": np.zeros_like(W)}, compression=compression))

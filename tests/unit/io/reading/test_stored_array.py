@@ -29,21 +29,6 @@ from ztensor.spec.encoding.raw import Raw
 from ztensor.testing.builder import draft
 
 
-@pytest.mark.usefixtures("registry")
-def test_a_type_that_is_registered_later_is_known_then() -> None:
-    made = draft("1.2.0")
-    made.component("matrix")["type"] = "my_bits"
-    with ztensor.open(made.to_bytes()) as reader:
-        before = reader.get_slice("matrix")
-        assert before.dtype == reader["matrix"].dtype == "int32"
-        assert before[:1].dtype == "int32"
-    register_logical_type(LogicalType("my_bits", "i32", "uint32"))
-    with ztensor.open(made.to_bytes()) as reader:
-        after = reader.get_slice("matrix")
-        assert after.dtype == reader["matrix"].dtype == "uint32"
-        assert after[:1].tobytes() == reader["matrix"][:1].tobytes()
-
-
 def test_types_of_a_file_that_nobody_knows_are_not_kept() -> None:
     made = draft("1.2.0")
     for number in range(500):

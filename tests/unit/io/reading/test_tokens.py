@@ -157,19 +157,3 @@ def test_a_handle_is_named_by_its_framework_too(tmp_path: Path) -> None:
     torch = ztensor.safe_open(tmp_path / "m.zt", framework="pt")
     assert token(numpy) != token(torch)
     assert token(numpy.get_slice("w")) != token(torch.get_slice("w"))
-
-
-@pytest.mark.slow
-def test_a_dask_graph_gets_another_name_when_the_file_is_replaced(tmp_path: Path) -> None:
-    dask: Any = pytest.importorskip("dask", reason="Dask is not installed")
-    from_array = pytest.importorskip("dask.array").from_array
-    path = tmp_path / "m.zt"
-    with dask.config.set({"tokenize.ensure-deterministic": True}):
-        save_file({"w": ONES}, path)
-        first, again = (from_array(slice_of(path), chunks=(4, 4)) for _ in range(2))
-        assert first.name == again.name
-        assert first.sum().compute() == 32
-        save_file({"w": TWOS}, path)
-        second = from_array(slice_of(path), chunks=(4, 4))
-    assert second.name != first.name
-    assert second.sum().compute() == 64

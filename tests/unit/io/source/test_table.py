@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pickle
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ from ztensor.errors import SourceNotFoundError, UsageError
 from ztensor.ext import SCHEMES, Place
 
 WEIGHT = np.arange(600, dtype=np.float32).reshape(30, 20)
-HEADER = b'{"w":{"dtype":"F32","shape":[30,20],"data_offsets":[0,2400]}}'
 MODULE = """
 from ztensor.errors import SourceNotFoundError
 from ztensor.io.source.memory import MemorySource
@@ -97,30 +95,10 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     SCHEMES["demo"], SCHEMES["demo-rw"] = outside.DEMO, outside.WRITABLE
     served: dict[str, bytes] = outside.FILES
     served["x"] = znumpy.save({"w": WEIGHT, "b": WEIGHT[0]}, {"note": "here"})
-    served["x.safetensors"] = len(HEADER).to_bytes(8, "little") + HEADER + WEIGHT.tobytes()
     yield served
     for name in ("demo", "demo-rw"):
         del SCHEMES[name]
     sys.modules.pop("a_source_from_outside")
-
-
-@pytest.mark.parametrize("url", ["demo://x", "demo://x.safetensors"])
-def test_a_scheme_from_outside(files: dict[str, bytes], url: str, tmp_path: Path) -> None:
-    with ztensor.open(url) as reader:
-        assert reader.name == url
-        assert (reader["w"] == WEIGHT).all()
-        assert (reader.get_slice("w")[3:5, 1] == WEIGHT[3:5, 1]).all()
-        assert not reader.verify().problems
-        with pickle.loads(pickle.dumps(reader)) as again:
-            assert list(again) == list(reader)
-    assert (znumpy.load_file(url)["w"] == WEIGHT).all()
-    assert (znumpy.load_file(url, copy=True)["w"] == WEIGHT).all()
-    with ztensor.safe_open(url, "np") as handle:
-        assert (handle.get_tensor("w") == WEIGHT).all()
-    report = ztensor.convert(url, tmp_path / "new.zt", check=True)
-    assert report.is_lossless
-    assert report.inputs == ()
-    assert ztensor.diff(url, tmp_path / "new.zt").ok
 
 
 def test_a_place_from_outside_is_written_to(files: dict[str, bytes]) -> None:

@@ -60,13 +60,6 @@ def test_the_bytes_are_those_of_the_writer(
         assert save(tensors, deduplicate=False, **options) == expected
 
 
-def test_each_bool_of_2_1_is_0_or_1() -> None:
-    with ztensor.Writer(io.BytesIO(), version="2.1") as writer:
-        writer.write("a", np.array([True, False]))
-        with pytest.raises(ztensor.FormatError):
-            writer.write("b", np.array([1, 2], np.uint8).view(np.bool_))
-
-
 # --- Arrays stored once -------------------------------------------------------------------------
 
 BASE = np.arange(600, dtype=np.float32)
