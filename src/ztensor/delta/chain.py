@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Self, TypeAlias
 
 from ztensor.delta.changes import Delta
+from ztensor.delta.dialects import DIALECTS
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.opening import find
 from ztensor.delta.opening import open as open_delta
@@ -210,9 +211,10 @@ class Found:
             self.deltas.append(source)
         elif not os.path.isdir(path := path_text(source)):
             self._take(open_delta(path))
+        elif (version := find(path)) is not None:
+            self._take(version)
         else:
-            for name in _names(path):
-                within = os.path.join(path, name)
+            for within in _within(path):
                 try:
                     delta = find(within)
                     if delta is None:
@@ -227,11 +229,14 @@ class Found:
         self._ours.append(delta)
 
 
-def _names(folder: str) -> Iterator[str]:
-    """Yield the names of a folder that deltas can have, sorted."""
+def _within(folder: str) -> Iterator[str]:
+    """Yield the paths in a folder that can be deltas, sorted."""
     with system_call("cannot list the folder", folder):
         names = sorted(os.listdir(folder))
-    return (name for name in names if name.endswith(".zt"))
+    for name in names:
+        path = os.path.join(folder, name)
+        if name.endswith((".zt", ".safetensors")) or DIALECTS["slime"].is_one(path):
+            yield path
 
 
 # --- The log ------------------------------------------------------------------------------------

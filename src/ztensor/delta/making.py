@@ -5,15 +5,20 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from ztensor.delta.comparing import Comparison, Effort, Encoded, Pair, Values, encoded
+from ztensor.delta.comparing import Comparison, Effort, Values, encoded
+from ztensor.delta.dialects import DIALECTS
 from ztensor.delta.file import DeltaWriter
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import State, require_ids
+from ztensor.errors import ArgumentValueError
 from ztensor.ext import EMITTERS, Pool, thread_count
 from ztensor.options import keeps, require_choice
 from ztensor.typing import Durable, Path, Progress, Readable, TensorLike
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def make(
@@ -24,7 +29,8 @@ def make(
     effort: Effort = "fast",
     values: Values = "difference",
     ids: Literal["sha256", "xxh3-128"] = "sha256",
-    version: str = EMITTERS.latest,
+    dialect: Literal["zt", "slime", "arc", "trl"] = "zt",
+    version: str | int | None = None,
     checksum: str | bool | None = True,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
@@ -41,14 +47,18 @@ def make(
         base: the state before: anything `ztensor.open` takes, an open reader, or a mapping from
             names to arrays or tensors of a framework.
         new: the state after, likewise.
-        path: the new file.
+        path: the new file; of the dialect "slime" the new folder of a version.
         effort: `"fast"`, or `"small"`: fewer bytes for more time; the base is then needed to find
             the positions of the changes.
         values: `"difference"`, or `"new"`: the new elements instead of differences. Such a delta
             can be applied without the base and more than once; it is larger.
         ids: the algorithm of the ids of states and tensors.
-        version: of the file, as in `ztensor.typing.WriteOptions`.
-        checksum: of the file, likewise.
+        dialect: `"zt"` writes a zTensor file; the others write files of other programs, which only
+            change elements of dense tensors and have no label. `effort` is for `"zt"` only.
+        version: of the file, as in `ztensor.typing.WriteOptions`; in other dialects the number of
+            the new state.
+        checksum: of the file, likewise; of tensors in `"slime"`: `"xxh3-128"` (True), `"blake3"` or
+            `"adler32"`.
         include: a pattern of names, or several; other tensors stay as they are in `base`.
         exclude: a pattern of names, or several, that stay as they are in `base`.
         label: text to find the delta by, such as a step.
@@ -58,17 +68,27 @@ def make(
 
     Raises:
         NotRepresentableError: a tensor cannot be stored.
+        DeltaError: the dialect cannot store a change.
         FormatError: one of the files is damaged.
         SourceError: a file cannot be read or written.
     """
     require_choice("effort", effort, ("fast", "small"))
     require_choice("values", values, ("difference", "new"))
+    require_choice("dialect", dialect, ("zt", *DIALECTS))
+    if dialect != "zt" and (effort, label) != ("fast", None):
+        raise ArgumentValueError(
+            f"effort and label are options of dialect='zt', not of {dialect!r}"
+        )
     keep, workers = keeps(_listed(include), _listed(exclude)), thread_count(threads)
     with State.of(base) as before, State.of(new) as after:
         both = Comparison(before, after, require_ids(ids), keep, threads)
+        if dialect != "zt":
+            how = {"version": version, "values": values, "checksum": checksum, "durable": durable}
+            write = DIALECTS[dialect].write
+            return write(both, path, threads=workers, progress=progress, **how)
         encode = functools.partial(encoded, effort=effort, values=values)
-        how = {"checksum": checksum, "durable": durable, "threads": workers}
-        with DeltaWriter(path, version, **how) as writer:
+        options = {"checksum": checksum, "durable": durable, "threads": workers}
+        with DeltaWriter(path, str(version or EMITTERS.latest), **options) as writer:
             for done, each in enumerate(in_order(encode, both.pairs(), workers), 1):
                 writer.add(each)
                 if progress is not None:
@@ -78,8 +98,8 @@ def make(
 
 
 def in_order(
-    work: Callable[[Pair], Encoded], pairs: Iterable[Pair], workers: int
-) -> Iterator[Encoded]:
+    work: Callable[[_Item], _Result], pairs: Iterable[_Item], workers: int
+) -> Iterator[_Result]:
     """Yield the results of work on threads in the order of the pairs; few are begun ahead."""
     if workers == 1:
         yield from map(work, pairs)

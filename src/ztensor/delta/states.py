@@ -43,7 +43,7 @@ def _xxh3_128() -> Any:
     return xxhash.xxh3_128()
 
 
-_HASHERS: dict[str, Callable[[], Any]] = {
+HASHERS: dict[str, Callable[[], Any]] = {
     "sha256": ALGORITHMS["sha256"].hasher,
     "xxh3-128": _xxh3_128,
 }
@@ -182,7 +182,7 @@ class ComponentHasher:
     def __init__(self, layout: str, role: str, header: Header, algorithm: str) -> None:
         known = LAYOUTS.get(layout)
         self._word = header.type or header.dtype
-        self._hasher = _HASHERS[algorithm]()
+        self._hasher = HASHERS[algorithm]()
         self._index: np.dtype[Any] | None = None
         if known is not None and role in known.index_roles:
             self._index, self._word = header._replace(nbytes=0).empty().dtype, "u64"
@@ -272,7 +272,7 @@ def stored_form(array: Array) -> Array:
 
 
 def _digest(content: Any, algorithm: str) -> bytes:
-    hasher = _HASHERS[algorithm]()
+    hasher = HASHERS[algorithm]()
     hasher.update(cbor.encode(content))
     digest: bytes = hasher.digest()
     return digest

@@ -1,0 +1,209 @@
+"""Files of arc_v1 and arc_v2 (Fireworks): every tensor of the base as old bytes XOR new bytes.
+
+| part of the safetensors file | content |
+| --- | --- |
+| tensor, a vector of bytes | one zlib stream (arc_v1) or zstd frame (arc_v2) |
+| `__metadata__` | name to adler32 of the new bytes, as a decimal number |
+
+Nothing names the format, the base or a version. A tensor of arc_v3 is a pickle, which is refused,
+or a safetensors file with an arc_v2 tensor, which is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from ztensor import open as open_reader
+from ztensor.delta.changes import Checksum, Delta, Part
+from ztensor.delta.comparing import Comparison, Pair
+from ztensor.delta.dialects import Dialect
+from ztensor.delta.dialects.loose import (
+    Adler32,
+    Coded,
+    Entry,
+    LooseDelta,
+    XorPart,
+    bytes_of,
+    changed_elements,
+    closed_on_error,
+    coded,
+    framed,
+    save,
+    stored_of,
+    zstd_blocks,
+)
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.report import DeltaReport
+from ztensor.delta.states import Header
+from ztensor.errors import ZTensorError, describe
+from ztensor.ext import ObjectReader, Range, path_text
+from ztensor.typing import Durable, Path, Progress
+
+_LEVEL = 3
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_PICKLE = b"ARC3_ENVELOPE\0"
+_TENSOR = "tensor"  # the only name in the file that is a tensor of arc_v3
+_MOST = 1 << 32  # sums of adler32 are below
+
+
+class _Decimal(Adler32):
+    """adler32 with decimal digits."""
+
+    def hexdigest(self) -> str:
+        return str(self.value)
+
+
+# --- Reading ------------------------------------------------------------------------------------
+
+
+def is_one(path: str) -> bool:
+    """Return whether all tensors of a safetensors file are bytes with decimal checksums."""
+    try:
+        with open_reader(path) as reader:
+            for name in reader:
+                stored_of(reader, name)
+                _digits(reader, name)
+            return bool(len(reader)) and reader.format == "safetensors"
+    except ZTensorError:
+        return False
+
+
+def read(path: str) -> Delta:
+    """Open a file, or a folder of files.
+
+    Raises:
+        DeltaError: it is malformed, or has a pickle.
+        FormatError: it is damaged.
+        SourceError: it cannot be read.
+    """
+    reader = open_reader(path)
+    with closed_on_error(reader, path):
+        if reader.format != "safetensors":
+            raise malformed("a delta of arc is a safetensors file", found=reader.format)
+        entries = {name: _entry(reader, name) for name in reader}
+    how = {"dialect": "arc", "nbytes": reader.nbytes, "close": reader.close}
+    return LooseDelta(path, entries, is_complete=True, **how)
+
+
+def _entry(reader: ObjectReader, name: str) -> Entry:
+    stored, digits = stored_of(reader, name), _digits(reader, name)
+    head = bytes(stored.read(0, min(stored.length, len(_PICKLE))))
+    if head == _PICKLE:
+        raise DeltaError(
+            "a tensor of arc_v3 is a pickle, which could run any program: it is not read",
+            reason=DeltaReason.DIALECT,
+            object_name=name,
+            expected="arc_v1 or arc_v2",
+            found="ARC3_ENVELOPE",
+        )
+    if head[8:9] == b"{":
+        stored, head = _inner(stored, digits, name)
+    blocks = zstd_blocks if head[:4] == _ZSTD else _zlib_blocks
+    part = functools.partial(_part, nbytes=stored.length, blocks=functools.partial(blocks, stored))
+    return Entry(stored.length, XorPart.coding, part, Checksum(_Decimal, digits))
+
+
+def _part(header: Header, *, nbytes: int, blocks: Any) -> Part:
+    return XorPart(header, nbytes, blocks)
+
+
+def _inner(stored: Range, digits: str, name: str) -> tuple[Range, bytes]:
+    """Return the stored bytes of the only tensor in the file that is a tensor of arc_v3."""
+    reader = open_reader(io.BytesIO(stored.read(0, stored.length)))
+    if list(reader) != [_TENSOR] or _digits(reader, _TENSOR) != digits:
+        raise malformed("the file in a tensor of arc_v3 has other content", object_name=name)
+    if (word := reader.attributes.get("fallback_name", "arc_v2")) not in ("arc_v1", "arc_v2"):
+        raise DeltaError(
+            "unknown coding of a tensor of arc_v3",
+            reason=DeltaReason.DIALECT,
+            object_name=name,
+            found=describe(word),
+        )
+    inner = stored_of(reader, _TENSOR)
+    return inner, bytes(inner.read(0, min(inner.length, 4)))
+
+
+def _digits(reader: ObjectReader, name: str) -> str:
+    value = reader.objects.part(name).attributes.get(name)
+    is_number = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10
+    if not (is_number and int(str(value)) < _MOST and str(int(str(value))) == value):
+        raise malformed(
+            "the checksum of a tensor is malformed",
+            object_name=name,
+            expected="a number of 32 bits",
+            found=describe(value),
+        )
+    return str(value)
+
+
+def _zlib_blocks(stored: Range, length: int) -> Iterator[memoryview]:
+    """Yield the bytes of a zlib stream, in one block; exactly `length` of them."""
+    stream = zlib.decompressobj()
+    try:
+        data = stream.decompress(stored.read(0, stored.length), length + 1)
+    except zlib.error as error:
+        raise malformed("the zlib stream is damaged", found=str(error)) from error
+    if len(data) != length or not stream.eof or stream.unused_data:
+        raise malformed(
+            "the zlib stream has another length", expected=f"{length:,}", found=f"{len(data):,}"
+        )
+    yield memoryview(data)
+
+
+# --- Writing ------------------------------------------------------------------------------------
+
+
+def write(
+    both: Comparison,
+    path: Path,
+    *,
+    durable: Durable,
+    threads: int,
+    progress: Progress | None,
+    **unused: object,
+) -> DeltaReport:
+    """Write a file of arc_v2.
+
+    Args:
+        both: the states; tensors that do not change are written, too.
+        path: the new file; its suffix is `.safetensors`.
+        durable: as in `ztensor.typing.SaveOptions`.
+        threads: how many compress.
+        progress: as for `ztensor.delta.make`.
+        unused: options of other dialects.
+
+    Raises:
+        DeltaError: a tensor is added, removed, replaced or not dense.
+        SourceError: the file cannot be written.
+    """
+    del unused
+    name = path_text(path)
+    done = coded(_coded, both, _all(both), threads, progress, "arc")
+    nbytes = save(done, name, durable)
+    changed = sum(each.changed for each in done)
+    return DeltaReport(name, None, None, len(both.names), changed, nbytes)
+
+
+def _all(both: Comparison) -> Iterator[Pair]:
+    """Yield all tensors; those that do not change as pairs of themselves."""
+    yield from both.pairs()
+    changed = frozenset(both.names)
+    for name in both.base:
+        if name not in changed and name not in both.removed:
+            tensor = both.base[name]
+            yield Pair(name, tensor, tensor, (b"", b""))
+
+
+def _coded(pair: Pair) -> Coded:
+    old, new = bytes_of(pair, "arc")
+    checksum = _Decimal()
+    checksum.update(new)
+    frame, digits = framed(old ^ new, _LEVEL), checksum.hexdigest()
+    return Coded({pair.name: frame}, {pair.name: digits}, changed_elements(pair, old, new).size)
+
+
+DIALECT = Dialect(is_one, read, write)

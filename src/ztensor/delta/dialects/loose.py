@@ -1,0 +1,427 @@
+"""What dialects share: differences whose shapes and types are those of the base."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ztensor.delta.changes import Change, Checksum, Delta, Part
+from ztensor.delta.comparing import Comparison, Pair
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.file import WholePart
+from ztensor.delta.making import in_order
+from ztensor.delta.states import Header, State, headers_of, stored_form
+from ztensor.errors import ArgumentValueError, ZTensorError, describe
+from ztensor.ext import ENCODINGS, ObjectReader, Range
+from ztensor.limits import Limits
+from ztensor.numpy import save_file
+from ztensor.typing import Array, Durable, Progress
+
+WINDOW = 1 << 20  # elements of a piece of changes, as many as fit a cache
+
+
+class Adler32:
+    """The checksum adler32, as a hasher."""
+
+    def __init__(self) -> None:
+        self.value = 1
+
+    def update(self, data: Any) -> None:
+        """Take the next bytes."""
+        self.value = zlib.adler32(data, self.value)
+
+    def hexdigest(self) -> str:
+        """Return eight lower-case digits."""
+        return f"{self.value:08x}"
+
+
+# --- Reading ------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """The difference of a dense tensor, whose shape and type are unknown.
+
+    Attributes:
+        nbytes: its bytes in the file.
+        coding: as `Part.coding`.
+        part: returns the difference for the type and length of the tensor.
+        checksum: as `Change.checksum`.
+    """
+
+    nbytes: int
+    coding: str
+    part: Callable[[Header], Part]
+    checksum: Checksum | None = None
+
+
+class LooseDelta(Delta):
+    """A delta without shapes and types: its changes are listed, and decode once it is bound.
+
+    Args:
+        name: as for `Delta`.
+        entries: name to difference.
+        is_complete: whether every tensor of the base must have one.
+        facts: as for `Delta`.
+    """
+
+    is_bound = False
+
+    def __init__(
+        self, name: str, entries: Mapping[str, Entry], *, is_complete: bool = False, **facts: Any
+    ) -> None:
+        super().__init__(name, {n: _loose(n, entry) for n, entry in entries.items()}, **facts)
+        self._entries, self._is_complete, self._facts = entries, is_complete, facts
+
+    def bound(self, forms: Mapping[str, Any]) -> Delta:
+        """Return the delta with shapes and types; see `Delta`. Missing tensors stay loose."""
+        if self._is_complete and forms.keys() != self._entries.keys():
+            odd = sorted(forms.keys() ^ self._entries.keys())
+            raise DeltaError(
+                "the delta has other tensors than the base",
+                reason=DeltaReason.TENSOR,
+                object_name=odd[0],
+                file=self.name,
+            )
+        changes = dict(self._changes)
+        for name, entry in self._entries.items():
+            if name not in forms:
+                continue
+            form = forms[name]
+            if form.layout != "dense":
+                raise DeltaError(
+                    f"deltas of {self.dialect} change dense tensors",
+                    reason=DeltaReason.SHAPE,
+                    object_name=name,
+                    file=self.name,
+                    found=form.layout,
+                )
+            changes[name] = Change(
+                name=name,
+                kind="changed",
+                shape=form.shape,
+                layout="dense",
+                attributes={},
+                old=None,
+                new=None,
+                parts={"data": entry.part(form.headers["data"])},
+                checksum=entry.checksum,
+            )
+        return Delta(self.name, changes, **self._facts)
+
+
+def _loose(name: str, entry: Entry) -> Change:
+    parts = {"data": _LoosePart(entry.nbytes, entry.coding)}
+    return _LooseChange(name, "changed", (), "dense", {}, None, None, parts, entry.checksum)
+
+
+def needs_base() -> DeltaError:
+    """Return the error for a difference that is decoded without the base."""
+    return DeltaError(
+        "shapes, types and values of this dialect are known with the base only",
+        reason=DeltaReason.NEEDS_BASE,
+    )
+
+
+class _LooseChange(Change):
+    """The change of a tensor of unknown shape."""
+
+    def required(self, old: Any) -> Any:
+        del old
+        raise needs_base()
+
+
+class _LoosePart(Part):
+    """A difference of unknown type."""
+
+    def __init__(self, nbytes: int, coding: str) -> None:
+        super().__init__(Header("u8", None, 0), nbytes, None, "positions")
+        self.coding = coding
+
+    def apply(self, old: Array | None, out: Array) -> None:
+        raise needs_base()
+
+    def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
+        raise needs_base()
+
+
+class WholeDelta(Delta):
+    """A whole state in the place of a delta: it replaces every tensor of any base.
+
+    Args:
+        reader: its tensors; closed with the delta.
+        facts: as for `Delta`.
+    """
+
+    is_bound = False
+
+    def __init__(self, reader: ObjectReader, **facts: Any) -> None:
+        self._facts = {**facts, "close": reader.close, "nbytes": reader.nbytes}
+        changes = {}
+        with State(reader) as state:
+            for name, tensor in state.items():
+                headers = headers_of(tensor)
+                parts = {
+                    role: _whole(headers[role], array) for role, array in tensor.components.items()
+                }
+                shape, layout = tuple(tensor.shape), tensor.format
+                own = dict(tensor.attributes)
+                changes[name] = Change(name, "replaced", shape, layout, own, None, None, parts)
+        super().__init__(reader.name, changes, **self._facts)
+
+    def bound(self, forms: Mapping[str, Any]) -> Delta:
+        """Return the delta of a base: other tensors are added, and those that it lacks removed."""
+        changes = dict(self._changes)
+        for name, change in changes.items():
+            if name not in forms:
+                shape, own = change.shape, change.attributes
+                changes[name] = Change(
+                    name, "added", shape, change.layout, own, None, None, change.parts
+                )
+        gone = {name: b"" for name in forms if name not in changes}
+        return Delta(self.name, changes, removed=gone, **self._facts)
+
+
+def _whole(header: Header, array: Array) -> Part:
+    stored = stored_form(array)
+    return WholePart(header, stored.view(np.uint8), stored.size)
+
+
+class XorPart(Part):
+    """A component by old bytes XOR new bytes.
+
+    Args:
+        header: as for `Part`.
+        nbytes: likewise.
+        blocks: yields the decoded bytes, which are as long as the component, in blocks of whole
+            elements.
+    """
+
+    coding = "xor"
+
+    def __init__(
+        self, header: Header, nbytes: int, blocks: Callable[[int], Iterator[memoryview]]
+    ) -> None:
+        super().__init__(header, nbytes, None, "positions")
+        self._blocks = blocks
+
+    def apply(self, old: Array | None, out: Array) -> None:
+        """Write the new elements; see `Part`."""
+        before, after, at = _bytes_of(old), out.view(np.uint8), 0
+        for block in self._blocks(self.header.nbytes):
+            stop = at + block.nbytes
+            np.bitwise_xor(before[at:stop], block, out=after[at:stop])
+            at = stop
+
+    def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
+        """Yield the changed elements; see `Part`."""
+        bits, at = _bits_of(old), 0
+        for block in self._blocks(self.header.nbytes):
+            mask = np.frombuffer(block, bits.dtype)
+            positions = np.flatnonzero(mask)
+            before = bits[at : at + mask.size][positions]
+            yield positions + at, (before ^ mask[positions]) - before
+            at += mask.size
+
+
+class BytesPart(Part):
+    """A component by the positions of changed bytes, and the new bytes.
+
+    Args:
+        header: as for `Part`.
+        nbytes: likewise.
+        content: returns positions, ascending, and bytes.
+    """
+
+    coding = "overwrite"
+
+    def __init__(
+        self, header: Header, nbytes: int, content: Callable[[], tuple[Array, Array]]
+    ) -> None:
+        super().__init__(header, nbytes, None, "positions")
+        self._content = content
+
+    def apply(self, old: Array | None, out: Array) -> None:
+        """Write the new elements; see `Part`."""
+        positions, values = self._content()
+        after = out.view(np.uint8)
+        after[...] = _bytes_of(old)
+        after[positions] = values
+
+    def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
+        """Yield the changed elements; see `Part`."""
+        bits = _bits_of(old)
+        positions, values = self._content()
+        width = bits.itemsize
+        borders = np.arange(0, bits.size + WINDOW, WINDOW, dtype=np.int64) * width
+        cuts = np.searchsorted(positions, borders).tolist()
+        for start, stop in itertools.pairwise(cuts):
+            at, within = np.divmod(positions[start:stop].astype(np.int64), width)
+            changed = np.unique(at)
+            before = bits[changed]
+            after = before.copy()
+            after.view(np.uint8)[np.searchsorted(changed, at) * width + within] = values[start:stop]
+            yield changed, after - before
+
+
+def _bytes_of(old: Array | None) -> Array:
+    if old is None:
+        raise needs_base()
+    return old.view(np.uint8)
+
+
+def _bits_of(old: Array | None) -> Array:
+    return _bytes_of(old).view(f"<u{old.itemsize}")  # type: ignore[union-attr]  # is checked
+
+
+def stored_of(reader: ObjectReader, name: str) -> Range:
+    """Return the bytes that a safetensors file stores for a name.
+
+    Raises:
+        DeltaError: they are not a vector of bytes.
+    """
+    described = reader.metadata(name)
+    if (described.dtype, described.type, len(described.shape)) != ("uint8", None, 1):
+        raise malformed(
+            "a difference is not a vector of bytes",
+            object_name=name,
+            found=f"{described.dtype} {list(described.shape)}",
+        )
+    part = reader.objects.part(name)
+    component = part.object(name).components["data"]
+    return Range(part.source, component.offset, component.length)
+
+
+def zstd_blocks(stored: Range, length: int) -> Iterator[memoryview]:
+    """Yield the bytes of zstd frames in blocks of whole elements; exactly `length` of them."""
+    yield from ENCODINGS["zstd"].decode_chunks(stored, length, Limits())
+
+
+@contextlib.contextmanager
+def closed_on_error(reader: ObjectReader, path: str) -> Iterator[None]:
+    """Close a reader if an error is raised, and locate the library's errors in a path."""
+    try:
+        yield
+    except BaseException as error:
+        reader.close()
+        if isinstance(error, ZTensorError):
+            error.locate(file=path)
+        raise
+
+
+# --- Writing ------------------------------------------------------------------------------------
+
+
+class Coded(NamedTuple):
+    """The difference of one tensor as a dialect stores it.
+
+    Attributes:
+        arrays: name in the file to array.
+        notes: key to text of the file's metadata.
+        changed: how many elements differ.
+    """
+
+    arrays: Mapping[str, Array]
+    notes: Mapping[str, str]
+    changed: int
+
+
+def bytes_of(pair: Pair, dialect: str) -> tuple[Array, Array]:
+    """Return the stored bytes of a changed dense tensor, old and new: both (bytes,) uint8.
+
+    Raises:
+        DeltaError: the tensor is added or replaced, or not dense.
+    """
+    old, new = pair.old, pair.new
+    if old is None or pair.kind != "changed":
+        raise DeltaError(
+            f"a delta of {dialect} cannot add a tensor, or change its shape or type",
+            reason=DeltaReason.TENSOR if old is None else DeltaReason.SHAPE,
+            object_name=pair.name,
+        )
+    if new.format != "dense":
+        raise DeltaError(
+            f"a delta of {dialect} changes dense tensors",
+            reason=DeltaReason.DIALECT,
+            object_name=pair.name,
+            found=new.format,
+        )
+    before, after = (stored_form(each.components["data"]) for each in (old, new))
+    return before.view(np.uint8), after.view(np.uint8)
+
+
+def framed(data: Array, level: int) -> Array:
+    """Return bytes as one zstd frame that declares its content size; (stored bytes,) uint8."""
+    size = max(data.nbytes, 1)
+    (frame,) = ENCODINGS["zstd"].encode(data.data, level=level, frame_bytes=size)
+    return np.frombuffer(frame, np.uint8)
+
+
+def changed_elements(pair: Pair, old: Array, new: Array) -> Array:
+    """Return the positions of changed elements, (n,) int64, from the bytes of both tensors."""
+    element = headers_of(pair.new)["data"]._replace(nbytes=0).empty().dtype
+    dtype = f"<u{min(element.itemsize, 8)}"
+    return np.flatnonzero(old.view(dtype) != new.view(dtype))
+
+
+def coded(
+    work: Callable[[Pair], Coded],
+    both: Comparison,
+    pairs: Iterable[Pair],
+    threads: int,
+    progress: Progress | None,
+    dialect: str,
+) -> list[Coded]:
+    """Return the differences of tensors, computed on threads.
+
+    Args:
+        work: returns the difference of one tensor.
+        both: the states.
+        pairs: the tensors that are stored.
+        threads: how many compute.
+        progress: as for `ztensor.delta.make`.
+        dialect: its word.
+
+    Raises:
+        DeltaError: the dialect cannot store a change.
+    """
+    if both.removed:
+        raise DeltaError(
+            f"a delta of {dialect} cannot remove a tensor",
+            reason=DeltaReason.TENSOR,
+            object_name=next(iter(both.removed)),
+        )
+    done = list[Coded]()
+    for each in in_order(work, pairs, threads):
+        done.append(each)
+        if progress is not None:
+            progress(len(done), max(len(both.names), len(done)))
+    return done
+
+
+def save(
+    differences: Sequence[Coded],
+    path: str,
+    durable: Durable,
+    notes: Mapping[str, str] | None = None,
+) -> int:
+    """Write differences as a safetensors file, and return its length.
+
+    Raises:
+        ArgumentValueError: the path has another suffix.
+        SourceError: the file cannot be written.
+    """
+    if not path.endswith(".safetensors"):
+        raise ArgumentValueError(f"the file must end with .safetensors, not {describe(path)}")
+    arrays: dict[str, Array] = {}
+    metadata = dict(notes or {})
+    for each in differences:
+        arrays.update(each.arrays)
+        metadata.update(each.notes)
+    save_file(arrays, path, metadata, durable=durable)
+    return os.path.getsize(path)

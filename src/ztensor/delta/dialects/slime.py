@@ -1,0 +1,321 @@
+"""Folders of versions, as slime, miles and SGLang's `/pull_weights` read and write them.
+
+| file in `weight_v000007` | content |
+| --- | --- |
+| `model-00000-of-00001.safetensors` | for each changed tensor a zstd frame, as a vector of bytes |
+| its `__metadata__` | the checksum of each new tensor's bytes |
+| `model.safetensors.index.json` | version and base, coding, checksum; written last |
+
+A frame has old bytes XOR new bytes, or positions and values of changed bytes ("overwrite"). An
+index without a coding is of a whole state.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ztensor import open as open_reader
+from ztensor.delta.changes import Checksum, Delta, Part
+from ztensor.delta.comparing import Comparison, Pair, Values
+from ztensor.delta.dialects import Dialect
+from ztensor.delta.dialects.loose import (
+    Adler32,
+    BytesPart,
+    Coded,
+    Entry,
+    LooseDelta,
+    WholeDelta,
+    XorPart,
+    bytes_of,
+    changed_elements,
+    closed_on_error,
+    coded,
+    framed,
+    save,
+    stored_of,
+    zstd_blocks,
+)
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.report import DeltaReport
+from ztensor.delta.states import HASHERS, Header
+from ztensor.errors import (
+    ArgumentValueError,
+    MissingDependencyError,
+    ZTensorError,
+    describe,
+    system_call,
+)
+from ztensor.ext import ENCODINGS, OpenFolder, Place, Range
+from ztensor.limits import Limits
+from ztensor.options import require_choice
+from ztensor.typing import Array, Durable, Path, Progress
+
+INDEX = "model.safetensors.index.json"
+_ONLY = "model.safetensors"
+_NAME = re.compile(r"weight_v(\d{1,18})", re.ASCII)
+_FILE = "model-00000-of-00001.safetensors"
+_CODINGS = {"xor": "difference", "overwrite": "new"}  # word of the index to `values` of `make`
+_LEVEL = 1
+_END = 1 << 32  # positions have 32 bits
+
+
+def _blake3() -> Any:
+    try:
+        return importlib.import_module("blake3").blake3()
+    except ImportError as error:
+        raise MissingDependencyError("checksums by blake3", install="blake3") from error
+
+
+# Word to hasher and number of digits.
+CHECKSUMS: Mapping[str, tuple[Callable[[], Any], int]] = {
+    "xxh3-128": (HASHERS["xxh3-128"], 32),
+    "blake3": (_blake3, 64),
+    "adler32": (Adler32, 8),
+}
+
+
+# --- Reading ------------------------------------------------------------------------------------
+
+
+def is_one(path: str) -> bool:
+    """Return whether a path is a folder of a version."""
+    if not os.path.isdir(path):
+        return False
+    if _NAME.fullmatch(os.path.basename(os.path.abspath(path))):
+        return True
+    try:
+        with open_reader(os.path.join(path, INDEX)) as reader:
+            return "delta_encoding" in reader.objects.set.metadata  # type: ignore[union-attr]
+    except ZTensorError:
+        return False
+
+
+def read(path: str) -> Delta:
+    """Open a version: a delta, or a whole state, which replaces any base.
+
+    Raises:
+        DeltaError: it is not published yet, has an unknown coding, or is malformed.
+        FormatError: the index or a file is damaged.
+        SourceError: a file is missing, or cannot be read.
+    """
+    with system_call("cannot list the folder", path):
+        files = sorted(name for name in os.listdir(path) if name.endswith(".safetensors"))
+    has_index = os.path.lexists(os.path.join(path, INDEX))
+    if not has_index and files != [_ONLY]:
+        raise malformed("the version is not published yet: it has no index", file=path)
+    reader: Any = open_reader(os.path.join(path, INDEX if has_index else _ONLY))
+    with closed_on_error(reader, path):
+        facts = reader.objects.set.metadata if has_index else {}
+        if "delta_encoding" not in facts:
+            return _whole(reader, path)
+        named = {os.path.basename(file) for file in reader.objects.set.places}
+        if others := [name for name in files if name not in named]:
+            raise malformed("a file is not in the index", found=describe(others[0]))
+        if sum(len(part.names) for part in reader.objects.parts()) != len(reader):
+            raise malformed("the files have other tensors than the index says")
+        return _delta(reader, facts, path)
+
+
+def _delta(reader: Any, facts: Mapping[str, object], path: str) -> Delta:
+    version, base = (_number(facts.get(word), word) for word in ("version", "base_version"))
+    coding = _known(facts, "delta_encoding", _CODINGS)
+    _known(facts, "compression_format", ("zstd",))
+    hasher, count = CHECKSUMS[_known(facts, "checksum_format", CHECKSUMS)]
+    hasher()  # the library is there
+    entries = {}
+    for name in reader:
+        stored = stored_of(reader, name)
+        digits = _digits(reader.objects.part(name).attributes.get(name), count, name)
+        part = functools.partial(_part, stored=stored, coding=coding)
+        entries[name] = Entry(stored.length, coding, part, Checksum(hasher, digits))
+    return LooseDelta(
+        path,
+        entries,
+        dialect="slime",
+        base=f"version:{base}",
+        result=f"version:{version}",
+        label=str(version),
+        nbytes=reader.nbytes + os.path.getsize(reader.name),
+        close=reader.close,
+    )
+
+
+def _whole(reader: Any, path: str) -> Delta:
+    match = _NAME.fullmatch(os.path.basename(os.path.abspath(path)))
+    if match is None:
+        raise malformed("the folder of a whole state has no version as its name")
+    version = int(match[1])
+    facts = {"base": f"version:{version - 1}", "result": f"version:{version}"}
+    return WholeDelta(reader, dialect="slime", label=str(version), **facts)
+
+
+def _digits(value: object, count: int, name: str) -> str:
+    """Return a checksum in lower-case hex digits.
+
+    Raises:
+        DeltaError: it is another value.
+    """
+    if not (
+        isinstance(value, str) and len(value) == count and not set(value) - set("0123456789abcdef")
+    ):
+        raise malformed(
+            "the checksum of a tensor is malformed",
+            object_name=name,
+            expected=f"{count} hex digits",
+            found=describe(value),
+        )
+    return value
+
+
+def _number(value: object, word: str) -> int:
+    is_text = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19
+    if not is_text:
+        raise malformed(f"{word} is not a number", expected="digits", found=describe(value))
+    return int(str(value))
+
+
+def _known(facts: Mapping[str, object], word: str, known: Any) -> str:
+    value = facts.get(word)
+    if not (isinstance(value, str) and value in known):
+        raise DeltaError(
+            f"unknown {word} of a version",
+            reason=DeltaReason.DIALECT,
+            expected=" or ".join(known),
+            found=describe(value),
+        )
+    return value
+
+
+def _part(header: Header, *, stored: Range, coding: str) -> Part:
+    if coding == "xor":
+        return XorPart(header, stored.length, functools.partial(zstd_blocks, stored))
+    return BytesPart(header, stored.length, functools.partial(_overwritten, stored, header.nbytes))
+
+
+def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
+    """Return the positions (n,) u4, ascending, and values (n,) u1 of changed bytes.
+
+    Raises:
+        DeltaError: they do not fit a component of so many bytes.
+        FormatError: the frame is damaged, or longer than such a component can need.
+    """
+    limits = Limits(decoded_bytes=4 + 5 * length)
+    data = b"".join(ENCODINGS["zstd"].decode_chunks(stored, None, limits))
+    count = int.from_bytes(data[:4], "little")
+    if len(data) < 4 or len(data) != 4 + 5 * count:
+        raise malformed(
+            "changed bytes have another length than their number says",
+            expected=f"{4 + 5 * count:,} bytes",
+            found=f"{len(data):,}",
+        )
+    positions = np.frombuffer(data, "<u4", count, 4)
+    is_rising = bool(np.all(positions[:-1] < positions[1:]))
+    if count and not (is_rising and int(positions[-1]) < length):
+        raise malformed(
+            "positions of changed bytes do not rise, or are behind the end",
+            expected=f"rising, below {length:,}",
+            found=describe(positions[-3:].tolist()),
+        )
+    return positions, np.frombuffer(data, np.uint8, count, 4 + 4 * count)
+
+
+# --- Writing ------------------------------------------------------------------------------------
+
+
+def write(
+    both: Comparison,
+    path: Path,
+    *,
+    version: int | None,
+    values: Values,
+    checksum: str | bool | None,
+    durable: Durable,
+    threads: int,
+    progress: Progress | None,
+) -> DeltaReport:
+    """Write a version as a new folder; its index is written last.
+
+    Args:
+        both: the states.
+        path: the folder, such as `updates/weight_v000007`.
+        version: its number; None takes it from the name of the folder.
+        values: "difference" writes XOR, "new" writes changed bytes.
+        checksum: one of `CHECKSUMS`; True is "xxh3-128".
+        durable: as in `ztensor.typing.SaveOptions`; "auto" flushes.
+        threads: how many compress.
+        progress: as for `ztensor.delta.make`.
+
+    Raises:
+        DeltaError: a tensor is added, removed, replaced, not dense, or too long to overwrite.
+        ArgumentValueError: the version has no number.
+        UsageError: the folder has a version already.
+        SourceError: a file cannot be written.
+    """
+    place = Place.of(path)
+    word = "xxh3-128" if checksum is True else checksum
+    require_choice("checksum", word, tuple(CHECKSUMS))
+    match = _NAME.fullmatch(os.path.basename(os.path.abspath(place.path)))
+    if version is None and match is not None:
+        version = int(match[1])
+    if type(version) is not int or version < 1:
+        raise ArgumentValueError(f"version must be a number from 1, not {describe(version)}")
+    index = Place.of(os.path.join(place.path, INDEX))
+    index.require_free()
+    OpenFolder.make(place.path)
+    with system_call("cannot list the folder", place.path):
+        files = [name for name in os.listdir(place.path) if name.endswith(".safetensors")]
+    if others := [name for name in files if name != _FILE or not both.names]:
+        raise ArgumentValueError(f"the folder has files already, such as {describe(others[0])}")
+    work = functools.partial(_coded, values=values, hasher=CHECKSUMS[str(word)][0])
+    done = coded(work, both, both.pairs(), threads, progress, "slime")
+    is_durable: Durable = True if durable == "auto" else durable
+    nbytes = save(done, os.path.join(place.path, _FILE), is_durable) if done else 0
+    facts = {
+        "version": f"{version:06d}",
+        "base_version": f"{version - 1:06d}",
+        "delta_encoding": next(coding for coding, each in _CODINGS.items() if each == values),
+        "compression_format": "zstd",
+        "checksum_format": word,
+    }
+    text = json.dumps({"metadata": facts, "weight_map": dict.fromkeys(both.names, _FILE)})
+    sink = index.sink(is_durable)
+    try:
+        sink.write(text.encode())
+        sink.commit()
+    finally:
+        sink.abort()
+    changed = sum(each.changed for each in done)
+    states = f"version:{version - 1}", f"version:{version}"
+    return DeltaReport(place.path, *states, len(done), changed, nbytes + len(text))
+
+
+def _coded(pair: Pair, *, values: Values, hasher: Callable[[], Any]) -> Coded:
+    old, new = bytes_of(pair, "slime")
+    if values == "new" and new.size >= _END:
+        raise DeltaError(
+            "positions of bytes have 32 bits: a tensor of 4 GiB needs values='difference'",
+            reason=DeltaReason.DIALECT,
+            object_name=pair.name,
+            found=f"{new.size:,} bytes",
+        )
+    if values == "new":
+        positions = np.flatnonzero(old != new).astype("<u4")
+        count = np.array([positions.size], "<u4")
+        data = np.concatenate([count.view(np.uint8), positions.view(np.uint8), new[positions]])
+    else:
+        data = old ^ new
+    checksum = hasher()
+    checksum.update(new)
+    changed = changed_elements(pair, old, new).size
+    return Coded({pair.name: framed(data, _LEVEL)}, {pair.name: checksum.hexdigest()}, changed)
+
+
+DIALECT = Dialect(is_one, read, write)

@@ -1,0 +1,221 @@
+"""Patches of TRL: new bf16 values at positions, in a safetensors file.
+
+| part of the file | content |
+| --- | --- |
+| `NAME.idx` | positions as I32 ("raw"), or the elements between them as U16 or U32 ("gap_delta") |
+| `NAME.val` | new values as BF16 |
+| `__metadata__` | `format`, `version`, `sparse`, `encoding`, `model_version`, counts |
+
+`sparse` "False" is of a whole state. There is no checksum, and nothing names the base.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ztensor import open as open_reader
+from ztensor.delta.changes import Delta, Part
+from ztensor.delta.comparing import Comparison, Pair
+from ztensor.delta.dialects import Dialect
+from ztensor.delta.dialects.loose import (
+    WINDOW,
+    Coded,
+    Entry,
+    LooseDelta,
+    WholeDelta,
+    bytes_of,
+    changed_elements,
+    closed_on_error,
+    coded,
+    save,
+)
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.report import DeltaReport
+from ztensor.delta.states import Header, headers_of
+from ztensor.errors import ZTensorError, describe
+from ztensor.ext import ObjectReader, path_text
+from ztensor.typing import Array, Durable, Path, Progress
+
+_FORMAT = "sparse_weight_patch"
+_TYPES = {"raw": ("int32",), "gap_delta": ("uint16", "uint32")}  # of positions, by encoding
+_ENDS = (".idx", ".val")
+
+
+# --- Reading ------------------------------------------------------------------------------------
+
+
+def is_one(path: str) -> bool:
+    """Return whether a file is a patch by its metadata."""
+    try:
+        with open_reader(path) as reader:
+            return reader.format == "safetensors" and reader.attributes.get("format") == _FORMAT
+    except ZTensorError:
+        return False
+
+
+def read(path: str) -> Delta:
+    """Open a patch, or a whole state.
+
+    Raises:
+        DeltaError: it is of another version or encoding, or malformed.
+        FormatError: the file is damaged.
+        SourceError: it cannot be read.
+    """
+    reader = open_reader(path)
+    with closed_on_error(reader, path):
+        facts = reader.attributes
+        if (facts.get("format"), facts.get("version")) != (_FORMAT, "1"):
+            raise _unknown(
+                "a patch of TRL", f"{_FORMAT} 1", f"{facts.get('format')} {facts.get('version')}"
+            )
+        how: dict[str, Any] = {"dialect": "trl", "label": facts.get("model_version")}
+        if facts.get("sparse") == "False":
+            return WholeDelta(reader, **how)
+        encoding = facts.get("encoding")
+        if encoding not in _TYPES:
+            raise _unknown("the encoding of a patch", " or ".join(_TYPES), describe(encoding))
+        names = {name.removesuffix(end) for end in _ENDS for name in reader if name.endswith(end)}
+        if len(reader) != 2 * len(names):
+            raise malformed("a patch has positions and values of each tensor, and no others")
+        entries = {name: _entry(reader, name, encoding) for name in sorted(names)}
+    return LooseDelta(path, entries, nbytes=reader.nbytes, close=reader.close, **how)
+
+
+def _unknown(what: str, expected: str, found: str) -> DeltaError:
+    message = f"unknown {what}"
+    return DeltaError(message, reason=DeltaReason.DIALECT, expected=expected, found=found)
+
+
+def _entry(reader: ObjectReader, name: str, encoding: str) -> Entry:
+    index, values = (reader.metadata(name + end) for end in _ENDS)
+    if values.dtype != "bfloat16":
+        raise malformed("values of a patch are bf16", object_name=name, found=values.dtype)
+    is_flat = len(index.shape) == 1 and tuple(index.shape) == tuple(values.shape)
+    if index.dtype not in _TYPES[encoding] or not is_flat:
+        raise malformed(
+            "positions and values of a patch do not fit each other",
+            object_name=name,
+            expected=f"{' or '.join(_TYPES[encoding])} {list(values.shape)}",
+            found=f"{index.dtype} {list(index.shape)}",
+        )
+    nbytes = index.nbytes + values.nbytes
+    return Entry(
+        nbytes, _Part.coding, functools.partial(_Part, nbytes=nbytes, reader=reader, name=name)
+    )
+
+
+class _Part(Part):
+    """New elements at positions."""
+
+    coding = "new"
+
+    def __init__(self, header: Header, *, nbytes: int, reader: ObjectReader, name: str) -> None:
+        if (header.dtype, header.type) != ("bf16", None):
+            raise DeltaError(
+                "patches of TRL change bf16 tensors",
+                reason=DeltaReason.SHAPE,
+                object_name=name,
+                found=header.type or header.dtype,
+            )
+        super().__init__(header, nbytes, reader.metadata(f"{name}.idx").shape[0])
+        self._reader, self._name = reader, name
+
+    def apply(self, old: Array | None, out: Array) -> None:
+        """Write the new elements; see `Part`."""
+        if old is not None:
+            out[...] = old
+        bits = out.view("<u2")
+        for positions, values in self.changes(old):
+            bits[positions] = values
+
+    def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
+        """Yield the changed elements; see `Part`."""
+        del old
+        index, values = (self._reader[self._name + end] for end in _ENDS)
+        last = -1
+        for start in range(0, index.size, WINDOW):
+            positions = index[start : start + WINDOW].astype(np.int64)
+            if index.dtype != np.int32:
+                positions = np.cumsum(positions + 1) + last
+            is_rising = positions[0] > last and bool(np.all(positions[:-1] < positions[1:]))
+            if not is_rising or positions[-1] * 2 >= self.header.nbytes:
+                raise malformed(
+                    "positions of a patch do not rise, or are behind the end",
+                    object_name=self._name,
+                    expected=f"rising, below {self.header.nbytes // 2:,}",
+                    found=describe(positions[-3:].tolist()),
+                )
+            last = int(positions[-1])
+            yield positions, values[start : start + WINDOW].view("<u2")
+
+
+# --- Writing ------------------------------------------------------------------------------------
+
+
+def write(
+    both: Comparison,
+    path: Path,
+    *,
+    version: int | None,
+    durable: Durable,
+    threads: int,
+    progress: Progress | None,
+    **unused: object,
+) -> DeltaReport:
+    """Write a patch with gaps between positions.
+
+    Args:
+        both: the states.
+        path: the new file; its suffix is `.safetensors`.
+        version: the number of the new state; None is 0.
+        durable: as in `ztensor.typing.SaveOptions`.
+        threads: how many compute.
+        progress: as for `ztensor.delta.make`.
+        unused: options of other dialects.
+
+    Raises:
+        DeltaError: a tensor is added, removed, replaced, not bf16 or has an ambiguous name.
+        SourceError: the file cannot be written.
+    """
+    del unused
+    name = path_text(path)
+    done = coded(_coded, both, both.pairs(), threads, progress, "trl")
+    changed = sum(each.changed for each in done)
+    notes = {
+        "format": _FORMAT,
+        "version": "1",
+        "sparse": "True",
+        "model_version": str(version or 0),
+        "num_changed_params": str(len(done)),
+        "total_changed_elements": str(changed),
+        "total_elements": str(both.elements),
+        "sparsity": str(1 - changed / max(both.elements, 1)),
+        "encoding": "gap_delta",
+    }
+    nbytes = save(done, name, durable, notes)
+    return DeltaReport(name, None, None, len(done), changed, nbytes)
+
+
+def _coded(pair: Pair) -> Coded:
+    old, new = bytes_of(pair, "trl")
+    header, name = headers_of(pair.new)["data"], pair.name
+    if (header.dtype, header.type) != ("bf16", None) or name.endswith(_ENDS):
+        raise DeltaError(
+            "patches of TRL change bf16 tensors, whose names do not end with .idx or .val",
+            reason=DeltaReason.DIALECT,
+            object_name=name,
+            found=f"{header.type or header.dtype} {describe(name)}",
+        )
+    positions = changed_elements(pair, old, new)
+    gaps = np.diff(positions, prepend=-1) - 1
+    index = gaps.astype("<u2" if gaps.max(initial=0) < 1 << 16 else "<u4")
+    values = new.view(ml_dtypes.bfloat16)[positions]
+    return Coded({f"{name}.idx": index, f"{name}.val": values}, {}, positions.size)
+
+
+DIALECT = Dialect(is_one, read, write)
