@@ -288,7 +288,7 @@ class SparseStream:
     def _segments(self) -> Iterator[tuple[int, Segment]]:
         """Yield the segments with changes, and the number of each one's first element."""
         offset = self._body
-        for number in np.flatnonzero(self._lengths).tolist():
+        for number in self._lengths.nonzero()[0].tolist():
             start = number * self._elements
             end = offset + int(self._lengths[number])
             elements = min(self._elements, self._count - start)
