@@ -14,7 +14,7 @@ Frames are Huffman codes without matches: numbers hardly repeat, and such frames
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -46,12 +46,9 @@ def encode(data: memoryview, *, has_matches: bool = False) -> tuple[int, memoryv
     values = np.frombuffer(data, np.uint8)
     if not values.size:
         return RAW, data
-    sample = values[::_STEP] if values.size > _LEAST_SAMPLED else values
-    counts = np.bincount(sample, minlength=256)
-    shares = counts[counts > 0] / sample.size
-    if shares.size == 1 and (values == values[0]).all():
+    if values[0] == values[-1] and (values == values[0]).all():
         return REPEATED, data[:1]
-    if not has_matches and -(shares * np.log2(shares)).sum() >= _MOST_ENTROPY:
+    if not has_matches and _entropy(values) >= _MOST_ENTROPY:
         return RAW, data
     frame = _frame(data, has_matches=False)
     if has_matches:
@@ -91,6 +88,14 @@ def decode(kind: int, stored: memoryview, length: int, limits: Limits) -> memory
         expected="0, 1 or 2",
         found=describe(kind),
     )
+
+
+def _entropy(values: np.ndarray[Any, Any]) -> float:
+    """Return the entropy of a sample of bytes, in bits per byte."""
+    sample = values[::_STEP] if values.size > _LEAST_SAMPLED else values
+    counts = np.bincount(sample, minlength=256)
+    shares = counts[counts > 0] / sample.size
+    return float(-(shares * np.log2(shares)).sum())
 
 
 def _frame(data: memoryview, *, has_matches: bool) -> bytes:
