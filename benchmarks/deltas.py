@@ -110,7 +110,7 @@ def trained(path: Path, loss: str, rate: float, steps: int) -> tuple[State, Stat
     optimizer = torch.optim.AdamW(weights.values(), lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
     vocabulary = weights["embeddings.word_embeddings.weight"].shape[0]
     head = torch.randn(vocabulary, 384) * 0.02 if loss == "sft" else torch.randn(512, 384) * 0.02
-    frequent = 1 / torch.arange(1, vocabulary + 1) ** 0.9  # tokens as rare as those of a language
+    frequent = 1 / torch.arange(1, vocabulary + 1) ** 0.9  # as in a language
 
     def step() -> None:
         tokens = torch.multinomial(frequent, 16 * 128, replacement=True).view(16, 128)
@@ -171,7 +171,7 @@ def states(row: str, folder: Path | None) -> tuple[State, State] | None:
     return old, new
 
 
-# --- What is measured -----------------------------------------------------------------------------
+# --- Coders ---------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)

@@ -129,7 +129,7 @@ def _compare(code: int, old: Any, blob: memoryview, new: Any, error: Exception |
 
 
 def cut(data: bytes) -> Pieces | None:
-    """Cut the only segment of a stream into its heads and streams; None for other streams."""
+    """Cut the only segment of a stream into its heads and streams; None with more segments."""
     start = 3 + 8 + 4
     if len(data) <= start or len(data) - start != int.from_bytes(data[11:15], "little"):
         return None

@@ -66,8 +66,8 @@ def unzigzag(codes: Array) -> Array:
     return differences
 
 
-# The differences of codes of one byte, by the width of elements. One call takes half the time of six
-# for a few codes; for many it takes longer, and memory.
+# Differences by codes of one byte, for each width of elements. For a few codes one call takes half
+# the time of six; for many it takes longer.
 _SHORT = 1 << 14
 _DIFFERENCES = {width: unzigzag(np.arange(256).astype(f"<u{width}")) for width in (1, 2, 4, 8)}
 
