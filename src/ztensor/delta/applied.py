@@ -13,7 +13,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta.changes import Change, Delta, Part
-from ztensor.delta.errors import DeltaError, DeltaReason
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.states import ComponentHasher, State, headers_of, id_of_digests, stored_form
 from ztensor.errors import counted, describe
 from ztensor.ext import (
@@ -58,6 +58,11 @@ class NewTensor:
         return self.changes[-1]
 
     @property
+    def is_whole(self) -> bool:
+        """Return whether the tensor is added or replaced: the base does not matter."""
+        return self.changes[0].kind != "changed"
+
+    @property
     def parts(self) -> dict[str, list[Part]]:
         """Return the differences of each role that changes, in order."""
         parts: dict[str, list[Part]] = {}
@@ -73,21 +78,10 @@ class NewTensor:
             DeltaError: the base has no such tensor, or one of another shape or type; or the changes
                 do not fit each other.
         """
-        first = self.changes[0]
-        if first.kind != "changed":
+        if self.is_whole:
             return None
-        if self.name not in self._base:
-            return first.required(None)
-        return first.required(self._base[self.name])
-
-    def tensor(self) -> Tensor:
-        """Return the new tensor in memory; it is not checked."""
-        tensor = self.old()
-        for change in self.changes:
-            tensor = change.tensor(tensor)
-        if tensor is None:
-            raise TypeError("no changes")
-        return tensor
+        old = self._base.get(self.name)
+        return self.changes[0].required(old)
 
     def check(self) -> None:
         """Compute the tensor, and compare its id.
@@ -107,52 +101,50 @@ class NewTensor:
         Raises:
             DeltaError: it differs, the delta is malformed, or the base does not fit.
         """
-        hasher = None
-        old, last = self.old(), self.last
-        parts = self.parts[role]
-        if self._compares and self._ids is not None and last.new is not None:
-            hasher = ComponentHasher(last.layout, role, parts[-1].header, self._ids)
-        check = last.checksum.hasher() if self._compares and last.checksum is not None else None
-        before = None if old is None else stored_form(old.components[role])
+        old, last, parts = self.old(), self.last, self.parts[role]
+        hashers: list[Any] = []
+        has_ids = self._compares and self._ids is not None and last.new is not None
+        if has_ids:
+            hashers.append(ComponentHasher(last.layout, role, parts[-1].header, str(self._ids)))
+        elif self._compares and last.checksum is not None:
+            hashers.append(last.checksum.hasher())
         try:
-            for block in _new_blocks(before, parts):
+            for block in _new_blocks(
+                None if old is None else stored_form(old.components[role]), parts
+            ):
                 data = block.data.cast("B")
-                if check is not None:
-                    check.update(data)
-                if hasher is not None:
+                for hasher in hashers:
                     hasher.update(data)
                 yield data
         except DeltaError as error:
             raise error.locate(object_name=self.name, component=role) from None
-        if hasher is not None:
-            self._digests[role] = hasher.digest()
+        if has_ids:
+            self._digests[role] = hashers[0].digest()
             if self._digests.keys() >= self.parts.keys():
-                self._compare(old)
-        elif check is not None and last.checksum is not None:
-            self._require(check.hexdigest() == last.checksum.digits)
+                self._require(str(last.new and last.new.hex()), self._id(old).hex())
+        elif hashers and last.checksum is not None:
+            self._require(last.checksum.digits, hashers[0].hexdigest())
 
-    def _compare(self, old: Tensor | None) -> None:
-        digests, attributes = dict(self._digests), self.last.attributes
-        if old is not None:
-            attributes = old.attributes
-            for role, header in headers_of(old).items():
-                if role not in digests:
-                    hasher = ComponentHasher(self.last.layout, role, header, str(self._ids))
-                    for block in Blocks.of(old.components[role]):
-                        hasher.update(block)
-                    digests[role] = hasher.digest()
-        last = self.last
-        found = id_of_digests(last.shape, last.layout, digests, attributes, str(self._ids))
-        self._require(found == last.new, found)
+    def _id(self, old: Tensor | None) -> bytes:
+        """Return the id of the new tensor from the digests of its components."""
+        last, ids, digests = self.last, str(self._ids), dict(self._digests)
+        for role, header in headers_of(old).items() if old is not None else ():
+            if old is not None and role not in digests:
+                hasher = ComponentHasher(last.layout, role, header, ids)
+                for block in Blocks.of(old.components[role]):
+                    hasher.update(block)
+                digests[role] = hasher.digest()
+        attributes = last.attributes if old is None else old.attributes
+        return id_of_digests(last.shape, last.layout, digests, attributes, ids)
 
-    def _require(self, is_result: bool, found: bytes | None = None) -> None:  # noqa: FBT001
-        if not is_result:
+    def _require(self, expected: str, found: str) -> None:
+        if found != expected:
             raise DeltaError(
                 "the new tensor is not the one that the delta was made from",
                 reason=DeltaReason.RESULT,
                 object_name=self.name,
-                expected=None if self.last.new is None else self.last.new.hex(),
-                found=None if found is None else found.hex(),
+                expected=expected,
+                found=found,
             )
 
 
@@ -163,79 +155,65 @@ def _new_blocks(old: Array | None, parts: Sequence[Part]) -> Iterator[Array]:
         old: stored elements of the base; None if the first part is a whole component.
         parts: the differences, in order.
     """
-    current, pending = old, list[tuple[Part, Iterator[tuple[Array, Array]]]]()
+    current = old  # None if the elements are not in memory as a whole
+    blocks = None if old is None else _cut(old)
     for part in parts:
-        if pending and part.needs_old == "positions":
-            current, pending = _joined(current, pending), []
-        pieces = part.changes(current)
-        if pieces is None:
-            if pending:
-                current, pending = _joined(current, pending), []
+        changes = None
+        if current is not None or part.needs_old != "positions":
+            changes = part.changes(current)
+        if changes is None and current is None and blocks is not None:
+            current = _joined(blocks, part.header.empty())
+            blocks, changes = _cut(current), part.changes(current)
+        if changes is None:
             current = part.whole(current)
-        elif current is None:
-            raise DeltaError(
-                "a whole tensor is stored as a difference", reason=DeltaReason.MALFORMED
-            )
+            blocks = _cut(current)
+        elif blocks is None:
+            raise malformed("a whole tensor is stored as a difference")
         else:
-            pending.append((part, pieces))
-    if current is not None:
-        yield from _patched(current, pending)
+            current, blocks = (
+                None,
+                _patched(blocks, changes, is_difference=part.needs_old is not None),
+            )
+    yield from blocks or ()
 
 
-def _joined(current: Array | None, pending: list[Any]) -> Array:
-    if current is None:
-        raise TypeError("no elements")
-    out = np.empty(current.size, current.dtype)
+def _cut(array: Array) -> Iterator[Array]:
+    """Yield the bits of elements as unsigned integers, in blocks that are views."""
+    bits = array.view(f"<u{array.dtype.itemsize}")
+    count = max(1, _BLOCK_BYTES // bits.itemsize)
+    for start in range(0, bits.size, count):
+        yield bits[start : start + count]
+
+
+def _joined(blocks: Iterator[Array], out: Array) -> Array:
+    """Fill an array with blocks, and return it."""
     at = 0
-    for block in _patched(current, pending):
+    for block in blocks:
         out.view(block.dtype)[at : at + block.size] = block
         at += block.size
     return out
 
 
 def _patched(
-    current: Array, pending: Sequence[tuple[Part, Iterator[tuple[Array, Array]]]]
+    blocks: Iterator[Array], changes: Iterator[tuple[Array, Array]], *, is_difference: bool
 ) -> Iterator[Array]:
-    """Yield elements with changes applied, as unsigned integers, in blocks."""
-    bits = current.view(f"<u{current.dtype.itemsize}")
-    count = max(1, _BLOCK_BYTES // bits.itemsize)
-    cursors = [(part.needs_old is not None, _Cursor(pieces)) for part, pieces in pending]
-    for start in range(0, bits.size, count):
-        block = bits[start : start + count]
-        if cursors:
-            block = block.copy()
-        for is_difference, cursor in cursors:
-            for positions, values in cursor.until(start + block.size):
-                at = positions - start
-                block[at] = block[at] + values if is_difference else values
-        yield block
-    for _, cursor in cursors:
-        cursor.end()
-
-
-class _Cursor:
-    """Changed elements in order of position, taken up to a position at a time."""
-
-    def __init__(self, pieces: Iterator[tuple[Array, Array]]) -> None:
-        self._pieces = pieces
-        self._next: tuple[Array, Array] | None = next(pieces, None)
-
-    def until(self, stop: int) -> Iterator[tuple[Array, Array]]:
-        """Yield the elements before a position that were not yielded before."""
-        while self._next is not None:
-            positions, values = self._next
+    """Yield copies of blocks with changed elements."""
+    start, pending = 0, next(changes, None)
+    for old in blocks:
+        block, stop = old.copy(), start + old.size
+        while pending is not None:
+            positions, values = pending
             count = int(np.searchsorted(positions, stop))
-            if count:
-                yield positions[:count], values[:count]
+            at = positions[:count] - start
+            block[at] = block[at] + values[:count] if is_difference else values[:count]
             if count < positions.size:
-                self._next = positions[count:], values[count:]
-                return
-            self._next = next(self._pieces, None)
-
-    def end(self) -> None:
-        """Raise if an element is behind the end of the component."""
-        if self._next is not None:
-            raise DeltaError("an element behind the end is changed", reason=DeltaReason.MALFORMED)
+                pending = positions[count:], values[count:]
+                break
+            pending = next(changes, None)
+        yield block
+        start = stop
+    if pending is not None:
+        raise malformed("an element behind the end is changed")
 
 
 class Applied:
@@ -274,18 +252,26 @@ class Applied:
         changes: dict[str, list[Change]] = {}
         ids: dict[str, str | None] = {}
         gone: set[str] = set()
+
+        def touch(name: str, old: bytes | None, *, is_there: bool) -> None:
+            if is_there is not (name in changes or (name in base and name not in gone)):
+                wrong = "changes a tensor that the base does not have"
+                if not is_there:
+                    wrong = "adds a tensor that the base has"
+                details = {"object_name": name, "file": base.name}
+                raise DeltaError(f"the delta {wrong}", reason=DeltaReason.TENSOR, **details)
+            if old is not None and name in base:
+                self.first.setdefault(name, old)
+
         for delta in deltas:
             for name, old in delta.removed.items() if only is None else ():
-                self._require(name, is_there=self._has(name, changes, gone), expected=True)
-                self._note(name, old)
+                touch(name, old, is_there=True)
                 changes.pop(name, None)
                 gone.add(name)
             for name, change in delta.items():
                 if only is not None and (name not in only or change.kind == "added"):
                     continue
-                is_there = self._has(name, changes, gone)
-                self._require(name, is_there=is_there, expected=change.kind != "added")
-                self._note(name, change.old)
+                touch(name, change.old, is_there=change.kind != "added")
                 if change.kind != "changed":
                     changes[name] = []
                 changes.setdefault(name, []).append(change)
@@ -297,24 +283,6 @@ class Applied:
             name: NewTensor(name, base, each, ids[name], compares=compares)
             for name, each in changes.items()
         }
-
-    def _has(self, name: str, changes: Mapping[str, object], gone: set[str]) -> bool:
-        return name in changes or (name in self.base and name not in gone)
-
-    def _note(self, name: str, old: bytes | None) -> None:
-        if old is not None and name in self.base:
-            self.first.setdefault(name, old)
-
-    def _require(self, name: str, *, is_there: bool, expected: bool) -> None:
-        if is_there is not expected:
-            raise DeltaError(
-                "the delta needs a tensor that the base does not have"
-                if expected
-                else "the delta adds a tensor that the base has",
-                reason=DeltaReason.TENSOR,
-                object_name=name,
-                file=self.base.name,
-            )
 
     def over(self, file: FileObjects, names: Iterable[str] | None = None) -> FileObjects:
         """Return the objects of the new state in a file of the base, over the same open file.
@@ -341,21 +309,18 @@ class Applied:
         self, tensor: NewTensor, old: TensorObject | None, encodings: dict[str, Encoding]
     ) -> TensorObject:
         """Return the entry of a new tensor; equal changes of shared bytes get one encoding."""
-        last, components = tensor.last, dict[str, Component]()
-        is_changed = old is not None and tensor.changes[0].kind == "changed"
-        if old is not None and is_changed:
-            components.update(old.components)
+        last, ids = tensor.last, [change.new for change in tensor.changes]
+        old = None if tensor.is_whole else old
+        components = {} if old is None else dict(old.components)
         for role, parts in tensor.parts.items():
-            header, place = parts[-1].header, components.get(role)
-            word = f"{tensor.name} after deltas"
-            if None not in (news := [change.new for change in tensor.changes]):
-                word = f"{news} after {place and place._replace(digest=None)}"
-            word = f"{role} of {word}"
+            place, header = components.get(role), parts[-1].header
+            source = tensor.name if None in ids else place and place._replace(digest=None)
+            word = f"{role} of {source} after {ids}"
             encodings.setdefault(word, _NewElements(word, tensor, role))
             components[role] = Component(
                 header.dtype, 0, 0, header.type, word, decoded_length=header.nbytes
             )
-        if old is not None and is_changed:
+        if old is not None:
             return old._replace(components=components, entries_once=False)
         return TensorObject(last.shape, last.layout, components, dict(last.attributes) or None)
 

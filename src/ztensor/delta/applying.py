@@ -188,7 +188,7 @@ class Chained:
         """Compare the tensors of the base that no new tensor depends on; of "full" all."""
         if self._verify is None or not self.links:
             return
-        whole = [n for n, tensor in applied.tensors.items() if tensor.changes[0].kind != "changed"]
+        whole = [name for name, tensor in applied.tensors.items() if tensor.is_whole]
         require_old(applied, [*whole, *applied.removed], self._threads)
         ids, last = self.links[0].ids, self.links[-1]
         if self._verify != "full" or ids is None:

@@ -142,7 +142,7 @@ def _agree(one: _Target, other: _Target, *, strict: bool) -> bool:
     ids = [[change.new for change in each.tensor.changes] for each in (one, other) if each.tensor]
     if None not in ids[0]:
         return ids[0] == ids[1]
-    return one.whole().tobytes() == other.whole().tobytes()
+    return one.whole() == other.whole()
 
 
 def _other(name: str, message: str) -> DeltaError:
@@ -150,7 +150,7 @@ def _other(name: str, message: str) -> DeltaError:
 
 
 def _arrays(name: str, value: Any, *, is_changed: bool) -> Iterable[tuple[str, Any]]:
-    """Return roles and arrays or torch tensors of a value; none of a value without memory."""
+    """Return pairs of role and memory of a value: arrays or torch tensors."""
     if isinstance(value, Tensor):
         return value.components.items()
     if isinstance(value, np.ndarray) or FRAMEWORKS.name_of(value) == "torch":
@@ -210,23 +210,18 @@ class _Target:
                 found="a read-only one" if is_flat else "one that is not contiguous",
             )
 
-    def whole(self) -> Array:
-        """Return all new stored elements of the component."""
-        current: Array | None = None
-        for part in self.parts:
-            current = part.whole(self._stored() if current is None else current)
-        if current is None:
-            raise TypeError("no parts")
-        return current
+    def whole(self) -> bytes:
+        """Return all new stored bytes of the component."""
+        return b"" if self.tensor is None else b"".join(self.tensor.blocks(self._role))
 
     def change(self) -> None:
         """Write the new elements."""
         if self._is_array:
             stored = stored_form(self._value)
             if not np.shares_memory(stored, self._value) and self.nbytes:
-                header = self.parts[-1].header  # elements of less than a byte, or big-endian ones
-                count, shape = self._value.size, self._value.shape
-                self._value[...] = header.restored(self.whole())[:count].reshape(shape)
+                # Elements of less than a byte, or big-endian ones.
+                new = self.parts[-1].header.restored(np.frombuffer(self.whole(), np.uint8))
+                self._value[...] = new[: self._value.size].reshape(self._value.shape)
                 return
             bits = stored.view(f"<u{stored.itemsize}")
         else:

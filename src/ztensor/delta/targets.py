@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ztensor import Editor, Writer
 from ztensor.converting.atomic_folder import AtomicFolder
 from ztensor.delta.applied import Applied
-from ztensor.errors import NotRepresentableError, SourceError, UsageError
+from ztensor.errors import NotRepresentableError, UsageError, system_call
 from ztensor.ext import (
     ALGORITHMS,
     FORMATS,
@@ -99,7 +99,7 @@ def write_new(
             for rights in old.rights():
                 sink.narrow(rights)
         is_same = not applied.attributes and old.names == new.names
-        is_changed = all(applied.tensors[name].changes[0].kind == "changed" for name in names)
+        is_changed = not any(applied.tensors[name].is_whole for name in names)
         if kind == "safetensors" and is_same and is_changed:
             _write_safetensors(old, new, names, sink, how)
         else:
@@ -263,103 +263,83 @@ def write_folder(applied: Applied, target: Path, how: How) -> int:
         SourceError: a file cannot be read or written.
     """
     reader = applied.base.reader
-    if reader is None or not reader.objects.is_set:
-        raise UsageError("the base is not a set of files", file=applied.base.name)
-    objects: Any = reader.objects
-    index = objects.set.name if objects.set.weight_map is not None else None
-    folder = os.path.dirname(index) if index else os.path.dirname(objects.paths[0])
-    files = {path: os.path.relpath(path, folder) for path in objects.set.places}
+    objects: Any = None if reader is None else reader.objects
+    folder = os.path.dirname(os.path.abspath(next(iter(objects.paths), "")))
+    files = {os.path.relpath(file, folder): file for file in objects.set.places}
+    if not {*map(os.path.abspath, objects.set.places)} <= {*map(os.path.abspath, objects.paths)}:
+        raise UsageError("the base is not on disk", file=objects.name)
+    if any(path.startswith(os.pardir) for path in files):
+        raise UsageError("the files of the base are in several folders", file=objects.name)
     homes = dict(objects.homes)
     touched = {homes[name] for name in [*applied.tensors, *applied.removed] if name in homes}
-    touched.update(files if applied.attributes else ())
+    touched.update(objects.set.places if applied.attributes else ())
+    last = max(touched or objects.set.places)
     for name in applied.tensors:
-        homes.setdefault(name, max(touched, default=[*files][-1]))
-    touched.update(map(homes.__getitem__, applied.tensors))
-    nbytes = 0
-    is_durable = how.durable is True
+        touched.add(homes.setdefault(name, last))
+    index = os.path.relpath(objects.name, folder) if objects.set.weight_map else None
+    nbytes, is_durable = 0, how.durable is True
     with AtomicFolder(path_text(target), overwrite=False, durable=is_durable) as new:
-        for path, relative in files.items():
-            place = os.path.join(new.path, relative)
+        for path in _files_in(folder):
+            place, file = os.path.join(new.path, path), files.get(path)
             os.makedirs(os.path.dirname(place), exist_ok=True)
-            if path in touched:
-                names = [name for name in applied.tensors if homes[name] == path]
-                nbytes += write_new(applied, objects.file(path), place, how, names)
-            else:
-                nbytes += _link(path, place)
+            if file in touched:
+                names = [name for name in applied.tensors if homes[name] == file]
+                nbytes += write_new(applied, objects.file(file), place, how, names)
+            elif path != index:
+                nbytes += _link(os.path.join(folder, path), place)
         if index is not None:
-            place = os.path.join(new.path, os.path.basename(index))
-            names_of = {name: files[path] for name, path in homes.items()}
-            written = [files[path] for path in touched]
-            nbytes += _write_index(index, place, applied, names_of, written, how.durable)
-        others = {os.path.realpath(path) for path in [*files, *([index] if index else [])]}
-        _link_others(folder, new.path, others)
+            own = {name: os.path.relpath(file, folder) for name, file in homes.items()}
+            nbytes += _write_index(applied, objects, own, new.path, how)
         new.commit()
     return nbytes
+
+
+def _files_in(folder: str) -> Iterator[str]:
+    """Yield the files of a folder and its subfolders except hidden ones, relative to it."""
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (os.path.join(parent, name) for name in names)
+        yield from (os.path.relpath(path, folder) for path in paths if os.path.isfile(path))
 
 
 def _link(path: str, place: str) -> int:
     """Give a file a second name, or copy it if the system cannot; return its length."""
     source = os.path.realpath(path)
-    try:
-        os.link(source, place)
-    except OSError:
+    with system_call("cannot copy the file", path):
         try:
+            os.link(source, place)
+        except OSError:
             shutil.copy2(source, place)
-        except OSError as error:
-            raise SourceError.from_os(error, "cannot copy the file", path) from error
-    return os.path.getsize(place)
-
-
-def _link_others(folder: str, new: str, known: Collection[str]) -> None:
-    """Link the other files of a model's folder, such as its configuration."""
-    for parent, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = os.path.join(parent, name)
-            if os.path.isfile(path) and os.path.realpath(path) not in known:
-                place = os.path.join(new, os.path.relpath(path, folder))
-                os.makedirs(os.path.dirname(place), exist_ok=True)
-                _link(path, place)
+        return os.path.getsize(place)
 
 
 def _write_index(
-    index: str,
-    place: str,
-    applied: Applied,
-    files: dict[str, str],
-    touched: Collection[str],
-    durable: Durable,
+    applied: Applied, objects: Any, homes: dict[str, str], folder: str, how: How
 ) -> int:
-    """Write the index of the new folder, or link the old one if it would be the same.
+    """Write the index of a new folder, and return its length.
 
     Args:
-        index: the index of the base.
-        place: the new one.
         applied: the new state.
-        files: name of each tensor to its file, relative to the folder.
-        touched: the files that were written.
-        durable: as in `How`.
+        objects: the base.
+        homes: name of each tensor to its file, relative to the folder.
+        folder: the new folder, which has the files.
+        how: how it is written.
     """
-    with contextlib.closing(source_of(index, mapped=False)) as source:
-        document = json.loads(bytes(source.read(0, source.size)))
-    metadata: dict[str, Any] = document.get("metadata") or {}
-    digests = metadata.get("digests") or {}
-    whole = [name for name, tensor in applied.tensors.items() if tensor.old() is None]
-    if not (whole or applied.removed or digests):
-        return _link(index, place)
-    reader = applied.base.reader
-    if reader is not None and "total_size" in metadata:
-        gone = [name for name in [*whole, *applied.removed] if name in reader]
-        metadata["total_size"] -= sum(each.nbytes for each in reader.metadata(gone))
-        parts = (part for name in whole for part in applied.tensors[name].parts.values())
+    metadata = dict(objects.set.metadata)
+    whole = [tensor for tensor in applied.tensors.values() if tensor.is_whole]
+    if "total_size" in metadata and applied.base.reader is not None:
+        names = (*(tensor.name for tensor in whole), *applied.removed)
+        old = applied.base.reader.metadata(name for name in names if name in objects.homes)
+        metadata["total_size"] -= sum(each.nbytes for each in old)
+        parts = (part for tensor in whole for part in tensor.parts.values())
         metadata["total_size"] += sum(part[-1].header.nbytes for part in parts)
-    for file in filter(digests.__contains__, touched):
-        written = os.path.join(os.path.dirname(place), file)
-        with contextlib.closing(source_of(written, mapped=False)) as source:
-            digests[file] = ALGORITHMS["sha256"].of(Range(source, 0, source.size).pieces())
-    document["weight_map"] = {
-        name: files[name] for name in sorted(files) if name not in applied.removed
-    }
-    sink = Place.of(place).sink(durable)
-    sink.commit(f"{json.dumps(document, indent=2)}\n".encode())
+    for file in {homes[name] for name in (*applied.tensors, *applied.removed)}:
+        if file in metadata.get("digests", ()):
+            with contextlib.closing(source_of(os.path.join(folder, file), mapped=False)) as source:
+                digest = ALGORITHMS["sha256"].of(Range(source, 0, source.size).pieces())
+            metadata["digests"] = {**metadata["digests"], file: digest}
+    kept = {name: homes[name] for name in sorted(homes) if name not in applied.removed}
+    text = json.dumps({"metadata": metadata, "weight_map": kept}, indent=2)
+    sink = Place.of(os.path.join(folder, os.path.basename(objects.name))).sink(how.durable)
+    sink.commit(f"{text}\n".encode("ascii"))
     return sink.position

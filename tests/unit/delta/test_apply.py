@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 
 import ztensor
 from ztensor.delta import DeltaError, DeltaReason, apply, make
-from ztensor.delta.states import IDS, State
 from ztensor.errors import UsageError
+from ztensor.ext import Place
 from ztensor.numpy import save_file
 
 _TYPES = [
@@ -69,8 +70,7 @@ def bits(path: Path) -> dict[str, Any]:
         return {"objects": objects, "attributes": reader.attributes}
 
 
-@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
-@pytest.mark.parametrize("ids", IDS)
+@pytest.mark.parametrize(("version", "ids"), [("1.2.0", "sha256"), ("2.1", "xxh3-128")])
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.9])
 @pytest.mark.parametrize(
     ("effort", "values"), [("fast", "difference"), ("small", "difference"), ("fast", "new")]
@@ -84,13 +84,10 @@ def test_apply_gives_the_new_state(
     save_file(new, b, version=version)
     make(a, b, delta, effort=effort, values=values, ids=ids)
     report = apply(delta, a, result)
-    assert bits(result)["objects"] == bits(b)["objects"]
-    with State(result) as state:
-        assert report.result is not None
-        state.ids(ids)
-    with ztensor.open(result) as reader:
-        assert reader.version == ztensor.open(a).version
-    assert (report.tensors > 0) is (share > 0 or values is not None)
+    assert bits(result) == bits(b)
+    assert report.result == make(b, b, delta, ids=ids).result
+    with ztensor.open(result) as reader, ztensor.open(a) as base:
+        assert reader.version == base.version
 
 
 FORMATS = ["zt", "safetensors"]
@@ -370,7 +367,7 @@ def of_a_fork(files: Files) -> Any:
 
 
 def damaged(files: Files) -> Any:
-    """Forge a delta with valid digests: its ids are those of another one."""
+    """Forge a delta with valid digests and the ids of another delta."""
     first, second, _ = three_states()
     at = np.argwhere(first["big"] != second["big"])[0]
     second["big"][tuple(at)] += 3
@@ -401,8 +398,7 @@ def damaged(files: Files) -> Any:
         (damaged, DeltaReason.RESULT),
     ],
 )
-@pytest.mark.parametrize("effort", ["fast", "small"])
-@pytest.mark.parametrize("suffix", FORMATS)
+@pytest.mark.parametrize(("suffix", "effort"), [("zt", "small"), ("safetensors", "fast")])
 def test_what_does_not_fit_leaves_everything_as_it_was(
     tmp_path: Path,
     suffix: str,
@@ -438,6 +434,20 @@ def test_a_base_with_the_result_is_accepted_on_demand(files: Files) -> None:
     assert base.read_bytes() == before
     apply(files.deltas[0], base, files.new, if_applied="skip")
     assert bits(files.new) == bits(base)
+
+
+def test_a_file_that_another_writer_changes_is_refused(files: Files) -> None:
+    base = files.states[0]
+    before = base.read_bytes()
+    with (
+        contextlib.closing(Place.of(base).locked()),
+        pytest.raises(ztensor.SourceError) as caught,
+    ):
+        apply(files.deltas[0], base, in_place=True)
+    assert caught.value.reason is ztensor.Reason.SOURCE_LOCKED
+    assert base.read_bytes() == before
+    apply(files.deltas[0], base, in_place=True)
+    assert bits(base) == bits(files.states[1])
 
 
 def test_wrong_arguments_are_refused(files: Files) -> None:

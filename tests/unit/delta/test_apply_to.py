@@ -1,4 +1,4 @@
-"""`apply_to`: tensors in memory are changed in place, or none of them."""
+"""`apply_to`: all tensors of a state in memory are changed in place, or no tensor is."""
 
 from __future__ import annotations
 
