@@ -8,7 +8,7 @@ import pytest
 
 import ztensor
 from ztensor import Tensor
-from ztensor.errors import ArgumentTypeError, NotRepresentableError
+from ztensor.errors import ArgumentTypeError
 from ztensor.numpy import load, load_file, save, save_file
 
 FOUR = np.arange(4, dtype=np.float32)
@@ -58,12 +58,6 @@ def test_progress_counts_bytes_to_the_end(tmp_path: Path) -> None:
     assert calls == sorted(calls)
     assert calls[-1] == (total, total)
     assert len(calls) == len(TENSORS)
-
-
-@pytest.mark.parametrize("metadata", [5, "abc", [1], {1: 2}])
-def test_metadata_that_cannot_be(metadata: Any) -> None:
-    with pytest.raises((ArgumentTypeError, NotRepresentableError)):
-        save({}, metadata)
 
 
 def test_a_path_is_not_bytes(tmp_path: Path) -> None:

@@ -187,21 +187,6 @@ def test_wrong_elements_are_found_in_any_piece(compression: bool) -> None:
         assert "399999" in reader.verify("points").problems[0].message
 
 
-@pytest.mark.parametrize("version", ["1.1", "2.1"])
-@pytest.mark.parametrize("compression", [False, True])
-def test_of_many_small_objects_only_those_that_are_asked_for_are_looked_at(
-    compression: bool, version: str
-) -> None:
-    dice = np.random.default_rng(0)
-    values = {f"{number:03}": dice.integers(0, 256, 64, np.uint8) for number in range(300)}
-    data = bytearray(save(values, version=version, compression=compression))
-    data[data.index(values["009"].tobytes())] ^= 1
-    with ztensor.open(bytes(data)) as reader:
-        report = reader.verify(["007", "008"])
-        assert (report.ok, report.checked, report.objects) == (True, 2, 2)
-        assert found(reader.verify(["008", "009"])) == [(Reason.DIGEST_MISMATCH, "009", "data")]
-
-
 def test_a_digest_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = draft("1.2.0")
     made.component("matrix")["digest"] = "xxh3:0123456789abcdef"

@@ -72,14 +72,6 @@ def test_only_reads_in_order_prefetch(case: str) -> None:
     assert far.asked == [[(100, 5)]]
 
 
-def test_in_a_walk_the_window_is_full_at_once() -> None:
-    source, far, _ = ahead([MIB] * 8, start=0)
-    with source.walked():
-        read(source, 3 * MIB + 5, 10)  # a part is read alone also here
-        read(source, 5 * MIB, 10)
-    assert far.asked == [[(3 * MIB + 5, 10)], [(5 * MIB, 3 * MIB)]]
-
-
 class Failing(Far):
     """A source that fails once."""
 
@@ -114,11 +106,3 @@ def test_heads_in_order_come_together(length: int) -> None:
     for start in starts[60:]:  # those of the last request are kept, no others
         read(source, start, length)
     assert [len(request) for request in far.asked] == [1, 5]
-
-
-def test_near_heads_are_one_request_of_their_own_bytes() -> None:
-    source, far, starts = ahead([100] * 2000, is_patient=True)
-    for start in starts:
-        read(source, start, 50)
-    assert [len(request) for request in far.asked] == [1, 1999]
-    assert {length for _, length in far.asked[1]} == {100}

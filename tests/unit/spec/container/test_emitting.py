@@ -134,17 +134,6 @@ def test_a_manifest_of_2_x_is_written_as_it_was(path: str) -> None:
         assert written == text
 
 
-def test_the_deepest_attributes_of_0_1_and_2_x_are_read() -> None:
-    old, new = EMITTERS["0.1.0"](), EMITTERS["2.1"]()
-    deepest = OLD["z"]._replace(attributes={"a": nested(62)})
-    old.require_object(deepest)
-    assert again(Manifest("0.1.0", {"w": deepest}), "0.1.0").objects["w"] == deepest
-    deepest = plain(digest=XXH3)._replace(attributes={"a": nested(28)})
-    new.require_object(deepest)
-    found = again(Manifest("2", {"w": deepest}, {"a": nested(30)}), "2.1")
-    assert found.objects["w"].attributes == deepest.attributes
-
-
 # --- Objects written from templates ----------------------------------------------------------
 
 # Objects that differ in one thing, the place of it in the manifest, and its value in each.
