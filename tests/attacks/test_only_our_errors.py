@@ -357,6 +357,7 @@ VERBS: dict[str, list[str]] = {
     "set": ["FILE", "key=value"],
     "compact": ["FILE"],
     "repair": ["FILE"],
+    "delta": ["make", "FILE", "OTHER", "-o", "OUT"],
     "completions": ["bash"],
 }
 

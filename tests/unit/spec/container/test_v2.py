@@ -13,6 +13,7 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from ztensor.errors import LimitError, ManifestError, Problem, Reason
+from ztensor.ext import cbor
 from ztensor.limits import Limits
 from ztensor.testing.builder_2 import File2, dense
 
@@ -106,3 +107,31 @@ def test_values_that_an_object_keeps_stay_charged(place: str) -> None:
         ztensor.open(File2().seal({"objects": kept}), limits=limits)
     few = dict(list(kept.items())[:10])
     ztensor.open(File2().seal({"objects": few}), limits=limits).close()
+
+
+@pytest.mark.parametrize("sizes", [{}, {"block_bytes": 17}, {"block_bytes": 18.0}], ids=str)
+def test_the_sizes_of_blocks_are_those_of_their_layout(sizes: dict[str, Any]) -> None:
+    file = File2()
+    attributes = {"elems_per_block": 32, "block_bytes": 18, **sizes} if sizes else {}
+    part = file.part(np.zeros(18, np.uint8))
+    entry = dense(part, [32], layout="gguf.q4_0/1", attributes=attributes)
+    assert reason_of(file.seal({"objects": {"w": entry}})) is Reason.FIELD_VALUE
+
+
+@pytest.mark.parametrize(
+    ("word", "layout"),
+    [
+        ("plain", "2.x plain"),
+        ("someone.else/2", "someone.else/2"),
+        # Words of our namespace that are never written stay as they are.
+        *((word, word) for word in ("pyztensor.dense/1", "pyztensor.a/b/1")),
+    ],
+)
+def test_a_word_for_a_layout_is_read_and_written_again(word: str, layout: str) -> None:
+    file = File2()
+    entry = dense(file.part(np.zeros(3, np.uint8)), [3], layout=word)
+    with ztensor.open(file.seal({"objects": {"w": entry}})) as reader:
+        tensor = reader.read("w")
+    assert tensor.format == layout
+    saved = ztensor.numpy.save({"w": tensor}, version="2.1")
+    assert cbor.encode(word) in saved
