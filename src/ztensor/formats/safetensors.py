@@ -5,7 +5,7 @@ differs: duplicate names, blanks before the header, a list in place of an object
 range of the file, so all of them are mapped. The header is parsed in parts: the memory of a part's
 JSON is charged before the part is parsed, and released after it.
 
-Elements of six bits, and of types that came after this release, are listed and not read.
+Elements of types that came after this release are listed and not read.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ _MOST_DEPTH = 127  # nesting that the format's own library reads
 _TYPES: Mapping[str, tuple[int, str, str | None]] = {
     "BOOL": (8, "bool", None),
     "F4": (4, "u8", "f4_e2m1"),
-    "F6_E2M3": (6, "F6_E2M3", None),
-    "F6_E3M2": (6, "F6_E3M2", None),
+    "F6_E2M3": (6, "u8", "f6_e2m3"),
+    "F6_E3M2": (6, "u8", "f6_e3m2"),
     "U8": (8, "u8", None),
     "I8": (8, "i8", None),
     "F8_E5M2": (8, "u8", "f8_e5m2"),

@@ -15,7 +15,7 @@ import numpy as np
 
 from ztensor.distributed.chunks.boxes import Overlap, is_within, overlap
 from ztensor.distributed.chunks.staging import BLOCK_BYTES, pieces_of
-from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable
+from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, ChunkTable, nbytes_of
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
@@ -149,10 +149,7 @@ class Assembler:
         if self._locate is not None:
             return self._locate(chunk)
         kind = self.table.kind_of(chunk.tensor)
-        unit = kind.unit
-        decoded = None
-        if chunk.encoding != "raw" and unit is not None:
-            decoded = -(-element_count(chunk.sizes) // unit[1]) * unit[0]
+        decoded = None if chunk.encoding == "raw" else nbytes_of(kind, chunk.sizes)
         return Component(
             kind.dtype,
             self._starts[chunk.file] + chunk.at,

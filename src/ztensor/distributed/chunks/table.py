@@ -16,7 +16,6 @@ from ztensor.distributed.chunks.boxes import find_misfit, touching
 from ztensor.errors import FormatError, Reason, ZTensorError, counted, describe
 from ztensor.ext import (
     ALGORITHMS,
-    STORAGE_TYPES,
     Component,
     cached_property,
     element_count,
@@ -60,11 +59,12 @@ def _unit(dtype: str, type: str | None) -> tuple[int, int] | None:
     if type is not None and component.logical is None:
         return None
     try:
-        per_unit = 1 if component.logical is None else component.logical.elements_per_storage
         whole = result_dtype(component).itemsize
     except ZTensorError:
         return None
-    return whole if per_unit == 1 else STORAGE_TYPES[dtype].width, per_unit
+    if component.logical is None or component.logical.elements_per_storage == 1:
+        return whole, 1
+    return component.logical.storage_per_element, component.logical.elements_per_storage
 
 
 class TableFile(NamedTuple):
@@ -340,7 +340,7 @@ class ChunkTable:
         for number, kind in enumerate(self.kinds):
             unit = kind.unit if kind.format == "dense" else None
             if unit is not None:
-                nbytes = np.ceil(counts / unit[1]) * unit[0]
+                nbytes = np.ceil(counts * unit[0] / unit[1])
                 wrong = is_raw[words] & (kinds == number) & (nbytes != self.length[rows])
                 if wrong.any():
                     raise self._wrong(int(rows[np.argmax(wrong)]), "is not as long as its box")
@@ -369,7 +369,7 @@ def nbytes_of(kind: Kind, shape: tuple[int, ...]) -> int | None:
     if unit is None:
         return None
     width, per_unit = unit
-    return -(-element_count(shape) // per_unit) * width
+    return -(-element_count(shape) * width // per_unit)
 
 
 def broken(message: str, expected: str | None = None, found: str | None = None) -> FormatError:

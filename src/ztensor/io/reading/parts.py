@@ -22,7 +22,7 @@ from ztensor.limits import Limits
 from ztensor.locks import Lock
 from ztensor.spec.encoding.base import Encoding, Runs
 from ztensor.spec.layout.base import Array, Indices
-from ztensor.spec.layout.elements import result_dtype, storage_dtype, typed_array
+from ztensor.spec.layout.elements import result_dtype, typed_array
 from ztensor.spec.model.dtype import element_count
 from ztensor.spec.model.manifest import Component
 from ztensor.threads import run_jobs
@@ -206,11 +206,11 @@ def _each_run(ends: Sequence[int], runs: Sequence[int], decode: Callable[[int], 
 
 
 def _units(component: Component) -> tuple[int, int]:
-    """Return the elements per storage unit (1 for most types), and the bytes of a unit."""
+    """Return the elements that are packed together (1 for most types), and their bytes."""
     width, logical = result_dtype(component).itemsize, component.logical
     if logical is None or logical.elements_per_storage == 1:
         return 1, width
-    return logical.elements_per_storage, storage_dtype(component).itemsize
+    return logical.elements_per_storage, logical.storage_per_element
 
 
 def needed_bytes(component: Component, shape: tuple[int, ...]) -> int:
@@ -221,7 +221,7 @@ def needed_bytes(component: Component, shape: tuple[int, ...]) -> int:
         LayoutError: the logical type is defined on another storage type.
     """
     per_unit, width = _units(component)
-    return -(-element_count(shape) // per_unit) * width
+    return -(-element_count(shape) * width // per_unit)
 
 
 def fill(
@@ -249,6 +249,7 @@ def fill(
     """
     flat, is_native = target.reshape(-1), component.is_native()
     per_unit, width = _units(component)
+    end = needed_bytes(component, shape)
     parts: Pieces = []
     puts: list[Callable[[], None]] = []
     nbytes = 0
@@ -259,7 +260,8 @@ def fill(
             at_once.later(put)
 
     for piece in plan(shape, wanted, target.itemsize):
-        start, stop = piece.start // per_unit * width, -(-piece.stop // per_unit) * width
+        start = piece.start // per_unit * width
+        stop = min(-(-piece.stop // per_unit) * width, end)
         if is_native and piece.runs is None:
             data = flat[piece.target].view(np.uint8).data
         else:

@@ -346,11 +346,13 @@ class ComponentWalk:
         Raises:
             FormatError: a padding bit is not 0.
         """
-        count, packed = self.count, self.component.logical
-        shared = 1 if packed is None else packed.elements_per_storage
-        if entries is None or not 0 < count - entries < shared:
-            return count
-        padding = self.last_byte >> 8 - (count - entries) * 8 // shared
+        packed = self.component.logical
+        if entries is None or packed is None or packed.elements_per_storage == 1:
+            return self.count
+        spare = self.nbytes * 8 - entries * packed.bits
+        if not 0 <= spare < 8:
+            return self.count
+        padding = self.last_byte >> 8 - spare
         if self.component.is_exact and padding:
             raise FormatError(
                 "padding bits are not 0",

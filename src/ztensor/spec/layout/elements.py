@@ -24,7 +24,13 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.spec.layout.base import Array, broken
-from ztensor.spec.model.dtype import BY_LONG_NAME, LOGICAL_TYPES, STORAGE_TYPES, element_count
+from ztensor.spec.model.dtype import (
+    BY_LONG_NAME,
+    LOGICAL_TYPES,
+    STORAGE_TYPES,
+    LogicalType,
+    element_count,
+)
 from ztensor.spec.model.manifest import Component
 
 HOST_ORDER = sys.byteorder
@@ -144,7 +150,7 @@ def typed_array(component: Component, data: memoryview | Array) -> Array:
     if logical is None:
         return array
     if logical.elements_per_storage > 1:
-        return _unpack(array, logical.elements_per_storage).view(numpy_dtype(logical.long_name))
+        return _unpack(array, logical).view(numpy_dtype(logical.long_name))
     return array.view(numpy_dtype(logical.long_name))
 
 
@@ -211,26 +217,39 @@ def _cut_element(width: int, found: str) -> LayoutError:
     return broken(Reason.SIZE_MISMATCH, message, expected, found, _SECTION)
 
 
-def _unpack(packed: Array, per_byte: int) -> Array:
+def _unpack(packed: Array, logical: LogicalType) -> Array:
     """Return one byte per packed value, the first from the lowest bits."""
-    bits = 8 // per_byte
-    unpacked = empty_array((packed.size, per_byte), np.dtype(np.uint8))
-    for position in range(per_byte):
-        np.right_shift(packed, position * bits, out=unpacked[:, position])
+    bits, words = logical.bits, _words(packed, logical.storage_per_element)
+    unpacked = empty_array((words.size, logical.elements_per_storage), np.dtype(np.uint8))
+    for position in range(logical.elements_per_storage):
+        unpacked[:, position] = words >> position * bits
     unpacked &= (1 << bits) - 1
-    return unpacked.reshape(-1)
+    return unpacked.reshape(-1)[: packed.size * 8 // bits]
 
 
-def _pack(values: Array, per_byte: int) -> Array:
-    """Return `per_byte` values in each byte, the first in the lowest bits, padded with zeros."""
-    bits = 8 // per_byte
-    padded = np.zeros(-(-values.size // per_byte) * per_byte, np.uint8)
+def _pack(values: Array, logical: LogicalType) -> Array:
+    """Return values of less than a byte packed, the first in the lowest bits, padded with zeros."""
+    bits, per_word, width = logical.bits, logical.elements_per_storage, logical.storage_per_element
+    padded = np.zeros(-(-values.size // per_word) * per_word, np.uint8)
     padded[: values.size] = values.view(np.uint8)
     padded &= (1 << bits) - 1
-    packed = np.zeros(padded.size // per_byte, np.uint8)
-    for position in range(per_byte):
-        packed |= padded[position::per_byte] << (position * bits)
-    return packed
+    words = np.zeros(padded.size // per_word, np.uint8 if width == 1 else np.dtype("<u4"))
+    for position in range(per_word):
+        words |= padded[position::per_word].astype(words.dtype) << position * bits
+    packed: Array = words.view(np.uint8).reshape(words.size, words.itemsize)[:, :width].reshape(-1)
+    return packed[: logical.storage_count(values.size)]
+
+
+def _words(packed: Array, width: int) -> Array:
+    """Return groups of `width` bytes as little-endian integers; the last is padded with zeros."""
+    if width == 1:
+        return packed
+    words = np.zeros((-(-packed.size // width), 4), np.uint8)
+    for position in range(width):
+        part = packed[position::width]
+        words[: part.size, position] = part
+    whole: Array = words.view("<u4").reshape(-1)
+    return whole
 
 
 def spell(dtype: np.dtype[Any]) -> tuple[str, str | None]:
@@ -302,9 +321,8 @@ def stored_form(array: Array) -> Array:
     if is_stored_as_is(flat.dtype):
         return flat
     logical = spell(flat.dtype)[1]
-    per_element = 1 if logical is None else LOGICAL_TYPES[logical].elements_per_storage
-    if per_element > 1:
-        return _pack(flat, per_element)
+    if logical is not None and LOGICAL_TYPES[logical].elements_per_storage > 1:
+        return _pack(flat, LOGICAL_TYPES[logical])
     return _swapped(flat)
 
 

@@ -59,15 +59,16 @@ class LogicalType(NamedTuple):
     """A meaning of storage elements (1.2 section 2, Logical types).
 
     One logical element takes `storage_per_element / elements_per_storage` storage elements:
-    1/1 for fp8, 2/1 for complex numbers, 1/2 for two 4-bit values in a byte.
+    1/1 for fp8, 2/1 for complex numbers, 1/2 for two 4-bit values in a byte, 3/4 for four 6-bit
+    values in three bytes.
 
     Attributes:
         name: the specification's word, such as `f8_e4m3fn`.
         dtype: name of the storage type that the logical type is defined on.
         long_name: the word array libraries use, such as `float8_e4m3fn`.
         storage_per_element: storage elements per logical element.
-        elements_per_storage: logical elements packed into one storage element, the first in the
-            lowest bits.
+        elements_per_storage: logical elements packed into `storage_per_element` storage elements of
+            a byte, the first in the lowest bits; 1 if they are not packed.
     """
 
     name: str
@@ -75,6 +76,11 @@ class LogicalType(NamedTuple):
     long_name: str
     storage_per_element: int = 1
     elements_per_storage: int = 1
+
+    @property
+    def bits(self) -> int:
+        """Return the bits of a packed element."""
+        return 8 * self.storage_per_element // self.elements_per_storage
 
     def storage_count(self, count: int) -> int:
         """Return the number of storage elements for `count` logical ones; the last is padded."""
@@ -96,6 +102,15 @@ LOGICAL_TYPES: Registry[str, LogicalType] = Registry(
             # Open extensions, under the names later releases use.
             LogicalType("f8_e8m0", "u8", "float8_e8m0fnu"),
             LogicalType("f4_e2m1", "u8", "float4_e2m1fn", elements_per_storage=2),
+            # Open extensions without a name elsewhere.
+            LogicalType("f8_e4m3", "u8", "float8_e4m3"),
+            LogicalType("f8_e3m4", "u8", "float8_e3m4"),
+            LogicalType("f6_e2m3", "u8", "float6_e2m3fn", 3, 4),
+            LogicalType("f6_e3m2", "u8", "float6_e3m2fn", 3, 4),
+            LogicalType("int4", "u8", "int4", elements_per_storage=2),
+            LogicalType("uint4", "u8", "uint4", elements_per_storage=2),
+            LogicalType("int2", "u8", "int2", elements_per_storage=4),
+            LogicalType("uint2", "u8", "uint2", elements_per_storage=4),
         )
     },
     group="ztensor.logical_types",

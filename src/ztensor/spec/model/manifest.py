@@ -105,11 +105,12 @@ class Component(NamedTuple):
 
     @property
     def width(self) -> int | None:
-        """Return the bytes of the smallest whole group of elements; None if the type is unknown."""
+        """Return the bytes that an element fills, 1 if it shares one; None for an unknown type."""
         storage, logical = self.storage, self.logical
         if storage is None or logical is None or logical.dtype != self.dtype:
             return storage and storage.width
-        return storage.width * logical.storage_per_element
+        is_packed = logical.elements_per_storage > 1
+        return storage.width * (1 if is_packed else logical.storage_per_element)
 
     @property
     def has_free_bools(self) -> bool:

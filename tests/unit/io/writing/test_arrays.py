@@ -118,10 +118,10 @@ def test_no_second_array_is_made(tmp_path: Path, kind: str, compression: bool | 
         (np.array("2026-01-01", "M8[D]"), "view('int64')"),
         (np.zeros(2, [("a", "i4"), ("b", "f4")]), "each field"),
         (np.ma.array([1, 2], mask=[False, True]), "filled()"),
-        (np.array([1, 2]).astype(ml_dtypes.int4), "astype"),
+        (np.array([1, 2]).astype(ml_dtypes.int1), "astype"),
         (2**70, "numeric type"),
     ],
-    ids=["object", "text", "bytes", "date", "record", "masked", "int4", "huge number"],
+    ids=["object", "text", "bytes", "date", "record", "masked", "int1", "huge number"],
 )
 def test_what_cannot_be_stored_says_what_would_work(value: Any, advice: str) -> None:
     with pytest.raises(NotRepresentableError) as caught:

@@ -172,7 +172,7 @@ def test_flat_pieces_end_at_a_row_before_rows_come() -> None:
         ((2**64,), "f32", NotRepresentableError),
         ((1,), "no such", ArgumentValueError),
         ((1,), object, NotRepresentableError),
-        ((1,), "int4", NotRepresentableError),
+        ((1,), "int1", NotRepresentableError),
     ],
     ids=str,
 )

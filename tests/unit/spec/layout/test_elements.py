@@ -14,7 +14,15 @@ from ztensor.errors import (
     Reason,
     UnsupportedError,
 )
-from ztensor.ext import Blocks, Component, numpy_dtype, result_dtype, spell, typed_array
+from ztensor.ext import (
+    LOGICAL_TYPES,
+    Blocks,
+    Component,
+    numpy_dtype,
+    result_dtype,
+    spell,
+    typed_array,
+)
 from ztensor.spec.layout import elements
 
 stored_form = Blocks.whole
@@ -25,27 +33,28 @@ def component(dtype: str, type: str | None = None, **more: Any) -> Component:
     return Component(dtype, 64, 0, type, **more)
 
 
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ([], ""),
-        ([0.5], "01"),
-        ([0.5, 6.0], "71"),
-        ([0.5, -6.0, 1.0], "f1 02"),
-        ([-0.5, 0.0, 4.0, -1.5], "09 b6"),
-    ],
-    ids=lambda value: None if isinstance(value, str) else str(len(value)),
-)
-def test_two_four_bit_floats_share_a_byte_the_first_in_the_low_half(
-    values: list[float], text: str
+_BITS = {
+    "f8_e4m3": 8, "f8_e3m4": 8, "f6_e2m3": 6, "f6_e3m2": 6, "f4_e2m1": 4,
+    "int4": 4, "uint4": 4, "int2": 2, "uint2": 2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "bits"), _BITS.items())
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 7, 256])
+def test_values_of_few_bits_share_bytes_the_first_in_the_lowest_bits(
+    name: str, bits: int, count: int
 ) -> None:
-    array = np.array(values, np.float32).astype(ml_dtypes.float4_e2m1fn)
+    """Every pattern means what it means to ml_dtypes."""
+    dtype = numpy_dtype(LOGICAL_TYPES[name].long_name)
+    patterns = np.resize(np.arange(1 << bits, dtype=np.uint8), count)
+    array = patterns.view(dtype)
+    number = sum(int(pattern) << bits * place for place, pattern in enumerate(patterns))
+    nbytes = -(-count * bits // 8)
     packed = stored_form(array)
-    assert packed.tobytes() == bytes.fromhex(text)
-    back = typed_array(component("u8", "f4_e2m1"), packed)
-    assert back.dtype == ml_dtypes.float4_e2m1fn
-    assert back[: len(values)].astype(np.float32).tolist() == values
-    assert back.size == 2 * packed.size  # the layout knows where the padding begins
+    assert packed.tobytes() == number.to_bytes(nbytes, "little")
+    back = typed_array(component("u8", name), packed)
+    assert (back.dtype, back.size) == (dtype, 8 * nbytes // bits)
+    assert back[:count].astype(np.float64).tobytes() == array.astype(np.float64).tobytes()
 
 
 def test_invalid_bools_keep_their_bytes_since_1_0() -> None:
