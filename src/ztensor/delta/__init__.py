@@ -4,8 +4,8 @@ Read `states.py` (tensors and ids of a state), `comparing.py` and `making.py` (t
 file), `changes.py` (what every dialect is read into), `file.py` (the delta as a zTensor file),
 `stream.py` (its bytes, with `segment.py` and `classes.py`), `opening.py` (of any dialect; those of
 other programs are in `dialects/`, and `binding.py` gives them shapes) and `chain.py` (deltas in
-order). Then what is done with a chain: `applying.py` and `live.py` (with
-`applied.py` and `targets.py`), `folding.py`, `verifying.py` and `recorder.py`. `errors.py` and
+order). Then what is done with a chain: `applying.py` and `live.py` (with `applied.py` and
+`targets.py`), `patches.py`, `folding.py`, `verifying.py` and `recorder.py`. `errors.py` and
 `report.py` have what they raise and return.
 """
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ztensor.delta.live import apply_to
     from ztensor.delta.making import make
     from ztensor.delta.opening import open
+    from ztensor.delta.patches import Patch, patches
     from ztensor.delta.recorder import Recorder
     from ztensor.delta.report import ApplyReport, DeltaReport
     from ztensor.delta.verifying import DeltaVerifyReport, verify
@@ -39,6 +40,7 @@ else:
             "ztensor.delta.live": "apply_to",
             "ztensor.delta.making": "make",
             "ztensor.delta.opening": "open",
+            "ztensor.delta.patches": "Patch patches",
             "ztensor.delta.recorder": "Recorder",
             "ztensor.delta.report": "ApplyReport DeltaReport",
             "ztensor.delta.verifying": "DeltaVerifyReport verify",
@@ -56,6 +58,7 @@ __all__ = [
     "DeltaVerifyReport",
     "Link",
     "Part",
+    "Patch",
     "Recorder",
     "apply",
     "apply_to",
@@ -63,6 +66,7 @@ __all__ = [
     "log",
     "make",
     "open",
+    "patches",
     "verify",
 ]
 
