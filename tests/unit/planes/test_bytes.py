@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from ztensor.errors import EncodingError, LimitError, ZTensorError
 from ztensor.ext import ENCODINGS, Component, Encoding
 from ztensor.limits import DEFAULT_LIMITS, Limits
 
+MIB = 1 << 20
 NAME = "pyztensor.planes/1"
 DTYPES = ["f64", "f32", "f16", "bf16", "i64", "i32", "i16", "i8", "u64", "u16", "u8", "bool"]
 WIDTHS = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "f16": 2, "bf16": 2, "i16": 2, "u16": 2}
@@ -162,3 +164,26 @@ def test_the_example_of_the_specification() -> None:
     page = Path(__file__).parents[3] / "docs" / "specification" / "planes.md"
     shown = page.read_text("utf-8").partition("```text\n")[2].partition("```")[0]
     assert decoded(bytes.fromhex(shown), 4, "bf16") == bytes.fromhex("803f 20c0")
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32", "f64"])
+def test_the_memory_of_a_thread(dtype: str) -> None:
+    """1.5 MiB beside the destination, also while it is written."""
+    width, elements = WIDTHS[dtype], 1 << 20
+    values = np.random.default_rng(2).normal(0, 0.02, elements).astype("<f8")
+    data = memoryview(values.view("u1").reshape(-1, 8)[:, -width:].tobytes())
+    stored = written(bytes(data), dtype, width << 17)
+    code, source, memory = encoding(dtype), Memory(stored), memoryview(bytearray(len(data)))
+    block = data[: width << 17]
+    for work, most in (
+        (lambda: code.decode_into(source, memory, DEFAULT_LIMITS), 1.5 * MIB),
+        (lambda: sum(map(len, code.encode(block, level=0))), 1.5 * MIB),
+    ):
+        tracemalloc.start()
+        try:
+            work()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < most
+    assert memory == data
