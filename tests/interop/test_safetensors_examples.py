@@ -274,15 +274,3 @@ def test_an_example(example: Callable[[Library, str], Any], tmp_path: Path) -> N
     ours = plain(example(Library("ztensor"), str(tmp_path / "model.zt")))
     assert ours == theirs
     assert json.dumps(ours)
-
-
-def test_the_shared_tensors_theirs_refuses_are_saved(tmp_path: Path) -> None:
-    torch = needs("torch")
-    base = torch.arange(6.0)
-    tensors = {"a": base, "b": base, "c": base[::2]}
-    with pytest.raises((RuntimeError, ValueError)):
-        Library("safetensors").torch.save_file(tensors, tmp_path / "m.safetensors")
-    library = Library("ztensor")
-    library.torch.save_file(tensors, tmp_path / "m.zt")
-    loaded = library.torch.load_file(tmp_path / "m.zt")
-    assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)

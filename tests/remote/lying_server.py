@@ -135,15 +135,6 @@ LIES: dict[str, tuple[Callable[[_Liar], None], str]] = {
     "a long ETag": (lambda liar: liar.right(ETag=f'"{"x" * 60_000}"'), "right"),
     "an ETag that is no text": (lambda liar: liar.right(ETag='"\xff\x01"'), FAILED),
     "another ETag each time": (lambda liar: liar.right(ETag=f'"{liar.number}"'), CHANGED),
-    "the ETag is gone later": (lambda liar: _then(liar, ETag=None), CHANGED),
-    "an ETag comes later": (
-        lambda liar: liar.right(ETag=TAG if liar.number > 2 else None),
-        CHANGED,
-    ),
-    "the date is gone later": (
-        lambda liar: liar.right(ETag=None, Last_Modified=DATE if liar.number <= 2 else None),
-        CHANGED,
-    ),
     "a weak ETag, another date later": (
         lambda liar: liar.right(
             liar.owner.other if liar.number > 2 else None,
@@ -151,10 +142,6 @@ LIES: dict[str, tuple[Callable[[_Liar], None], str]] = {
             Last_Modified=DATE.replace(":00 GMT", ":01 GMT") if liar.number > 2 else DATE,
         ),
         CHANGED,
-    ),
-    "one ETag, dates of several machines": (
-        lambda liar: _then(liar, Last_Modified=DATE),
-        "right",
     ),
     "other content, weak ETag": (
         lambda liar: liar.right(

@@ -72,28 +72,6 @@ def test_a_checkpoint_is_read_by_its_prefix_in_a_store(
                 assert np.asarray(whole[tensor]).tobytes() == np.asarray(here[tensor]).tobytes()
 
 
-def test_a_model_beside_a_checkpoint_is_the_model(s3: S3Server, bucket: str) -> None:
-    url = put(s3, bucket, FOLDER)
-    s3.put(bucket, "run/stock/model.safetensors", ztensor.numpy.save({"w": np.ones(3)}))
-    with ztensor.open(f"{url}/", storage=s3.storage()) as model:
-        assert list(model) == ["w"]
-
-
-def test_a_file_that_a_store_lacks_is_told_when_it_is_read(s3: S3Server, bucket: str) -> None:
-    url = put(s3, bucket, FOLDER)
-    s3.delete(bucket, "run/stock/__1_0.distcp")
-    with ztensor.open(f"{url}/", storage=s3.storage()) as reader:
-        report = reader.verify()
-        assert report.outcome == "damaged"
-        assert any("__1_0.distcp" in str(problem) for problem in report.problems)
-        good = set(reader) - {name for one in report.problems for name in one.path}
-        assert good
-        for name in sorted(good):
-            assert np.asarray(reader[name]).nbytes >= 0
-        with pytest.raises(FormatError, match=r"__1_0\.distcp"):
-            [reader[name] for name in reader]
-
-
 def test_a_damaged_shard_in_a_store_is_named(s3: S3Server, bucket: str) -> None:
     url = put(s3, bucket, FOLDERS / "shards")
     name = sorted(path.name for path in (FOLDERS / "shards").iterdir())[0]

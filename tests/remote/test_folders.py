@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import sys
 from collections.abc import Callable
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.refusals import refused
 from tests.remote.conftest import Variables
 from tests.remote.fault_proxy import Fault, FaultProxy
 from tests.remote.hub_server import TOKEN, HubServer, entry
@@ -22,12 +20,10 @@ from tests.unit.io.shards.test_folders import MEANT, SEVERAL
 from ztensor import Remote
 from ztensor.errors import (
     MissingDependencyError,
-    Reason,
     SourceError,
     SourceNotFoundError,
     SourcePermissionError,
     UsageError,
-    ZTensorError,
 )
 from ztensor.ext import Store
 from ztensor.numpy import load_file, save, save_file
@@ -236,17 +232,6 @@ def test_a_store_that_forbids_lists(kinds: Kinds, proxy: FaultProxy) -> None:
     assert sorted(load_file(folder)) == ["a", "b"]
     with pytest.raises(SourcePermissionError):
         ztensor.open(folder.beside("none/"))
-
-
-def test_an_index_in_a_folder_that_leads_out(kinds: Kinds) -> None:
-    def leads_out(folder: Path) -> None:
-        index = {"weight_map": {"w": "../other/m.zt"}}
-        (folder / "m.zt.index.json").write_text(json.dumps(index))
-
-    local = made(kinds.top / "org/out/main", [leads_out])
-    for kind in PLACES[:4]:
-        with refused(ZTensorError, Reason.SHARD_INDEX):
-            ztensor.open(kinds.folder(kind, local))
 
 
 def test_how_many_requests(kinds: Kinds) -> None:

@@ -103,8 +103,3 @@ def test_what_is_not_there(hub: HubServer) -> None:
             ztensor.open(url)
     with pytest.raises(UsageError):
         save_file(MODEL, "hf://org/open/new.zt")
-
-
-def test_a_file_of_a_hub_is_converted(hub: HubServer, tmp_path: Path) -> None:
-    ztensor.convert("hf://org/open/model.safetensors", tmp_path / "m.zt")
-    assert (load_file(tmp_path / "m.zt")["w"] == MODEL["w"]).all()

@@ -120,6 +120,7 @@ COPYING: dict[str, Callable[[Path], Any]] = {
     "numpy.load_file in one thread": lambda path: ztensor.numpy.load_file(
         path, copy=True, threads=1
     ),
+    "numpy.load_file of views": lambda path: ztensor.numpy.load_file(path, verify=True),
     "numpy.load": lambda path: ztensor.numpy.load(path.read_bytes()),
     "numpy.load_file of a file object": lambda path: ztensor.numpy.load_file(
         io.BytesIO(path.read_bytes())
@@ -134,12 +135,14 @@ COPYING: dict[str, Callable[[Path], Any]] = {
     "convert to npz": lambda path: ztensor.convert(path, path.parent / "out.npz"),
     "convert to safetensors": lambda path: ztensor.convert(path, path.parent / "out.safetensors"),
     "torch.load_file": lambda path: torch_().load_file(path, copy=True),
+    "torch.load_file of views": lambda path: torch_().load_file(path, verify=True),
     "torch.load": lambda path: torch_().load(path.read_bytes()),
     "torch.load_model": into_model,
     "torch.load_model copied twice": lambda path: into_model(path, copy=True),
     "torch.load_model assigned copies": lambda path: into_model(path, copy=True, assign=True),
     "read_torch": lambda path: (torch_(), read(path, "read_torch", copy=True)),
     "jax.load_file": lambda path: jax_().load_file(path, copy=True),
+    "jax.load_file of views": lambda path: jax_().load_file(path, verify=True),
     "jax.load": lambda path: jax_().load(path.read_bytes()),
     "jax sharded": lambda path: sharded_over(path, copy=True),
     "dask": by_dask,

@@ -21,12 +21,8 @@ from ztensor.hints import HINTS
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 TYPES = sorted(ROOT.glob("tests/typing/*.py"))
-# What users import; it stays where it is, whatever is moved inside.
-MODULES = [
-    "accelerate", "conformance", "converting", "dask", "diffusers", "distributed", "divided",
-    "edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras", "lightning", "numpy",
-    "peft", "testing", "torch", "trainer", "training", "transformers", "typing", "v2",
-]  # fmt: skip
+
+
 # Attributes of HDF5 files, and groups of entry points.
 NO_MODULES = {
     f"ztensor.{name}"
@@ -65,11 +61,6 @@ def require(text: str) -> None:
         if error.name not in ("torch", "jax"):
             raise
         pytest.skip(str(error))
-
-
-@pytest.mark.parametrize("name", MODULES)
-def test_public_modules_are_there(name: str) -> None:
-    require(f"ztensor.{name}")
 
 
 # --- Strings of the source ----------------------------------------------------------------------

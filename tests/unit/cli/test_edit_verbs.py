@@ -116,10 +116,7 @@ def test_append_adds_arrays_and_objects_as_one_commit(
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-# --- replace --------------------------------------------------------------------------------
-
-
-# --- rm, mv, set ----------------------------------------------------------------------------
+# --- mv, set --------------------------------------------------------------------------------
 
 
 def test_mv_renames_and_swaps(run: Run, file: Path) -> None:

@@ -89,13 +89,6 @@ def test_json(run: Run, model: Path) -> None:
     assert found["components"] == {"data": {field: part[field] for field in part}}
 
 
-def test_no_such_object(run: Run, model: Path) -> None:
-    ended = run("show", model, "h.2.x", "--json")
-    assert ended.code == 2
-    assert "h.2.w" in ended.err  # what may have been meant
-    assert ended.json["error"]["reason"] == "object_not_found"
-
-
 def test_damaged_values_are_an_error_after_the_description(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "damaged.zt"
     save_file({"w": np.arange(1000)}, path, compression=True)

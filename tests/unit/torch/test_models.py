@@ -299,18 +299,6 @@ def test_extra_state_is_no_tensor(tmp_path: Path) -> None:
         ztorch.save_model(Stateful(2, 2), tmp_path / "m.zt")
 
 
-@pytest.mark.parametrize("strict", [True, False])
-def test_models_load_as_with_safetensors(tmp_path: Path, strict: bool) -> None:
-    theirs = pytest.importorskip("safetensors.torch", reason="safetensors is not installed")
-    model, ours, other = Language(1), Language(2), Language(3)
-    ztorch.save_model(model, str(tmp_path / "m.zt"), None, True)
-    theirs.save_model(model, str(tmp_path / "m.safetensors"), None, True)
-    missing, unexpected = ztorch.load_model(ours, str(tmp_path / "m.zt"), strict, "cpu")
-    expected = theirs.load_model(other, str(tmp_path / "m.safetensors"), strict, "cpu")
-    assert (set(missing), unexpected) == (set(expected[0]), expected[1])
-    assert state(ours) == state(other) == state(model)
-
-
 @pytest.mark.parametrize("copy", [False, True])
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_equal_tensors_of_a_file_are_tied_only_where_the_model_ties_them(

@@ -58,15 +58,6 @@ def test_arrays_and_keys_come_back(tmp_path: Path, copy: bool) -> None:
     assert type(found["numpy"]) is np.ndarray
 
 
-def test_shared_leaves_are_stored_once(tmp_path: Path) -> None:
-    save_tree(state(), tmp_path / "a.zt")
-    with ztensor.open(tmp_path / "a.zt") as reader:
-        assert "opt_state.0.mu.w" not in reader
-    found = load_tree(tmp_path / "a.zt", types=[ScaleByAdamState, EmptyState])
-    assert found["opt_state"][0].mu["w"] is found["params"]["w"]
-    assert type(found["opt_state"][1]) is EmptyState
-
-
 def test_sparse_matrices_come_back(tmp_path: Path) -> None:
     sparse = pytest.importorskip("jax.experimental.sparse")
     matrix = sparse.BCOO.fromdense(jnp.eye(3))

@@ -66,12 +66,6 @@ def test_a_tree_comes_back(tmp_path: Path, copy: bool, compression: bool, versio
     assert ztensor.open_tree(path).attributes == {"run": "a"}
 
 
-def test_the_same_tree_is_the_same_file(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        ztensor.save_tree(tree(), tmp_path / name)
-    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
-
-
 def test_a_tree_of_many_leaves(tmp_path: Path) -> None:
     many = {"state": {i: {"m": np.full(1, i), "step": i} for i in range(3000)}}
     ztensor.save_tree(many, tmp_path / "many.zt")

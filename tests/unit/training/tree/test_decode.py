@@ -157,18 +157,6 @@ def test_any_tree_comes_back(tree: Any) -> None:
     assert_alike(found, tree)
 
 
-def test_shared_leaves_are_shared_again() -> None:
-    weight = np.zeros(3)
-    encoded = encode({"a": weight, "b": [weight]})
-    made: dict[str, Any] = {}
-    found = decode(
-        encoded.shape,
-        Budget(DEFAULT_LIMITS, 0),
-        lambda leaf: made.setdefault(leaf.name, encoded.leaves[leaf.name]),
-    )
-    assert found["a"] is found["b"][0]
-
-
 # --- Classes --------------------------------------------------------------------------------
 
 
