@@ -142,7 +142,7 @@ suite-minimum: ### run the framework-free tests with the oldest releases that py
 # Hours. ARGS="--sample 50 src/ztensor/spec": a few, of one package.
 suite-mutants: $(VENV)/dev.stamp $(FRAMEWORKS) ### mutate spec, io, training and distributed by cosmic-ray, and count what the tests notice
 	$(PIP) install --group mutants
-	$(BIN)/python tools/mutants.py $(ARGS)
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 suite-pages: $(VENV)/dev.stamp ### write anew the pages that are made from the code
 	$(PYTHON) docs/make_core.py

@@ -1,12 +1,13 @@
 """Mutate what must not be wrong, and see whether a test notices: `make suite SUITE=mutants`.
 
-    python tools/mutants.py [--sample 600] [--seed 1] [--workers 2] [PATH ...]
+    python -m tools.mutants [--sample 600] [--seed 1] [--workers 2] [--resume] [PATH ...]
 
 The mutations are those of cosmic-ray, all its kinds, of `spec/`, `io/`, `training/` and
 `distributed/` by default. A sample is drawn from them with a seed; mutations of annotations, which
-nothing evaluates, are not drawn. Each worker has a clone of the checkout's last commit, in which
-one mutation after another is written to disk. The tests that run its line are known from one run
-under coverage; they run until one fails, and all tests of the package where a line runs at import.
+nothing evaluates, are not drawn. One run under coverage gives the tests that run a line.
+
+Each worker has a clone of the checkout's last commit, in which `mutant_tests` tries one mutant
+after another. Outcomes are appended to files as they come: `--resume` goes on with the sample.
 
 A mutant that survives is code to delete or a test to write. All are printed with their diff.
 """
@@ -18,36 +19,21 @@ import ast
 import json
 import os
 import random
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-import coverage
-from cosmic_ray.work_db import WorkDB, use_db
-from cosmic_ray.work_item import TestOutcome, WorkerOutcome, WorkResult
+import pytest
+from cosmic_ray.commands import init
+from cosmic_ray.work_db import use_db
+from tools.mutant_tests import GROUPS, MARKS, Job, outcomes
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "build" / "mutants"
-PACKAGES = ("spec", "io", "training", "distributed")
-SECONDS = 240.0  # what the tests of one mutant may take; a mutant that takes longer is noticed
-# Tests of a package, in the order they run: first those that mirror it.
-TESTS = {
-    "spec": ["unit/spec", "corpus", "golden", "property", "unit/io/reading", "unit/io/writing"],
-    "io": ["unit/io", "corpus", "golden", "property", "unit/formats/test_saving.py"],
-    "training": ["unit/training", "unit/torch"],
-    "distributed": ["unit/distributed", "distributed", "unit/formats/dcp"],
-}
-CONFIG = """
-[cosmic-ray]
-module-path = {paths}
-timeout = {seconds}
-excluded-modules = []
-test-command = {command}
-
-[cosmic-ray.distributor]
-name = "local"
-"""
+JOBS, LINES, TIMES = (FOLDER / name for name in ("jobs.json", "lines", "seconds.json"))
+PACKAGES = [name for packages in GROUPS for name in packages]
+# Tests that run for lines which those do not reach, in a process of their own.
+OTHERS = ["unit/torch", "unit/test_jax.py"]
 
 
 def main() -> int:
@@ -56,74 +42,58 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--test", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--resume", action="store_true", help="go on with the last sample")
     parser.add_argument("paths", nargs="*", default=[f"src/ztensor/{name}" for name in PACKAGES])
     options = parser.parse_args()
-    if options.test:
-        return test_the_mutated_file()
-    clones = [clone(number) for number in range(options.workers)]
-    first = session(clones[0], options.paths)
-    chosen = sample(first, clones[0], options.sample, options.seed)
-    for number, folder in enumerate(clones):
-        if number:
-            session(folder, options.paths)
-        keep(folder, set(chosen[number :: len(clones)]))
-    measure(clones[0], options.workers)
-    command = [sys.executable, "-m", "cosmic_ray.cli", "exec", "mutants.toml", "mutants.sqlite"]
-    for process in [subprocess.Popen(command, cwd=folder) for folder in clones]:
-        process.wait()
-    return report(clones)
+    if not options.resume:
+        prepare(options.paths, options.workers, options.sample, options.seed)
+    if not TIMES.exists():
+        measure(options.workers)
+    command = [sys.executable, "-m", "tools.mutant_tests", str(options.workers)]
+    started = [
+        subprocess.Popen([*command, str(number)], cwd=FOLDER / str(number), env=variables(number))
+        for number in range(options.workers)
+    ]
+    failed = [process.wait() for process in started]
+    return report() or max(failed)
 
 
-def clone(number: int) -> Path:
-    """Return a fresh clone of the checkout's last commit."""
-    folder = FOLDER / str(number)
-    subprocess.run(["rm", "-rf", str(folder)], check=True)  # noqa: S607
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)  # noqa: S607
-    return folder
+def variables(number: int) -> dict[str, str]:
+    """Return the environment of processes that test a clone's own sources."""
+    hidden = {"PYTHONHOME", "COVERAGE_FILE"}
+    kept = {key: value for key, value in os.environ.items() if key not in hidden}
+    return kept | {"PYTHONPATH": str(FOLDER / str(number) / "src")}
 
 
-def session(folder: Path, paths: list[str]) -> Path:
-    """Write the configuration of a clone, and list every mutation in its session."""
-    config, found = folder / "mutants.toml", folder / "mutants.sqlite"
-    command = shlex.join([sys.executable, str(folder / "tools" / "mutants.py"), "--test"])
-    text = CONFIG.format(paths=json.dumps(paths), seconds=SECONDS, command=json.dumps(command))
-    config.write_text(text, "utf-8")
-    cosmic_ray(folder, "init", config.name, found.name)
-    return found
+# --- The sample, and which tests run its lines
 
 
-def cosmic_ray(folder: Path, *arguments: str) -> None:
-    """Run cosmic-ray in a clone."""
-    subprocess.run([sys.executable, "-m", "cosmic_ray.cli", *arguments], cwd=folder, check=True)
+def prepare(paths: list[str], workers: int, count: int, seed: int) -> None:
+    """Clone the last commit for each worker, and draw a sample of its mutations."""
+    subprocess.run(["rm", "-rf", str(FOLDER)], check=True)  # noqa: S607
+    for number in range(workers):
+        folder = FOLDER / str(number)
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)  # noqa: S607
+    JOBS.write_text(json.dumps(sample(FOLDER / "0", paths, count, seed), indent=0), "utf-8")
 
 
-def place(item: object) -> tuple[object, ...]:
-    """Return what a mutation is in every session: ids of jobs are drawn anew for each."""
-    (one,) = item.mutations  # type: ignore[attr-defined]
-    return (
-        str(one.module_path),
-        one.operator_name,
-        one.occurrence,
-        one.start_pos,
-        str(one.operator_args),
-    )
-
-
-def sample(found: Path, folder: Path, count: int, seed: int) -> list[tuple[object, ...]]:
-    """Return a sample of the mutations of a session, drawn with a seed."""
-    unread: dict[str, list[tuple[tuple[int, int], tuple[int, int]]]] = {}
-    places = []
-    with use_db(str(found)) as database:
+def sample(root: Path, paths: list[str], count: int, seed: int) -> list[Job]:
+    """Return a sample of the mutations of a clone's files, drawn with a seed."""
+    files = [file for path in paths for file in sorted((root / path).rglob("*.py"))]
+    files += [root / path for path in paths if path.endswith(".py")]
+    unread = {str(file): unread_ranges(file) for file in files}
+    jobs = []
+    with use_db(str(FOLDER / "mutations.sqlite")) as database:
+        init(files, database, {})
         for item in database.work_items:
-            path, *_ = spot = place(item)
-            if str(path) not in unread:
-                unread[str(path)] = unread_ranges(folder / str(path))
-            start = item.mutations[0].start_pos
-            if not any(low <= start < high for low, high in unread[str(path)]):
-                places.append(spot)
-    places.sort(key=str)
-    return random.Random(seed).sample(places, min(count, len(places)))  # noqa: S311
+            (one,) = item.mutations
+            line, column = one.start_pos
+            if not any(low <= (line, column) < high for low, high in unread[str(one.module_path)]):
+                path = one.module_path.relative_to(root).as_posix()
+                job = Job(path, one.operator_name, one.operator_args, one.occurrence, line, column)
+                jobs.append(job)
+    jobs.sort(key=str)
+    return random.Random(seed).sample(jobs, min(count, len(jobs)))  # noqa: S311
 
 
 def unread_ranges(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
@@ -144,88 +114,47 @@ def unread_ranges(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     return ranges
 
 
-def keep(folder: Path, chosen: set[tuple[object, ...]]) -> None:
-    """Mark the other mutations of a session as skipped."""
-    skipped = WorkResult(worker_outcome=WorkerOutcome.SKIPPED)
-    with use_db(str(folder / "mutants.sqlite")) as database:
-        for item in list(database.work_items):
-            if place(item) not in chosen:
-                database.set_result(item.job_id, skipped)
+class Stopwatch:
+    """Plugin of pytest: keeps the seconds of each test that passes."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self.others: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add one phase of a test."""
+        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        if not report.passed:
+            self.others.add(report.nodeid)
 
 
-def pytest(folder: Path, arguments: list[str], **variables: str) -> int:
-    """Run tests of a clone against its own sources, and return pytest's exit code."""
-    hidden = {"PYTHONPATH", "PYTHONHOME", "COVERAGE_FILE"}
-    environment = {key: value for key, value in os.environ.items() if key not in hidden}
-    environment |= {"PYTHONPATH": str(folder / "src"), **variables}
-    marks = ["-q", "-p", "no:cacheprovider", "-m", "not slow and not fuzz and not interop"]
-    command = [sys.executable, "-m", "pytest", *marks, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, check=False).returncode
+def measure(workers: int) -> None:
+    """Run all tests once; keep which test runs which line, and how long it takes."""
+    os.environ |= variables(0) | {"COVERAGE_FILE": str(LINES)}
+    os.chdir(FOLDER / "0")
+    folders = dict.fromkeys(path for group in (*GROUPS.values(), OTHERS) for path in group)
+    tests = [f"tests/{path}" for path in folders if Path("tests", path).exists()]
+    covered = [f"--cov=ztensor.{name}" for name in PACKAGES]
+    options = ["-q", "-p", "no:cacheprovider", *MARKS, "--cov-context=test", "--cov-report="]
+    watch = Stopwatch()
+    pytest.main([*options, *covered, "-n", str(workers), *tests], plugins=[watch])
+    passed = {name: seconds for name, seconds in watch.seconds.items() if name not in watch.others}
+    TIMES.write_text(json.dumps(passed), "utf-8")
 
 
-def tests_of(folder: Path, packages: set[str]) -> list[str]:
-    """Return the tests of packages, in the order in which they run."""
-    tests = [f"tests/{path}" for name in PACKAGES if name in packages for path in TESTS[name]]
-    return [path for path in dict.fromkeys(tests) if (folder / path).exists()]
+# --- What came of it
 
 
-def measure(folder: Path, workers: int) -> None:
-    """Run all tests once, and keep which test runs which line."""
-    sources = [f"--cov=ztensor.{name}" for name in PACKAGES]
-    pytest(
-        folder,
-        [*sources, "--cov-context=test", "--cov-report=", "-n", str(workers),
-         *tests_of(folder, set(PACKAGES))],
-        COVERAGE_FILE=str(FOLDER / "lines"),
-    )  # fmt: skip
-
-
-def test_the_mutated_file() -> int:
-    """Run the tests that may notice the one change of a clone; called in the clone."""
-    shown = subprocess.run(
-        ["git", "diff", "--unified=0", "--", "src"],  # noqa: S607
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
-    path = next(line.removeprefix("+++ b/") for line in shown if line.startswith("+++ "))
-    spans = [line.split()[1].removeprefix("-").split(",") for line in shown if line[:2] == "@@"]
-    lines = {
-        line
-        for first, *count in spans
-        for line in range(int(first), int(first) + int(count[0] if count else 1))
-    }
-    names = tests_that_run(path, lines)
-    chosen = ROOT / "mutants.txt"
-    chosen.write_text("\n".join(names or tests_of(ROOT, {path.split("/")[2]})), "utf-8")
-    return pytest(ROOT, ["-x", f"@{chosen.name}"])
-
-
-def tests_that_run(path: str, lines: set[int]) -> list[str]:
-    """Return the tests that run lines of a file; none where a line runs at import."""
-    data = coverage.CoverageData(str(ROOT.parent / "lines"))
-    data.read()
-    file = next((name for name in data.measured_files() if name.endswith(path)), None)
-    if file is None:
-        return []
-    contexts = data.contexts_by_lineno(file)
-    found = {context for line in lines for context in contexts.get(line, ())}
-    return [] if "" in found else sorted(context.rpartition("|")[0] for context in found)
-
-
-def report(clones: list[Path]) -> int:
+def report() -> int:
     """Print how many mutants were noticed, and the diff of each that was not."""
-    outcomes: dict[str, int] = {}
-    for folder in clones:
-        with use_db(str(folder / "mutants.sqlite"), WorkDB.Mode.open) as database:
-            for _, result in database.results:
-                if result.worker_outcome == WorkerOutcome.SKIPPED:
-                    continue
-                word = str(getattr(result.test_outcome, "value", result.worker_outcome))
-                outcomes[word] = outcomes.get(word, 0) + 1
-                if result.test_outcome == TestOutcome.SURVIVED:
-                    print(result.diff)
-    total, survived = sum(outcomes.values()), outcomes.get(TestOutcome.SURVIVED.value, 0)
-    print(f"{total} mutants: {outcomes}; {100 * (total - survived) / max(total, 1):.1f} % noticed")
-    return int(survived > 0.15 * total)
+    counts = {"noticed": 0, "too long": 0, "survived": 0}
+    for index, result in sorted(outcomes(FOLDER)):
+        counts[result["outcome"]] += 1
+        if result["outcome"] == "survived":
+            print(f"--- {index} ({result['test']})\n{result['diff']}\n")
+    total = sum(counts.values())
+    print(f"{total} mutants: {counts}; {100 - 100 * counts['survived'] / max(total, 1):.1f} %")
+    return int(counts["survived"] > 0.15 * total)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,19 @@ def test_no_item_takes_more_than_the_budget(name: str) -> None:
     assert peak_of(opened)[0] <= limits.cost_floor + limits.cost_factor * len(data) + 3 * ONCE
 
 
+def test_the_identity_of_a_key_is_charged() -> None:
+    """Attack: a key that is a long array takes a hundred times its bytes while it is written."""
+    limits = Limits(cost_floor=1 << 20)
+    before = b"\x59\x01\x00" + bytes(256)
+    data = b"\x82" + before + b"\xa1" + many(56_000, b"\x19\x7f\xff") + b"\x00"
+
+    def decoded() -> object:
+        return cbor.decode(data, budget=Budget(limits, len(data)))
+
+    peak_of(decoded)
+    assert peak_of(decoded)[0] <= limits.cost_floor + limits.cost_factor * len(data)
+
+
 @pytest.mark.parametrize(
     "entry", [b"\x00", b"\xa0", component(1 << 60)], ids=["no", "empty", "far"]
 )

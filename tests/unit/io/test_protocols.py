@@ -32,6 +32,8 @@ TYPES: dict[str, tuple[int, int]] = {
     "float8_e5m2fnuz": (13, 8),
     "float8_e8m0fnu": (14, 8),
 }
+# Types that no file has, but an array.
+OTHERS = {"float8_e3m4": (7, 8), "float8_e4m3": (8, 8), "float8_e4m3b11fnuz": (9, 8)}
 OF_ML_DTYPES = [name for name in TYPES if name.startswith(("bfloat", "float8"))]
 SPARSE = Tensor.csr([1.0], [2], [0, 1], (1, 3))
 needs_versions = pytest.mark.skipif(
@@ -78,14 +80,14 @@ def described(capsule: Any, offset: int) -> tuple[int, int]:
 # --- DLPack ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", TYPES)
-def test_every_type_has_its_code(name: str) -> None:
+@pytest.mark.parametrize(("name", "code"), [*TYPES.items(), *OTHERS.items()])
+def test_every_type_has_its_code(name: str, code: tuple[int, int]) -> None:
     tensor = Tensor(array_of(name))
-    assert described(tensor.__dlpack__(), 0) == TYPES[name]
+    assert described(tensor.__dlpack__(), 0) == code
     if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
         capsule = tensor.__dlpack__(max_version=(1, 0))
         assert capsule_name(capsule) == "dltensor_versioned"
-        assert described(capsule, 32) == TYPES[name]
+        assert described(capsule, 32) == code
 
 
 def test_the_device_is_the_cpu() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.unit.io.reading.counted import Counted
 from ztensor import LogicalType, register_logical_type
 from ztensor.ext import (
     Component,
+    Encoding,
     FileObjects,
     Manifest,
     ObjectReader,
@@ -23,7 +24,7 @@ from ztensor.ext import (
     TensorObject,
     source_of,
 )
-from ztensor.limits import DEFAULT_LIMITS
+from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.numpy import save_file
 from ztensor.spec.encoding.raw import Raw
 from ztensor.testing.builder import draft
@@ -117,3 +118,37 @@ def test_where_an_encoding_reads_boxes_no_more_is_read() -> None:
     )
     found = ObjectReader(file).get_slice("w")[2:4, 5:9]
     assert found.tolist() == [[45, 46, 47, 48], [65, 66, 67, 68]]
+
+
+class Streamed(Encoding):
+    """An encoding of ascending numbers, which only streams, in chunks of three million bytes."""
+
+    name = "streamed"
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        raise AssertionError("it decodes the whole")
+
+    def decode_chunks(
+        self, stored: Stored, expected_length: int | None, limits: Limits
+    ) -> Iterator[memoryview]:
+        assert expected_length is not None
+        for start in range(0, expected_length, 3_000_000):
+            stop = min(start + 3_000_000, expected_length)
+            yield np.arange(start // 4, stop // 4, dtype=np.uint32).view(np.uint8).data
+
+
+@pytest.mark.parametrize(
+    "key",
+    [slice(7, 9), slice(749_998, 750_003), slice(None, None, 749_999), [0, 749_999, 17_999_999]],
+    ids=str,
+)
+def test_a_long_component_of_another_format_is_streamed(key: Any) -> None:
+    count = 18_000_000  # more bytes than are kept decoded
+    part = Component("u32", 0, 8, None, "streamed", decoded_length=4 * count)
+    objects = {"w": TensorObject((count,), "dense", {"data": part})}
+    encodings: dict[str, Any] = {"streamed": Streamed()}
+    file = FileObjects(
+        source_of(bytes(8), mapped=True), Manifest("", objects, None), encodings=encodings
+    )
+    found = ObjectReader(file).get_slice("w")[key]
+    assert np.array_equal(found, np.arange(count, dtype=np.uint32)[key])

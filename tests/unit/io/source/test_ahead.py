@@ -72,6 +72,17 @@ def test_only_reads_in_order_prefetch(case: str) -> None:
     assert far.asked == [[(100, 5)]]
 
 
+def test_behind_a_long_encoded_component_reads_go_on() -> None:
+    lengths = [100, 40 * MIB, 100, 100]
+    source, far, offsets = ahead(lengths, encoded=True)
+    read(source, offsets[1], 1000)
+    far.asked.clear()
+    for start in offsets[2:]:
+        read(source, start, 100)
+    assert far.asked == [[(offsets[2], 200)]]
+    source.close()
+
+
 class Failing(Far):
     """A source that fails once."""
 
