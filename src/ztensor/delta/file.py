@@ -1,7 +1,8 @@
 """A delta as a zTensor file: `docs/specification/delta.md`, section 1.
 
 The file attribute `pyztensor.delta` has the ids of both states, and a table of the changed tensors.
-The objects of the file are the differences of components, plain vectors of bytes named by numbers.
+Each is an object of its name and new shape, with the layout `pyztensor.delta/1`: its components are
+the differences of the tensor's components, as bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ztensor import Reader, Writer
+from ztensor import Reader, Tensor, Writer
 from ztensor import open as open_reader
 from ztensor.delta.changes import Change, Delta, Kind, Part
 from ztensor.delta.comparing import Encoded
@@ -32,6 +33,7 @@ from ztensor.limits import Budget, Limits
 from ztensor.typing import Array, Openable, Path
 
 KEY = "pyztensor.delta"
+LAYOUT = "pyztensor.delta/1"
 _KINDS: tuple[Kind, ...] = ("changed", "added", "replaced")
 _COUNTS = ("tensors", "changed", "elements")
 
@@ -117,24 +119,17 @@ class _Changes(Mapping[str, Change]):
     def __getitem__(self, name: str) -> Change:
         fields = self._table[name]
         try:
-            return _change(name, fields, self._ids, self._blob)
+            if name not in self._reader:
+                raise malformed("the object of a change is missing")
+            return _change(name, fields, self._ids, self._reader.read(name))
         except ZTensorError as error:
-            error.object_name = name  # objects have numbers
-            raise error.locate(file=self._reader.name) from None
+            raise error.locate(file=self._reader.name, object_name=name) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)
 
     def __len__(self) -> int:
         return self._count
-
-    def _blob(self, name: Any) -> Array:
-        if not (isinstance(name, str) and name in self._reader):
-            raise malformed("a difference is missing", found=describe(name))
-        blob = self._reader[name]
-        if blob.dtype != np.uint8 or blob.ndim != 1:
-            raise malformed("a difference is not a vector of bytes", found=str(blob.dtype))
-        return blob
 
 
 def read(path: Openable) -> Delta | None:
@@ -203,34 +198,42 @@ def _delta(reader: Reader, fields: Any) -> Delta:
     )
 
 
-def _change(name: str, fields: Any, ids: str, blob: Callable[[Any], Array]) -> Change:
+def _change(name: str, fields: Any, ids: str, stored: Tensor) -> Change:
     _require_map(fields, "the change")
-    kind, layout, shape = (fields.get(word) for word in ("kind", "layout", "shape"))
-    is_shape = isinstance(shape, list) and all(type(each) is int and each >= 0 for each in shape)
-    if not (kind in _KINDS and isinstance(layout, str) and is_shape):
+    kind, layout = fields.get("kind"), fields.get("layout")
+    if not (kind in _KINDS and isinstance(layout, str) and stored.format == LAYOUT):
         raise malformed(
             "the change of a tensor is malformed",
-            expected="a kind, a layout and a shape",
-            found=f"{describe(kind)}, {describe(layout)}, {describe(shape)}",
+            expected=f"a kind and a layout, and an object of the layout {LAYOUT}",
+            found=f"{describe(kind)}, {describe(layout)}, {describe(stored.format)}",
         )
     parts = _require_map(fields.get("parts"), "parts")
-    whole = element_count(shape) if layout == "dense" else None
+    if parts.keys() != stored.components.keys():
+        raise malformed(
+            "the table has other components than the object",
+            expected=describe(sorted(parts)),
+            found=describe(sorted(stored.components)),
+        )
+    whole = element_count(stored.shape) if layout == "dense" else None
     return Change(
         name=name,
         kind=kind,
-        shape=tuple(shape),
+        shape=stored.shape,
         layout=layout,
         attributes=_require_map(fields.get("attributes", {}), "attributes"),
         old=None if kind == "added" else _require_id(fields.get("old"), ids, "old"),
         new=_require_id(fields.get("new"), ids, "new"),
-        parts={role: _part(role, each, blob, kind, whole) for role, each in parts.items()},
+        parts={
+            role: _part(role, each, stored.components[role], kind, whole)
+            for role, each in parts.items()
+        },
     )
 
 
-def _part(
-    role: str, fields: Any, blob: Callable[[Any], Array], kind: str, count: int | None
-) -> Part:
+def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> Part:
     _require_map(fields, "the part")
+    if blob.dtype != np.uint8 or blob.ndim != 1:
+        raise malformed("a difference is not bytes", component=role, found=str(blob.dtype))
     header = Header(fields.get("dtype"), fields.get("type"), fields.get("length"))
     coding = fields.get("coding")
     is_known = header.dtype in STORAGE_TYPES and isinstance(header.type, str | None)
@@ -247,7 +250,7 @@ def _part(
         )
     changed = fields.get("changed")
     try:
-        part = _CODINGS[coding](header, blob(fields.get("object")), changed)
+        part = _CODINGS[coding](header, blob, changed)
         if part.changed != changed or type(changed) is not int or changed < 0:
             raise malformed(
                 "a part has another number of changes than its table says",
@@ -297,8 +300,8 @@ class DeltaWriter:
         self._writer = Writer(path, version=version, alignment=alignment, **options)
         self.name = path_text(path)
         self._table: dict[str, dict[str, object]] = {}
-        self._equal: dict[object, dict[str, object]] = {}
-        self._written = self._changed = 0
+        self._equal: dict[object, str] = {}
+        self._changed = 0
 
     def __enter__(self) -> Self:
         """Return the writer itself."""
@@ -310,10 +313,15 @@ class DeltaWriter:
 
     def add(self, encoded: Encoded) -> None:
         """Write the difference of a tensor. Tied or equal tensors share its bytes."""
-        key = encoded.kind, encoded.old, encoded.new
-        if key not in self._equal:
-            self._equal[key] = self._fields(encoded)
-        self._table[encoded.name] = self._equal[key]
+        same = self._equal.setdefault((encoded.kind, encoded.old, encoded.new), encoded.name)
+        if same != encoded.name:
+            self._writer.share(encoded.name, same)
+            self._table[encoded.name] = self._table[same]
+        else:
+            arrays = {role: coded.data for role, coded in encoded.components.items()}
+            difference = Tensor(arrays, shape=encoded.shape, format=LAYOUT)
+            self._writer.write(encoded.name, difference)
+            self._table[encoded.name] = _fields(encoded)
         self._changed += sum(coded.changed for coded in encoded.components.values())
 
     def finish(
@@ -356,21 +364,17 @@ class DeltaWriter:
         tensors = len(self._table) + len(removed)
         return DeltaReport(self.name, *ids, tensors, self._changed, nbytes)
 
-    def _fields(self, encoded: Encoded) -> dict[str, object]:
-        """Write the differences of a tensor, and return its entry of the table."""
-        parts = {}
-        for role, (header, coding, changed, data) in encoded.components.items():
-            name = str(self._written)
-            self._writer.write(name, data)
-            self._written += 1
-            words = {"dtype": header.dtype, "length": header.nbytes, "coding": coding}
-            parts[role] = {**words, "changed": changed, "object": name}
-            if header.type is not None:
-                parts[role]["type"] = header.type
-        shape, fields = list(encoded.shape), {"kind": encoded.kind, "layout": encoded.layout}
-        entry: dict[str, object] = {**fields, "shape": shape, "new": encoded.new, "parts": parts}
-        if encoded.old is not None:
-            entry["old"] = encoded.old
-        if encoded.attributes:
-            entry["attributes"] = dict(encoded.attributes)
-        return entry
+
+def _fields(encoded: Encoded) -> dict[str, object]:
+    """Return the entry of a changed tensor in the table."""
+    parts: dict[str, object] = {}
+    for role, (header, coding, changed, _) in encoded.components.items():
+        type_ = {} if header.type is None else {"type": header.type}
+        words = {"dtype": header.dtype, **type_, "length": header.nbytes}
+        parts[role] = {**words, "coding": coding, "changed": changed}
+    entry = {"kind": encoded.kind, "layout": encoded.layout, "new": encoded.new, "parts": parts}
+    if encoded.old is not None:
+        entry["old"] = encoded.old
+    if encoded.attributes:
+        entry["attributes"] = dict(encoded.attributes)
+    return entry
