@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from ztensor.ext import Component, Encoding, Runs, Stored, empty_array, streams
+from ztensor.limits import Limits
 from ztensor.planes.tail import MOST_ELEMENTS, Index, malformed, parse_tail, tail_of
 from ztensor.planes.transforms import BYTES, FLOAT, WIDTHS, divide, join, scratch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from ztensor.limits import Limits
 
 BLOCK_ELEMENTS = 1 << 17
 

@@ -10,18 +10,15 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ztensor.errors import EncodingError, Reason, describe
 from ztensor.ext import Encoding, Runs, Stored, streams
+from ztensor.limits import Limits
 from ztensor.planes.transforms import WIDTHS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ztensor.limits import Limits
 
 SECTION = "the encoding pyztensor.planes/1"
 MOST_ELEMENTS = 1 << 22  # of a block
