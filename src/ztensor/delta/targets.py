@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ztensor import Editor, Writer
 from ztensor.converting.atomic_folder import AtomicFolder
 from ztensor.delta.applied import Applied
-from ztensor.errors import NotRepresentableError, UsageError, system_call
+from ztensor.errors import NotRepresentableError, UsageError, describe, system_call
 from ztensor.ext import (
     ALGORITHMS,
     FORMATS,
@@ -73,15 +73,17 @@ def write_new(
         names: the tensors that are new in this file; all by default.
 
     Raises:
-        ArgumentValueError: the format cannot be written.
-        UsageError: the target has the suffix of another format.
+        UsageError: the format is only read, or the target has the suffix of another one.
         NotRepresentableError: the format cannot hold the new state.
         DeltaError: the deltas do not fit the base; an old file at the target is unchanged.
         SourceError: a file cannot be read or written.
     """
     kind, place = old.format, Place.of(target)
     names = applied.tensors.keys() if names is None else names
-    FORMATS.require_written(kind, place.path)
+    if kind not in FORMATS.written():
+        error = UsageError("a base of this format is only read", file=old.name, found=kind)
+        error.hint = f"`ztensor convert {describe(old.name, 200)} BASE.zt`, and apply to that"
+        raise error
     if FORMATS.named_as(place.path) not in (None, kind):
         error = UsageError(
             "the result has the format of the base",
@@ -270,6 +272,8 @@ def write_folder(applied: Applied, target: Path, how: How) -> int:
         raise UsageError("the base is not on disk", file=objects.name)
     if any(path.startswith(os.pardir) for path in files):
         raise UsageError("the files of the base are in several folders", file=objects.name)
+    if FORMATS.named_as(path_text(target)) is not None:
+        raise UsageError("the base is a set of files: name a new folder", file=path_text(target))
     homes = dict(objects.homes)
     touched = {homes[name] for name in [*applied.tensors, *applied.removed] if name in homes}
     touched.update(objects.set.places if applied.attributes else ())

@@ -157,6 +157,26 @@ def test_deltas_in_any_order_give_the_last_state(
         assert bits(files.new) == bits(files.states[2])
 
 
+@pytest.mark.parametrize("count", [(1 << 19) - 1, 1 << 19, (1 << 20) + 1])
+def test_a_chain_crosses_the_borders_of_blocks(tmp_path: Path, count: int) -> None:
+    dice = np.random.default_rng(count)
+    states = [dice.standard_normal(count).astype(np.float32).astype(ml_dtypes.bfloat16)]
+    edges = [at for at in (0, (1 << 19) - 1, 1 << 19, count - 1) if at < count]
+    profiles: list[Any] = [{"values": "new"}, {"effort": "small"}, {}, {"effort": "small"}]
+    for number, options in enumerate(profiles):
+        bits = states[-1].copy().view(np.uint16)
+        bits[edges] ^= 1
+        bits[dice.integers(0, count, 500)] ^= 3
+        states.append(bits.view(ml_dtypes.bfloat16))
+        make({"w": states[-2]}, {"w": states[-1]}, tmp_path / f"{number}.zt", **options)
+    (tmp_path / "base").mkdir()
+    base = tmp_path / "base" / "model.safetensors"
+    save_file({"w": states[0]}, base)
+    apply([tmp_path / f"{number}.zt" for number in range(4)], base, in_place=True)
+    with ztensor.open(base) as reader:
+        assert reader["w"].tobytes() == states[-1].tobytes()
+
+
 def test_tied_weights_stay_shared(tmp_path: Path) -> None:
     files = Files(tmp_path)
     apply(files.deltas, files.states[0], files.new)
@@ -263,6 +283,16 @@ def test_a_base_of_another_format_gives_a_file_of_that_format(tmp_path: Path, su
     assert a.read_bytes() == before
 
 
+def test_a_base_of_a_format_that_is_only_read_is_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    base, new = tmp_path / "a.pt", tmp_path / "new.pt"
+    torch.save({"w": torch.zeros(3)}, base)
+    make(base, {"w": np.ones(3, np.float32)}, tmp_path / "d.zt")
+    with pytest.raises(UsageError):
+        apply(tmp_path / "d.zt", base, new)
+    assert not new.exists()
+
+
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_a_set_of_shards_becomes_a_new_folder(tmp_path: Path, suffix: str) -> None:
     old, _, new = three_states()
@@ -283,7 +313,7 @@ def test_a_set_of_shards_becomes_a_new_folder(tmp_path: Path, suffix: str) -> No
         assert not reader.verify().problems
     shared = [path.name for path in result.iterdir() if path.samefile(folders[0] / path.name)]
     assert 1 < len(shared) < len(before)
-    for wrong in (result, tmp_path / "d.zt"):
+    for wrong in (result, tmp_path / "d.zt", tmp_path / "one.zt"):
         with pytest.raises(UsageError):
             apply(delta, folders[0], wrong)
     with pytest.raises(DeltaError):

@@ -185,6 +185,11 @@ def test_values_that_cannot_change_are_refused(tmp_path: Path) -> None:
     read_only["half"].flags.writeable = False
     with pytest.raises(ArgumentValueError):
         apply_to(read_only, files.deltas[0])
+    torch = pytest.importorskip("torch")
+    without_memory = as_numpy(three_states()[0])
+    without_memory["half"] = torch.empty((60, 40), dtype=torch.bfloat16, device="meta")
+    with pytest.raises(ArgumentValueError):
+        apply_to(without_memory, files.deltas[0])
     jax = pytest.importorskip("jax")
     state = as_numpy(three_states()[0])
     state["half"] = jax.numpy.asarray(state["half"])
