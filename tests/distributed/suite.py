@@ -32,7 +32,7 @@ from torch.distributed.checkpoint.state_dict_loader import (
 from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, _save_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, zeros
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -112,26 +112,7 @@ def failure_of(call: Callable[[], object]) -> dict[int, BaseException]:
     raise AssertionError("nothing was raised")
 
 
-# --- DTensors in other placements -----------------------------------------------------------------
-
-
-def reshard(library: str, folder: str, pairs: list[list[str]]) -> None:
-    """Save a `DTensor` in one placement and load it in another, on a mesh of its own each."""
-    tensor = torch.arange(16.0).view(4, 4)
-    world = dist.get_world_size()
-    shapes = {1: (world,), 2: (2, world // 2)}
-    meshes = {rank: init_device_mesh("cpu", shape) for rank, shape in shapes.items()}
-    for saved, loaded in pairs:
-        mesh, placements = meshes[len(saved)], PLACEMENTS[saved]
-        own = distribute_tensor(tensor, mesh, placements)
-        home = f"{folder}/{saved}-{loaded}"
-        save(library, home, {"w": own}, planner=dcp.DefaultSavePlanner())
-        other = zeros([4, 4], device_mesh=meshes[len(loaded)], placements=PLACEMENTS[loaded])
-        state = load(library, home, {"w": other}, planner=dcp.DefaultLoadPlanner())
-        assert torch.equal(state["w"].full_tensor(), tensor), (saved, loaded)
-        if len(saved) == len(loaded):
-            back = state["w"].redistribute(mesh, placements).to_local()
-            assert torch.equal(back, own.to_local()), (saved, loaded)
+# --- One state by both libraries ------------------------------------------------------------------
 
 
 def write_both(folder: str) -> None:

@@ -129,12 +129,6 @@ def test_a_root_that_is_lost_behind_a_save_of_processes_is_made_anew(
 
 
 @pytest.mark.slow
-def test_one_process_alone_needs_no_group(processes: Processes, tmp_path: Path) -> None:
-    processes.right(1, f"{TASKS}.save", folder=tmp_path, placement="0", no_dist=True)
-    assert processes.right(2, f"{TASKS}.load", folder=tmp_path, placement="1") == [[], []]
-
-
-@pytest.mark.slow
 def test_a_refused_value_is_an_error_on_every_process(processes: Processes, tmp_path: Path) -> None:
     for one in processes.run(2, f"{TASKS}.save_lambda", folder=tmp_path):
         assert one.status == 1

@@ -4,7 +4,7 @@ Tests of one process are in tests/unit/distributed/test_torch.py.
 
 | torch's test, in test/distributed/checkpoint | case |
 | --- | --- |
-| test_dtensor_resharding: 1d to 1d, 2d to 2d, 1d to 2d, 2d to 1d | reshard |
+| test_dtensor_resharding | test_processes.py |
 | test_file_system_checkpoint_cpu: tensor_and_blob, zstandard | one model |
 | ... shard_tensor, different_shard_plan, rowwise_to_colwise | other shards |
 | ... switch_between_sharded_tensor_to_tensor | switched |
@@ -21,7 +21,6 @@ Tests of one process are in tests/unit/distributed/test_torch.py.
 
 from __future__ import annotations
 
-import itertools
 import os
 from pathlib import Path
 from typing import Any
@@ -40,11 +39,8 @@ pytestmark = [
 
 SUITE = "tests.distributed.suite"
 LIBRARIES = ["ztensor", "torch"]
-PLACEMENTS = ["r", "0", "rr", "r0", "0r", "00"]
-PAIRS = [pair for pair in itertools.product(PLACEMENTS, repeat=2) if pair[0] != pair[1]]
 # Function, processes, arguments.
 CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
-    "reshard": ("reshard", 4, {"pairs": PAIRS if IS_FULL else PAIRS[::5]}),
     "one model": ("one_model", 1, {"options": {}}),
     "other shards": ("other_shards", 2, {"writer": {}}),
     "switched": ("switched", 2, {}),

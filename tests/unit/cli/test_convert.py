@@ -239,14 +239,3 @@ def test_a_file_gets_another_version_in_its_place_and_its_own_back(run: Run, old
     assert (facts["version"], facts["checked"], facts["lossless"]) == ("0.1.0", True, True)
     assert run("convert", old, "--in-place", "--json").json["version"] == "0.1.0"  # it is kept
     assert ztensor.content_hash(old) == before
-
-
-def test_data_is_compressed_in_its_place_and_raw_again(run: Run, model: Path) -> None:
-    before = ztensor.content_hash(model, attributes=True)
-    for how, expected in (("19", {"raw", "zstd"}), ("raw", {"raw"})):
-        size = model.stat().st_size
-        facts = run("convert", model, "--in-place", "--compression", how, "--json").json
-        assert facts["nbytes"] == {"before": size, "after": model.stat().st_size}
-        listed = run("ls", model, "--json").json["files"][0]["objects"]
-        assert {word for one in listed for word in one["encoding"].split(",")} == expected
-        assert ztensor.content_hash(model, attributes=True) == before

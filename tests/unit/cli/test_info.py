@@ -60,19 +60,6 @@ def test_every_byte_is_accounted_for(run: Run) -> None:
         ), path
 
 
-def test_text(run: Run, model: Path) -> None:
-    text = run("info", model).out
-    for line in (
-        "version   1.2.0, container 1 (ZTEN1000)",
-        "9 objects, 13 components, 8.2 k parameters, ",
-        "digests   13 of 13 components: crc32c 13",
-        "dead      0 B",
-        'format  "pt"',
-        'blob    {"$bytes": "00ff"}',
-    ):
-        assert line in text
-
-
 @pytest.mark.parametrize(
     ("version", "line"),
     [

@@ -10,23 +10,6 @@ from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
 
 
-@pytest.fixture
-def triangle(tmp_path: Path) -> Path:
-    path = tmp_path / "triangle.zt"
-    values = np.repeat(np.arange(-20, 21), 21 - np.abs(np.arange(-20, 21)))
-    save_file({"w": values.astype(np.float32)}, path)
-    return path
-
-
-def test_few_objects_are_drawn_large(run_on_terminal: Run, triangle: Path) -> None:
-    lines = run_on_terminal("plot", triangle, width=41).out.splitlines()
-    assert len(lines) == 9
-    assert "█" in lines[1]
-    assert max(map(len, lines[1:8])) <= 41
-    assert lines[7].startswith("-20")
-    assert lines[7].endswith("20")
-
-
 def test_many_objects_have_a_line_each(run: Run, model: Path) -> None:
     ended = run("plot", model)
     assert ended.code == 0

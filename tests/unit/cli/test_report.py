@@ -9,14 +9,6 @@ from tests.unit.cli.conftest import Run
 from ztensor.numpy import save_file
 
 
-def test_findings_and_page(run: Run, model: Path, tmp_path: Path) -> None:
-    ended = run("report", model, "-o", tmp_path / "page.html")
-    assert ended.code == 0
-    assert "error 'bias': 1 of 4 values are NaN [nan]" in ended.lines[:2]
-    assert ended.lines[-1].startswith(f"{tmp_path / 'page.html'}: ")
-    assert (tmp_path / "page.html").read_bytes().startswith(b"<!doctype html>")
-
-
 def test_a_page_that_is_there_stays(run: Run, model: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text("mine")

@@ -49,14 +49,6 @@ def test_patterns_choose(
     assert names is None or {one["name"] for one in ended.json["objects"]} == names
 
 
-def test_quantiles_instead_of_the_mean(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    save_file({"w": np.arange(101.0)}, path)
-    ended = run("stats", path, "--quantiles", "0.01,0.5")
-    assert ended.lines[0].split()[:6] == ["name", "type", "count", "min", "1%", "50%"]
-    assert ended.lines[1].split()[3:7] == ["0.0", "1.0", "50.0", "100.0"]
-
-
 @pytest.mark.parametrize("text", ["x", "0.5,", "2", "nan"])
 def test_wrong_quantiles(run: Run, model: Path, text: str) -> None:
     assert run("stats", model, "--quantiles", text).code == 2

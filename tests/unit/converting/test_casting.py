@@ -332,11 +332,3 @@ def test_other_types_are_refused(dtype: Any, tmp_path: Path) -> None:
     save_file({"w": WEIGHT}, tmp_path / "a.zt")
     with pytest.raises(ArgumentValueError):
         ztensor.convert(tmp_path / "a.zt", tmp_path / "b.zt", dtype=dtype)
-
-
-def test_the_source_is_as_it_was(source: Path, tmp_path: Path) -> None:
-    with ztensor.open(source) as reader:
-        before = {name: reader.metadata(name) for name in reader}
-        ztensor.convert(reader, tmp_path / "n.zt", dtype="float16", dequantize=True)
-        assert {name: reader.metadata(name) for name in reader} == before
-        assert reader["float32"].tobytes() == WEIGHT.tobytes()

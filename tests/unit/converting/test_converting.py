@@ -315,33 +315,6 @@ def test_there_and_back(dense: Path, tmp_path: Path, to: str) -> None:
     assert len({ztensor.content_hash(path) for path in (dense, other, back)}) == 1
 
 
-def test_losses_of_another_format_are_reported(rich: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.safetensors"
-    report = ztensor.convert(rich, new, check=True)
-    assert {loss.object_name for loss in report.lost} >= {"sparse", "int4"}
-    with pytest.raises(NotRepresentableError):
-        ztensor.convert(rich, tmp_path / "strict.safetensors", strict=True)
-    assert not (tmp_path / "strict.safetensors").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "to", "expected"),
-    [
-        ("odd.bin", "safetensors", "safetensors"),
-        ("A.SafeTensors", None, "safetensors"),
-        ("a.hdf5", None, "hdf5"),
-        ("a.H5", None, "hdf5"),
-    ],
-)
-def test_the_suffix_says_the_format_unless_an_argument_does(
-    dense: Path, tmp_path: Path, name: str, to: str | None, expected: str
-) -> None:
-    if expected == "hdf5":
-        pytest.importorskip("h5py", reason="HDF5 is written with h5py")
-    assert ztensor.convert(dense, tmp_path / name, to=to).format == expected
-    assert ztensor.open(tmp_path / name).format == expected
-
-
 def test_objects_of_unknown_types_are_left_out(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "odd.npz",
@@ -456,16 +429,6 @@ def test_a_fault_of_the_disk_leaves_the_old_file(
     assert sorted(os.listdir(tmp_path)) == sorted(["dense.zt", name])
 
 
-def test_a_damaged_source_leaves_the_old_file(dense: Path, tmp_path: Path) -> None:
-    new = tmp_path / "new.zt"
-    new.write_bytes(b"old")
-    data = bytearray(dense.read_bytes())
-    data[64] ^= 1
-    with pytest.raises(ztensor.DigestMismatchError):
-        ztensor.convert(data, new)
-    assert new.read_bytes() == b"old"
-
-
 def test_a_dry_run_writes_nothing(rich: Path, tmp_path: Path) -> None:
     for name in ("new.zt", "new.safetensors"):
         planned = ztensor.convert(rich, tmp_path / name, dry_run=True)
@@ -473,19 +436,6 @@ def test_a_dry_run_writes_nothing(rich: Path, tmp_path: Path) -> None:
         written = ztensor.convert(rich, tmp_path / name)
         assert planned == written
         (tmp_path / name).unlink()
-
-
-@pytest.mark.parametrize("link", [os.link, os.symlink, None], ids=["hard", "soft", "same"])
-def test_source_and_target_are_two_files(dense: Path, tmp_path: Path, link: Any) -> None:
-    other = tmp_path / "other.zt"
-    if link is None:
-        other = dense
-    else:
-        link(dense, other)
-    before = dense.read_bytes()
-    with pytest.raises(UsageError):
-        ztensor.convert(dense, other)
-    assert dense.read_bytes() == before
 
 
 @pytest.mark.parametrize(
