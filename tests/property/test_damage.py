@@ -266,12 +266,3 @@ def greedy(fields: dict[str, Any]) -> bytes:
         target = new.objects["matrix"] if field == "shape" else new.component("matrix")
         target[field] = value
     return new.to_bytes()
-
-
-@pytest.mark.parametrize("fields", GREEDY.values(), ids=GREEDY)
-def test_greedy_numbers(fields: dict[str, Any]) -> None:
-    with traced() as memory:
-        outcome = exercise(greedy(fields))
-        peak = memory()[1]
-    assert outcome.refusals
-    assert peak < 8 * MIB

@@ -14,9 +14,7 @@ from ztensor.errors import (
     ContainerError,
     DigestMismatchError,
     LimitError,
-    NotZTensorError,
     Reason,
-    ZTensorError,
 )
 from ztensor.ext import EMITTERS, Component, Manifest, TensorObject
 from ztensor.limits import GIB, Limits
@@ -26,8 +24,6 @@ Frame = framing.Frame
 MAGIC_0_1, MAGIC_1 = b"ZTEN0001", b"ZTEN1000"
 MAGIC_2 = b"\x89ZT2\r\n\x1a\n"
 
-V0, V1_0, V1, V2 = map(framing.Container, ("0.1", "1.0", "1", "2"))
-
 
 def size(value: int) -> bytes:
     return value.to_bytes(8, "little")
@@ -35,39 +31,6 @@ def size(value: int) -> bytes:
 
 def locate(file: bytes) -> Frame:
     return framing.locate(file[:8], file[-40:], len(file))
-
-
-FOUND = {  # the smallest files; the corpora and the golden files have others
-    "1.2": (MAGIC_1 + b"\xa0" + size(1) + MAGIC_1, Frame(V1, 8, 1, 25)),
-    "1.2, no manifest": (MAGIC_1 + size(0) + MAGIC_1, Frame(V1, 8, 0, 24)),
-    "0.1": (MAGIC_0_1 + b"\x80" + size(1), Frame(V0, 8, 1, 17)),
-    "1.0": (MAGIC_1 + b"\xa0" * 9 + size(9), Frame(V1_0, 8, 9, 25)),
-}
-
-
-@pytest.mark.parametrize(("file", "frame"), FOUND.values(), ids=FOUND)
-def test_the_manifest_is_located(file: bytes, frame: Frame) -> None:
-    assert locate(file) == frame
-
-
-NOT_FOUND: dict[str, tuple[bytes, type[ZTensorError], Reason]] = {
-    "seven bytes of 1.x": (b"ZTEN100", NotZTensorError, Reason.TRUNCATED),
-    "one byte short": (MAGIC_1 + bytes(15), ContainerError, Reason.TRUNCATED),
-    "0.1, one byte short": (MAGIC_0_1 + bytes(7), ContainerError, Reason.TRUNCATED),
-    "another format": (b"GGUF\x03\x00\x00\x00" + bytes(64), NotZTensorError, Reason.NOT_ZTENSOR),
-    "2.x": (MAGIC_2 + bytes(64), ContainerError, Reason.FOOTER_MAGIC),
-    "1.0, size + 1": (MAGIC_1 + bytes(8) + size(9), ContainerError, Reason.FOOTER_MAGIC),
-    "size + 1": (MAGIC_1 + bytes(8) + size(9) + MAGIC_1, ContainerError, Reason.MANIFEST_SIZE),
-    "0.1, size + 1": (MAGIC_0_1 + bytes(8) + size(9), ContainerError, Reason.MANIFEST_SIZE),
-}
-
-
-@pytest.mark.parametrize("case", NOT_FOUND)
-def test_a_file_without_a_manifest_is_refused(case: str) -> None:
-    file, kind, reason = NOT_FOUND[case]
-    with refused(kind, reason) as caught:
-        locate(file)
-    assert str(caught.value).isascii()
 
 
 def footer_2(length: int) -> bytes:

@@ -7,10 +7,8 @@ import pytest
 import zstandard
 
 import ztensor
-from tests.refusals import refused
-from ztensor.errors import EncodingError, LimitError, Reason
 from ztensor.ext import ENCODINGS
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import DEFAULT_LIMITS
 from ztensor.testing.builder_2 import File2, dense, seekable
 
 ENCODING = ENCODINGS["zt.zstd-seekable/1"]
@@ -82,20 +80,6 @@ def test_a_slice_reads_the_table_and_its_own_frames() -> None:
     ENCODING.decode_run(stored, runs.stored[3], runs.stored[4], target, DEFAULT_LIMITS)
     assert target == data[3 << 14 : 4 << 14].tobytes()
     assert stored.taken < 40 << 10
-
-
-def test_sizes_are_held_to_the_bytes_before_anything_is_allocated() -> None:
-    frame = zstandard.ZstdCompressor(write_content_size=False).compress(b"abc")
-    claims = seekable([frame] * 4096, [16 << 20] * 4096)
-    with refused(EncodingError, Reason.DECODED_SHORT):
-        ENCODING.require_length(Counting(claims), 64 << 30, DEFAULT_LIMITS)
-    with pytest.raises(LimitError):
-        ENCODING.require_length(Counting(claims), 64 << 30, Limits(decoded_bytes=1 << 30))
-    file = File2()
-    part = file.packed(b"", claims) | {"decoded_length": 64 << 30}
-    data = file.seal({"objects": {"w": dense(part, [64 << 30])}})
-    with ztensor.open(data) as reader, pytest.raises(EncodingError):
-        reader.read("w")
 
 
 @pytest.mark.parametrize("length", [0, 1, 4, 5, 11])

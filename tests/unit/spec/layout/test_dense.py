@@ -8,71 +8,9 @@ import pytest
 
 from tests.refusals import refused
 from ztensor.errors import LayoutError, LimitError, Reason
-from ztensor.ext import LAYOUTS, Component, TensorObject, View, empty_array
+from ztensor.ext import LAYOUTS, View, empty_array
 
 DENSE: Any = LAYOUTS["dense"]
-
-
-def obj(shape: tuple[int, ...], data: Component | None = None, **more: Component) -> TensorObject:
-    return TensorObject(shape, "dense", {**({} if data is None else {"data": data}), **more})
-
-
-def raw(dtype: str, length: int, type: str | None = None, **more: Any) -> Component:
-    return Component(dtype, 64, length, type, **more)
-
-
-def zstd(dtype: str, decoded: int | None, type: str | None = None) -> Component:
-    return Component(dtype, 64, 17, type, "zstd", None, decoded)
-
-
-@pytest.mark.parametrize(
-    ("shape", "component", "expected"),
-    [
-        ((), raw("f32", 4), 4),
-        ((2, 3), raw("f32", 48, "complex64"), 48),
-        ((), raw("u8", 1, "f4_e2m1"), 1),
-        ((3, 3), raw("u8", 5, "f4_e2m1"), 5),
-        ((2, 3), zstd("f32", None), 24),
-        ((5,), raw("odd", 7), 7),  # an unknown type: as the manifest says
-        ((5,), zstd("odd", 9), 9),
-        ((5,), zstd("odd", None), None),
-        ((5,), raw("u8", 7, "unheard of"), 7),
-        ((5,), raw("i16", 8, "f8_e5m2"), 8),  # refused when it is read
-    ],
-    ids=str,
-)
-def test_the_size_equation(
-    shape: tuple[int, ...], component: Component, expected: int | None
-) -> None:
-    tensor_object = obj(shape, component)
-    assert DENSE.expected_length(tensor_object, "data") == expected
-    assert DENSE.check_object(tensor_object) == []
-
-
-@pytest.mark.parametrize(
-    ("shape", "component"),
-    [
-        ((), raw("f32", 8)),
-        ((2, 3), raw("f32", 28)),
-        ((3,), raw("u8", 3, "f4_e2m1")),
-        ((2**64 - 1, 2**64 - 1), raw("u8", 1)),
-        ((2, 3), zstd("f32", 20)),
-        ((2, 3), raw("f32", 24, decoded_length=20)),
-    ],
-    ids=str,
-)
-def test_a_wrong_size_is_a_problem(shape: tuple[int, ...], component: Component) -> None:
-    problems = DENSE.check_object(obj(shape, component))
-    assert [problem.reason for problem in problems] == [Reason.SIZE_MISMATCH]
-    assert problems[0].component == "data"
-    assert str(problems[0]).isascii()
-
-
-def test_other_components_are_checked_for_whole_elements() -> None:
-    assert DENSE.check_object(obj((1,), raw("u8", 1), scale=raw("f32", 12))) == []
-    (problem,) = DENSE.check_object(obj((1,), raw("u8", 1), scale=raw("f32", 13)))
-    assert (problem.reason, problem.component) == (Reason.SIZE_MISMATCH, "scale")
-    assert DENSE.expected_length(obj((1,), raw("u8", 1), scale=raw("f32", 12)), "scale") == 12
 
 
 def view(shape: tuple[int, ...], data: Any) -> View:

@@ -8,37 +8,9 @@ import pytest
 from tests.refusals import refused
 from ztensor import Tensor
 from ztensor.errors import LayoutError, Reason, UnsupportedError
-from ztensor.ext import LAYOUTS, Component, TensorObject, View
+from ztensor.ext import LAYOUTS, View
 
 LAYOUT = LAYOUTS["quantized_group"]
-
-
-def obj(**changes: Component | None) -> TensorObject:
-    parts = {
-        "packed_weight": Component("i32", 64, 64),
-        "scales": Component("f16", 128, 8),
-        "zeros": Component("f16", 192, 8),
-        **changes,
-    }
-    given = {role: part for role, part in parts.items() if part is not None}
-    return TensorObject((128, 4), "quantized_group", given, {"bits": 4})
-
-
-@pytest.mark.parametrize(
-    ("tensor_object", "reasons"),
-    [
-        (obj(), []),
-        (obj(g_idx=Component("i32", 256, 512)), []),
-        (obj(scales=Component("f16", 128, 99, encoding="zstd")), []),
-        (obj(zeros=None), [Reason.COMPONENT_MISSING]),
-        (obj(zeros=None, packed_weight=None), [Reason.COMPONENT_MISSING] * 2),
-        (obj(scales=Component("f16", 128, 7)), [Reason.SIZE_MISMATCH]),
-    ],
-    ids=["plain", "more", "compressed", "one missing", "two missing", "half an element"],
-)
-def test_problems_of_an_object(tensor_object: TensorObject, reasons: list[Reason]) -> None:
-    """Only the roles: no equation relates the components to the shape."""
-    assert [problem.reason for problem in LAYOUT.check_object(tensor_object)] == reasons
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +19,6 @@ def quantized() -> tuple[np.ndarray[Any, Any], View]:
     tensor = Tensor.quantize(weights, bits=4, group_size=16)
     components, attributes = tensor.components, tensor.attributes
     return weights, View((64, 8), components, attributes)
-
-
-@pytest.mark.wing
-def test_the_dense_value_is_near_the_original(
-    quantized: tuple[np.ndarray[Any, Any], View],
-) -> None:
-    weights, view = quantized
-    dense = LAYOUT.to_dense(view)
-    assert dense.shape == (64, 8)
-    assert dense.dtype == np.float32
-    assert np.abs(dense - weights).max() < 0.04
 
 
 @pytest.mark.wing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import ml_dtypes
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.refusals import refused
-from ztensor.errors import LayoutError, LimitError, Reason
+from ztensor.errors import LayoutError, Reason
 from ztensor.ext import LAYOUTS, Component, TensorObject, View
 from ztensor.spec.layout import sparse
 
@@ -73,14 +72,6 @@ def test_repeated_values_of_every_type_are_added_up(dtype: Any) -> None:
     dense = COO.to_dense(coo([1, 1, 0], values, (3,)))
     assert dense.dtype == values.dtype
     assert dense.astype(np.complex64).tolist() == [0, 1 if dtype is bool else 2, 0]
-
-
-@pytest.mark.parametrize("shape", [(2**40, 2**40), (2**64 - 1, 2), (2**62,)], ids=str)
-def test_a_dense_array_that_does_not_fit_is_refused(shape: tuple[int, ...]) -> None:
-    view = coo([1] * len(shape), [1.0], shape)
-    COO.require_valid(view)
-    with refused(LimitError, Reason.LIMIT_DECODED):
-        COO.to_dense(view)
 
 
 # --- Rules ----------------------------------------------------------------------------------
@@ -164,28 +155,6 @@ def test_pointers_are_checked_block_by_block(
         run()
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 4, 100])
-@pytest.mark.parametrize("wrong", [None, *range(6)])
-def test_coordinates_are_checked_block_by_block(step: int, wrong: int | None) -> None:
-    """A block may span several axes."""
-    coords = np.array([0, 1, 1, 4, 3, 0], np.uint64)
-    if wrong is not None:
-        coords[wrong] = 2 if wrong < 3 else 5
-    watch = COO.watch(View((2, 5), {}, {}), "coords", 3)
-
-    def run() -> None:
-        for start in itertools.takewhile(lambda at: at < coords.size, itertools.count(0, step)):
-            watch.feed(coords[start : start + step])
-        watch.finish({"coords": 6, "values": 3})
-
-    if wrong is None:
-        run()
-        return
-    with refused(LayoutError, Reason.INDEX_RANGE) as caught:
-        run()
-    assert str(caught.value.found).endswith(f"position {wrong}")
-
-
 # --- The manifest alone ---------------------------------------------------------------------
 
 
@@ -206,43 +175,6 @@ def csr_object(shape: tuple[int, ...] = (2, 3), **changes: Component) -> TensorO
         **changes,
     }
     return TensorObject(shape, "sparse_csr", parts)
-
-
-def coo_object(shape: tuple[int, ...] = (2, 3), **changes: Component) -> TensorObject:
-    parts = {"coords": component(8), "values": component(4, "f32"), **changes}
-    return TensorObject(shape, "sparse_coo", parts)
-
-
-@pytest.mark.parametrize(
-    ("tensor_object", "reasons"),
-    [
-        (csr_object(), []),
-        (csr_object(extra=component(1)), []),
-        (csr_object(values=component(8, "f32", "complex64")), []),
-        (csr_object(values=packed(None, "f32"), indices=packed(32)), []),
-        (csr_object(indptr=component(9, "odd")), []),
-        (csr_object((2,)), [Reason.LAYOUT_RANK]),
-        (csr_object((3, 3)), [Reason.SIZE_MISMATCH]),
-        (csr_object(indices=component(5)), [Reason.LAYOUT_COUNT]),
-        (csr_object(values=component(4, "f32", "complex64")), [Reason.LAYOUT_COUNT]),
-        (csr_object(values=packed(20, "f32")), [Reason.LAYOUT_COUNT]),
-        (csr_object(indptr=component(3, "bool")), [Reason.INDEX_DTYPE]),
-        (csr_object(indices=component(4, "u8", "f8_e5m2")), [Reason.INDEX_DTYPE]),
-        (csr_object(indices=Component("u64", 64, 31)), [Reason.SIZE_MISMATCH]),
-        (coo_object(), []),
-        (coo_object(coords=packed(None), values=packed(None, "f32")), []),
-        (coo_object(coords=component(6)), [Reason.LAYOUT_COUNT]),
-        (coo_object((), coords=component(1)), [Reason.LAYOUT_COUNT]),
-        (coo_object(coords=component(8, "f32")), [Reason.INDEX_DTYPE]),
-        (
-            TensorObject((2,), "sparse_coo", {}),
-            [Reason.COMPONENT_MISSING, Reason.COMPONENT_MISSING],
-        ),
-    ],
-)
-def test_problems_of_an_object(tensor_object: TensorObject, reasons: list[Reason]) -> None:
-    problems = LAYOUTS[tensor_object.format].check_object(tensor_object)
-    assert [problem.reason for problem in problems] == reasons
 
 
 @pytest.mark.parametrize(
@@ -291,26 +223,3 @@ def test_positions_are_distinct(shape: tuple[int, ...]) -> None:
             check(*places)
     if len(shape) == 2:
         check((1, 1), (1, 2), (2, 1), (2, 2))  # equal along one axis only
-
-
-@pytest.mark.parametrize(
-    ("indices", "pointers", "found"),
-    [
-        ([], [0, 0], None),
-        ([0, 3, 4], [0, 3], None),
-        ([3, 1], [0, 0, 1, 1, 2], None),
-        ([3, 3], [0, 2], "3"),
-        ([0, 1, 5, 4], [0, 2, 4], "4"),
-        ([9, 0, 0], [0, 1, 3], "0"),
-    ],
-)
-def test_the_columns_of_a_row_ascend(
-    indices: list[int], pointers: list[int], found: str | None
-) -> None:
-    view = csr(pointers, indices, [], (len(pointers) - 1, 10))
-    if found is None:
-        sparse.require_entries_once("sparse_csr", view)
-        return
-    with refused(LayoutError, Reason.INDEX_ORDER) as caught:
-        sparse.require_entries_once("sparse_csr", view)
-    assert caught.value.found == found

@@ -241,16 +241,10 @@ def test_trailing(text: str, offset: int) -> None:
     [
         ("61ff", 1),
         ("6261ff", 2),
-        ("8261616362c0af", 5),  # an overlong slash
         ("63eda080", 1),  # a lone surrogate
-        ("66eda080edb080", 1),  # a pair of them
         ("64f4908080", 1),  # beyond the last code point
-        ("7804616262ff", 5),
-        ("790001ff", 3),
         ("7f61c361bcff", 2),  # one character in two chunks
         ("a162c32801", 2),
-        ("a17802c32801", 3),
-        ("a1790002c32801", 4),
         ("a17f61ffff01", 3),
     ],
 )
@@ -568,15 +562,6 @@ WRITTEN: list[tuple[str, object]] = [
 )
 def test_writes(text: str, value: object) -> None:
     assert cbor.encode(value).hex() == text
-
-
-def test_keys_come_in_the_order_of_their_bytes() -> None:
-    """RFC 8949 section 4.2.1 has this example."""
-    keys: list[object] = [10, 100, -1, "z", "aa", [100], [-1], False]
-    pairs = [(key, None) for key in keys]
-    written = cbor.decode(cbor.encode(Pairs(reversed(pairs))))
-    assert written == Pairs(pairs)
-    assert list(cbor.decode(cbor.encode({"b": 0, "aa": 0, "": 0, "a": 0}))) == ["", "a", "b", "aa"]  # type: ignore[call-overload]
 
 
 class Colour(enum.IntEnum):
