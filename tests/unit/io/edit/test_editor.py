@@ -250,18 +250,6 @@ def test_unknown_fields_survive_every_change(version: str, atomic: bool, tmp_pat
         assert reader.verify().ok
 
 
-@pytest.mark.parametrize("version", ["1.1.0", "1.2.0", "1.2.7", "1.9.0"])
-def test_the_version_text_stays(version: str, tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    new = draft("1.2.0" if version != "1.1.0" else version)
-    new.root["version"] = version
-    path.write_bytes(new.to_bytes())
-    ztensor.edit.remove_tensors(path, names="matrix")
-    with ztensor.Editor(path) as editor:
-        editor.write("new", FOUR)
-    assert root_of(path)["version"] == version
-
-
 def test_what_1_1_cannot_say_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     path.write_bytes(build("1.1.0"))

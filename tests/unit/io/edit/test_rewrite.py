@@ -152,14 +152,6 @@ def test_names_of_two_files_are_an_error(three: list[Path], tmp_path: Path) -> N
     assert not (tmp_path / "out.zt").exists()
 
 
-@pytest.mark.parametrize("inputs", [0, 1])
-def test_few_files_are_merged(three: list[Path], tmp_path: Path, inputs: int) -> None:
-    merge(three[:inputs], tmp_path / "out.zt", attributes={"a": 1})
-    assert len(values(tmp_path / "out.zt")) == 2 * inputs
-    with ztensor.open(tmp_path / "out.zt") as reader:
-        assert reader.attributes == {"a": 1}
-
-
 @pytest.mark.parametrize(("on_conflict", "winner"), [("first", 0), ("last", 2)])
 @pytest.mark.parametrize("output", ["out.zt", "0.zt", "1.zt", "2.zt"])
 def test_the_first_or_the_last_wins(
@@ -221,21 +213,6 @@ def test_one_shard_and_none(tmp_path: Path) -> None:
         shard, _ = split(tmp_path / name)
         assert os.path.basename(shard) == f"{name.removesuffix('.zt')}-00001-of-00001.zt"
         assert len(values(Path(shard))) == len(tensors)
-
-
-@pytest.mark.parametrize("max_shard_size", [100, "1MB"])
-def test_the_plan_of_a_split_is_what_it_does(tmp_path: Path, max_shard_size: Any) -> None:
-    save_file({"a": np.arange(6.0), "b": np.zeros((300, 1000))}, tmp_path / "m.zt")
-    shards, index = plan_split(tmp_path / "m.zt", tmp_path, max_shard_size=max_shard_size)
-    assert [(shard.names, shard.stored_nbytes) for shard in shards] == [
-        (("a",), 48),
-        (("b",), 2_400_000),
-    ]
-    written = split(tmp_path / "m.zt", tmp_path, max_shard_size=max_shard_size)
-    assert written == [*(shard.path for shard in shards), index]
-    for shard in shards:
-        with ztensor.open(shard.path) as reader:
-            assert tuple(reader) == shard.names
 
 
 # --- Files of other formats -----------------------------------------------------------------

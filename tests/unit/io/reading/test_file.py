@@ -22,14 +22,9 @@ from ztensor.errors import (
     UnsupportedError,
 )
 from ztensor.ext import (
-    Component,
-    FileObjects,
-    Manifest,
     ObjectReader,
     Portable,
-    TensorObject,
     open_file,
-    source_of,
 )
 from ztensor.numpy import save, save_file
 from ztensor.spec.container.v2.emit import Emitter21
@@ -158,12 +153,3 @@ def test_an_unknown_encoding_is_kept_within_a_form() -> None:
     # digests of 2.x cover decoded bytes
     with refused(UnsupportedError, Reason.UNKNOWN_ENCODING):
         Portable(Emitter21.form).decoded(file, "packed")
-
-
-@pytest.mark.parametrize("digest", [None, "crc32c:0x00000000"])
-def test_the_digests_of_other_formats_are_not_copied(digest: str | None) -> None:
-    objects = {"w": TensorObject((4,), "dense", {"data": Component("u8", 0, 4, digest=digest)})}
-    file = FileObjects(
-        source_of(bytes(4), mapped=True), Manifest("", objects, None), format="other"
-    )
-    assert Portable().stored(file, "w") == (objects["w"] if digest is None else None)

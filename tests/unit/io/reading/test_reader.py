@@ -270,13 +270,6 @@ def test_values(kind: str, mmap: bool, tmp_path: Path) -> None:
             assert found.flags.writeable
 
 
-def test_several_at_once(path: Path) -> None:
-    with ztensor.open(path) as reader:
-        assert list(reader.read_numpy(["scalar", "w"])) == ["scalar", "w"]
-        assert list(reader.read(["rows", "w"])) == ["rows", "w"]
-        assert reader.read(("rows",))["rows"].to_dense().tolist() == [[1, 0, 0], [0, 0, 2]]
-
-
 @pytest.mark.parametrize("copy", [False, True])
 @pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
 def test_views_and_copies(path: Path, mmap: bool, copy: bool) -> None:

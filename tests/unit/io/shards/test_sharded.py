@@ -489,21 +489,6 @@ def test_an_index_does_not_lead_outside(file: str, tmp_path: Path) -> None:
 # --- Saving ---------------------------------------------------------------------------------
 
 
-def test_shards_keep_to_the_size_and_share(model: Path) -> None:
-    index = json.loads(index_of(model).read_text("ascii"))
-    assert index["weight_map"]["tied"] == index["weight_map"]["layer.0"]
-    for shard in shards(model):
-        with ztensor.open(shard) as reader:
-            assert reader.attributes == {"format": "np"}
-            assert reader.verify().ok
-            blobs = {
-                reader.location(name, role)
-                for name in reader
-                for role in reader.metadata(name).components
-            }
-            assert sum(blob.length for blob in blobs) <= 10_000
-
-
 @pytest.mark.parametrize(
     ("sizes", "most", "count"),
     [
