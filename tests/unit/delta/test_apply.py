@@ -157,6 +157,47 @@ def test_deltas_in_any_order_give_the_last_state(
         assert bits(files.new) == bits(files.states[2])
 
 
+def sparse(values: list[float], columns: list[int]) -> ztensor.Tensor:
+    arrays = {
+        "values": np.array(values, np.float32),
+        "indices": np.array(columns, np.uint64),
+        "indptr": np.array([0, 1, len(values)], np.uint64),
+    }
+    return ztensor.Tensor(arrays, shape=(2, 50), format="sparse_csr", attributes={"of": "graph"})
+
+
+def packed(codes: Any) -> ztensor.Tensor:
+    arrays = {"codes": codes, "scales": np.full(4, 0.5, np.float32)}
+    return ztensor.Tensor(arrays, shape=(4, 32), format="acme.codes/1", attributes={"bits": 4})
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
+def test_objects_of_every_layout(tmp_path: Path, version: str) -> None:
+    codes = np.random.default_rng(2).integers(0, 255, (4, 16), np.uint8)
+    old = {
+        "values": sparse([1, 2, 3], [7, 8, 9]),
+        "longer": sparse([1, 2, 3], [7, 8, 9]),
+        "codes": packed(codes),
+        "noted": ztensor.Tensor(np.arange(300.0), attributes={"unit": "m"}),
+        "kept": np.arange(5),
+    }
+    new = old | {
+        "values": sparse([1, 2, -3], [7, 8, 9]),
+        "longer": sparse([1, 2, 3, 4], [7, 8, 9, 10]),
+        "codes": packed(codes ^ (np.arange(64).reshape(4, 16) == 9).astype(np.uint8)),
+        "noted": ztensor.Tensor(np.arange(300.0) + (np.arange(300) == 3), attributes={"unit": "m"}),
+    }
+    a, b, delta, result = (tmp_path / name for name in ("a.zt", "b.zt", "d.zt", "r.zt"))
+    save_file(old, a, version=version)
+    save_file(new, b, version=version)
+    make(a, b, delta)
+    for verify in ("touched", "full"):
+        apply(delta, a, result, verify=verify)
+        assert bits(result) == bits(b)
+    apply(delta, a, in_place=True)
+    assert bits(a) == bits(b)
+
+
 @pytest.mark.parametrize("count", [(1 << 19) - 1, 1 << 19, (1 << 20) + 1])
 def test_a_chain_crosses_the_borders_of_blocks(tmp_path: Path, count: int) -> None:
     dice = np.random.default_rng(count)
