@@ -19,9 +19,9 @@ from tests.attacks.shapes.archives import (
     in_a_zip,
     legacy,
     onnx,
-    protobuf,
-    varint,
 )
+from tests.corpus.foreign.make_onnx import block as protobuf
+from tests.corpus.foreign.make_onnx import varint
 from ztensor.errors import LimitError, Reason, ZTensorError
 from ztensor.limits import MIB, Limits
 

@@ -149,16 +149,3 @@ def test_readers_notice_a_change_in_place_under_any_lock(hold: str, path: Path) 
         assert not locking.is_locked(str(path))
         with pytest.raises(ztensor.SourceError, match="changed in place"):
             reader["a"]
-
-
-def test_a_lock_file_of_an_earlier_version_does_no_harm(path: Path) -> None:
-    """Earlier versions locked a second file; one that a killed process left means nothing."""
-    left = path.with_name(".m.zt.lock")
-    left.write_bytes(b"")
-    os.chown(left, ALICE, ALICE)
-    descriptor = os.open(left, os.O_RDWR)
-    assert locking.try_acquire(descriptor)
-    assert not locking.is_locked(str(path))
-    act_as(ALICE, lambda: ztensor.edit.set_attributes(path, {"k": 1}))
-    assert left.read_bytes() == b""
-    os.close(descriptor)

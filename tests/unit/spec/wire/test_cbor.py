@@ -707,20 +707,6 @@ def test_keys_with_one_form_are_refused(value: object, key: str) -> None:
     assert caught.value.found == key
 
 
-@pytest.mark.parametrize(
-    "data", [b"\x81\x00", b"\xa1\x61a\x00", b"\x9f\x00\xff", b"\xbf\x61a\x00\xff"]
-)
-@pytest.mark.parametrize("error", [IndexError, RecursionError])
-def test_errors_of_a_value_reader_are_not_damage_of_the_manifest(
-    data: bytes, error: type[Exception]
-) -> None:
-    def read(key: object, start: int) -> tuple[object, int]:
-        raise error
-
-    with pytest.raises(error):
-        cbor.Decoder(data).visit(0, 0, read)
-
-
 def test_values_pickle_and_print() -> None:
     value = Pairs(((1, Tag(2, b"")), (Simple(3), None)))
     again = pickle.loads(pickle.dumps(value))
