@@ -165,7 +165,10 @@ class Change:
         for role, part in self.parts.items():
             before = None if old is None else stored_form(arrays[role])
             out = part.header.empty()
-            part.apply(before, out)
+            try:
+                part.apply(before, out)
+            except DeltaError as error:
+                raise error.locate(object_name=self.name, component=role) from None
             array = part.header.restored(out)
             shape = arrays[role].shape if role in arrays else self.shape
             is_whole = role in arrays or (self.layout == "dense" and role == "data")

@@ -20,7 +20,7 @@ from ztensor.delta.errors import DeltaError, malformed
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import IDS, Header
 from ztensor.delta.stream import SparseStream
-from ztensor.errors import ZTensorError, describe
+from ztensor.errors import ManifestError, ZTensorError, describe
 from ztensor.ext import (
     EMITTERS,
     STORAGE_TYPES,
@@ -112,6 +112,10 @@ class _Changes(Mapping[str, Change]):
                     expected=f"{self._count:,}",
                     found=f"{len(table):,}",
                 )
+        except ManifestError as error:
+            raise malformed(
+                "the table of changes is not CBOR", file=self._reader.name, found=error.message
+            ) from error
         except ZTensorError as error:
             raise error.locate(file=self._reader.name) from None
         return table

@@ -88,7 +88,11 @@ def test_a_fold_is_applied_to_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_changed", [True, False], ids=["tensors, too", "attributes only"])
 def test_attributes_of_files_fold(tmp_path: Path, is_changed: bool) -> None:
-    attributes = [{"epoch": 1, "name": "a"}, {"epoch": 2, "name": "a"}, {"epoch": 3, "extra": True}]
+    attributes: list[dict[str, Any]] = [
+        {"epoch": 1, "name": "a"},
+        {"epoch": 2, "name": "a"},
+        {"epoch": 3, "extra": True},
+    ]
     for number, own in enumerate(attributes):
         with ztensor.Writer(tmp_path / f"{number}.zt", attributes=own) as writer:
             writer.write("w", np.arange(9) + number * is_changed)

@@ -15,7 +15,7 @@ import pytest
 
 import ztensor
 from tests.unit.delta import killed
-from tests.unit.delta.chains import same, walk
+from tests.unit.delta.chains import State, same, walk
 from ztensor import delta
 from ztensor.numpy import load_file, save_file
 
@@ -84,8 +84,9 @@ def test_options_are_those_of_make(tmp_path: Path, options: Any) -> None:
 
 def test_tensors_come_and_go(tmp_path: Path) -> None:
     first, second = {"a": np.ones(3), "b": np.ones(3)}, {"b": np.ones((3, 1)), "c": np.zeros(2)}
+    others: list[State] = [second, first, {"a": np.zeros(0)}, {}]
     recorder = delta.Recorder(first, tmp_path, full_every=1)
-    for number, state in enumerate((second, first, {"a": np.zeros(0)}, {}), 1):
+    for number, state in enumerate(others, 1):
         recorder.publish(state)
         assert same(load_file(tmp_path / f"{number:06}.full.zt"), state)
     assert delta.verify(tmp_path, base=first, new={}).ok
@@ -109,7 +110,7 @@ def test_full_every_is_a_number_of_deltas(tmp_path: Path, full_every: Any) -> No
 def test_a_failed_publish_can_be_repeated(tmp_path: Path) -> None:
     recorder = delta.Recorder(STATES[0], tmp_path)
     with pytest.raises(ztensor.UsageError):
-        recorder.publish({"w": object()})  # type: ignore[dict-item]
+        recorder.publish({"w": object()})
     assert names(tmp_path) == ["000000.full.zt"]
     recorder.publish(STATES[1])
     assert delta.verify(tmp_path, base=STATES[0], new=STATES[1]).ok
