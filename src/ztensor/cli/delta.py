@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,16 @@ OPTIONS = (
     Option("--small", is_flag=True, help="For make and fold: fewer bytes, for more time."),
     Option("--values", choices=("difference", "new"), help="For make: new elements need no base."),
     Option("--ids", choices=("sha256", "xxh3-128"), help="For make: the algorithm of ids."),
+    Option(
+        "--dialect",
+        choices=("zt", "slime", "trl", "arc"),
+        help="The kind of files: written by make; else found by content, but for arc.",
+    ),
+    Option(
+        "--version",
+        metavar="VERSION",
+        help="For make: the version of the .zt file; of other dialects the number of the state.",
+    ),
     Option("--label", metavar="TEXT", help="For make: text to find the delta by, such as a step."),
     Option("--base", metavar="FILE", help="For fold and verify: the state before."),
     Option("--new", metavar="FILE", help="For verify: the state after."),
@@ -58,6 +69,7 @@ _OF = {
     "small": ("make", "fold"),
     "values": ("make",),
     "ids": ("make",),
+    "version": ("make",),
     "label": ("make",),
     "base": ("fold", "verify"),
     "new": ("verify",),
@@ -97,7 +109,8 @@ def delta(terminal: Terminal, options: Namespace) -> None:
     lists the tensors of a delta, `log` the links of a chain, from manifests only. `fold` writes one
     delta for several; it needs the state before, as --base, if values are unknown without it.
     `verify` checks bytes, streams and the chain; with --base it computes every changed tensor, too,
-    and with --new it compares the last result.
+    and with --new it compares the last result. Deltas of slime and TRL are found by content; those
+    of arc need --dialect.
 
     Output:
       make, apply, fold: a summary. show: one line for each tensor: how it
@@ -112,7 +125,8 @@ def delta(terminal: Terminal, options: Namespace) -> None:
       show            file, dialect, base, result, label, changed, elements,
                       nbytes, attributes (null: removed), removed (names),
                       tensors: a list of name, kind (`changed`, `added`,
-                      `replaced`), shape, layout, type, changed, nbytes, codings
+                      `replaced`), shape, layout, type, changed, nbytes,
+                      codings; null where the dialect does not store it
       log             folder, ok, starts, ends (ids), forks (id to files),
                       unreachable, others (files), damaged (file to error),
                       links: a list of file, dialect, base, result, label,
@@ -148,8 +162,16 @@ def delta(terminal: Terminal, options: Namespace) -> None:
     if action == "make" and len(options.files) != 2:
         raise UsageError("make takes two files: the states before and after")
     if options.output is not None and action != "apply":
-        require_target(options.output, force=options.force)
-    _VERBS[action](terminal, options)
+        is_ours = action == "fold" or options.dialect in (None, "zt")
+        (require_target if is_ours else require_free)(options.output, force=options.force)
+    options.deltas = options.files[:-1] if action == "apply" else options.files
+    with contextlib.ExitStack() as opened:
+        if options.dialect is not None and action != "make":
+            options.deltas = [
+                opened.enter_context(deltas.open(path, dialect=options.dialect))
+                for path in options.deltas
+            ]
+        _VERBS[action](terminal, options)
 
 
 def _make(terminal: Terminal, options: Namespace) -> None:
@@ -161,6 +183,8 @@ def _make(terminal: Terminal, options: Namespace) -> None:
         effort="small" if options.small else "fast",
         values=options.values or "difference",
         ids=options.ids or "sha256",
+        dialect=options.dialect or "zt",
+        version=_version(options),
         label=options.label,
         durable=not options.no_durable,
         threads=options.threads,
@@ -169,9 +193,16 @@ def _make(terminal: Terminal, options: Namespace) -> None:
     _print_made(terminal, report)
 
 
+def _version(options: Namespace) -> str | int | None:
+    text: str | None = options.version
+    if options.dialect in (None, "zt") or text is None or not text.isdecimal():
+        return text
+    return int(text)
+
+
 def _fold(terminal: Terminal, options: Namespace) -> None:
     report = deltas.fold(
-        options.files,
+        options.deltas,
         options.output,
         base=options.base,
         effort="small" if options.small else None,
@@ -186,16 +217,15 @@ def _print_made(terminal: Terminal, report: deltas.DeltaReport) -> None:
 
 
 def _apply(terminal: Terminal, options: Namespace) -> None:
-    *files, base = options.files
-    if not files:
+    if not options.deltas:
         raise UsageError("apply takes deltas, and then the state before")
     if (options.output is None) is not options.in_place:
         raise UsageError("apply needs --output or --in-place, and not both")
     if options.output is not None:
         require_free(options.output, force=options.force)
     report = deltas.apply(
-        files,
-        base,
+        options.deltas,
+        options.files[-1],
         options.output,
         in_place=options.in_place,
         to=options.to,
@@ -212,7 +242,7 @@ def _apply(terminal: Terminal, options: Namespace) -> None:
 
 
 def _show(terminal: Terminal, options: Namespace) -> None:
-    with Found(options.files) as found:
+    with Found(options.deltas) as found:
         shown = [_shown(terminal, each) for each in found.deltas]
         terminal.result(shown[0] if len(shown) == 1 else shown)
 
@@ -223,8 +253,8 @@ def _shown(terminal: Terminal, delta: Delta) -> dict[str, Any]:
         (
             change.name,
             change.kind,
-            shape_text(change.shape),
-            _type(change) or change.layout,
+            shape_text(change.shape) if delta.is_bound else "-",
+            (_type(change) or change.layout) if delta.is_bound else "-",
             "-" if change.changed is None else f"{change.changed:,}",
             size_text(change.stored),
             ", ".join(_codings(change)),
@@ -252,9 +282,9 @@ def _shown(terminal: Terminal, delta: Delta) -> dict[str, Any]:
             {
                 "name": change.name,
                 "kind": change.kind,
-                "shape": list(change.shape),
+                "shape": list(change.shape) if delta.is_bound else None,
                 "layout": change.layout,
-                "type": _type(change),
+                "type": _type(change) if delta.is_bound else None,
                 "changed": change.changed,
                 "nbytes": change.stored,
                 "codings": _codings(change),
@@ -265,7 +295,7 @@ def _shown(terminal: Terminal, delta: Delta) -> dict[str, Any]:
 
 
 def _log(terminal: Terminal, options: Namespace) -> None:
-    chain = deltas.log(options.files)
+    chain = deltas.log(options.deltas)
     terminal.table(_LINKS, [_row(link) for link in chain.links])
     for state, files in chain.forks.items():
         terminal.problem(f"fork at {_short(state)}: {', '.join(map(os.path.basename, files))}")
@@ -289,7 +319,7 @@ def _row(link: Link) -> tuple[str, ...]:
 
 
 def _verify(terminal: Terminal, options: Namespace) -> None:
-    report = deltas.verify(options.files, base=options.base, new=options.new)
+    report = deltas.verify(options.deltas, base=options.base, new=options.new)
     for problem in report.problems:
         terminal.problem(f"WRONG: {problem.told()}")
     if report.undecoded:

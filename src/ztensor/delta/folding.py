@@ -38,7 +38,7 @@ class StateAfter(State):
 
     Args:
         base: the state before.
-        links: the deltas, in the order to apply them.
+        links: the deltas, in the order to apply them, with the shapes of the base.
     """
 
     def __init__(self, base: State, links: Sequence[Delta]) -> None:
@@ -62,7 +62,7 @@ class StateAfter(State):
         """Return a tensor.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is no tensor of that name.
             DeltaError: a delta does not fit, or is malformed.
         """
         tensor = self._base.get(name) if name in self._names else None
@@ -96,7 +96,7 @@ class StateAfter(State):
     def ids(
         self, algorithm: str, names: Iterable[str] | None = None, threads: int | None = None
     ) -> dict[str, bytes]:
-        """Return the ids of tensors, which are checked against those of the deltas.
+        """Return the ids of tensors, compared with the recorded ids.
 
         Raises:
             DeltaError: a tensor is not the one that a delta records (`delta_result`).

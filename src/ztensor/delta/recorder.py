@@ -138,7 +138,7 @@ class _Copy(State):
         super().__init__({name: _copied(state[name]) for name in state})
 
     def follow(self, after: State, delta: Delta) -> None:
-        """Become the state after a delta, whose new tensors are those of `after`."""
+        """Become the state after a delta, with its new tensors from `after`."""
         gone = {*delta.removed, *delta}
         changed = {name: _copied(after[name]) for name in delta}
         self._values = {n: v for n, v in self._values.items() if n not in gone} | changed

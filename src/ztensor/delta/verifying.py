@@ -51,7 +51,7 @@ def verify(
         deltas: a folder of deltas, or several of them, in any order.
         base: the state before. With it, every tensor that the deltas change is computed, and its
             id compared with the recorded one.
-        new: the state after, whose id is compared with the last result.
+        new: the state after; its id is compared with the last result.
 
     Raises:
         DeltaError: a path in a list is not a delta (`delta_dialect`).
@@ -110,7 +110,7 @@ def _wrong_states(
     Args:
         base: the state before.
         links: in the order to apply them.
-        broken: tensors that cannot be computed, whose problems are known.
+        broken: tensors with known problems, which are left out.
     """
     algorithm = links[0].ids if links else None
     ids = {} if algorithm is None else base.ids(algorithm)

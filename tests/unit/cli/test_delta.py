@@ -147,6 +147,29 @@ def test_another_base_is_refused(run: Run, folder: Path) -> None:
     assert not (folder / "new.zt").exists()
 
 
+@pytest.mark.parametrize("dialect", ["slime", "arc"])
+def test_deltas_of_other_programs(run: Run, tmp_path: Path, dialect: str) -> None:
+    states = [{"w": np.arange(9, dtype=np.float32)}, {"w": np.arange(9, dtype=np.float32)[::-1]}]
+    for number, state in enumerate(states):
+        save_file({"w": state["w"].copy()}, tmp_path / f"{number}.safetensors")
+    old, new = (str(tmp_path / f"{number}.safetensors") for number in (0, 1))
+    path = str(tmp_path / ("weight_v000007" if dialect == "slime" else "delta.safetensors"))
+    version = ("--version", "7") if dialect == "slime" else ()
+    assert run("delta", "make", old, new, "-o", path, "--dialect", dialect, *version).code == 0
+    named = ("--dialect", dialect) if dialect == "arc" else ()
+    shown = run("delta", "show", path, *named, "--json").json
+    assert (shown["dialect"], shown["tensors"][0]["shape"]) == (dialect, None)
+    assert run("delta", "show", path, *named).code == 0
+    assert run("delta", "log", path, *named).code == 0
+    assert run("delta", "verify", path, *named, "--base", old).code == 0
+    applied = str(tmp_path / "new.safetensors")
+    assert run("delta", "apply", path, old, "-o", applied, *named).code == 0
+    assert np.array_equal(load_file(applied)["w"], states[1]["w"])
+    folded = str(tmp_path / "fold.zt")
+    assert run("delta", "fold", path, "-o", folded, "--base", old, *named).code == 0
+    assert run("delta", "verify", folded, "--base", old, "--new", new).code == 0
+
+
 @pytest.mark.parametrize(
     "words",
     [
