@@ -27,7 +27,9 @@ from ztensor.numpy import save, save_file
 FOLDER = Path(__file__).parent
 State = dict[str, Any]
 Fields = dict[str, Any]
+Objects = dict[str, Tensor]
 
+LAYOUT = "pyztensor.delta/1"
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 
@@ -128,16 +130,16 @@ def ids_of(state: State) -> tuple[dict[str, bytes], str]:
 TENSORS, BASE_ID = ids_of(BASE)
 
 
-def written(path: Path, fields: Fields, table: Any, blobs: dict[str, Any]) -> None:
+def written(path: Path, fields: Fields, table: Any, objects: Objects) -> None:
     """Write a file with fields and objects as they are."""
     changes = table if isinstance(table, bytes) else cbor.encode(table)
     fields = {"changes": changes, **fields}
     with Writer(path, attributes={"pyztensor.delta": fields}) as writer:
-        for name, blob in blobs.items():
-            writer.write(name, blob)
+        for name, tensor in objects.items():
+            writer.write(name, tensor)
 
 
-def draft(name: str, new: Any, choices: Choices) -> tuple[Fields, Fields, dict[str, Any]]:
+def draft(name: str, new: Any, choices: Choices) -> tuple[Fields, Fields, Objects]:
     """Return the fields, the table and the objects of a delta of one tensor."""
     array, blob = np.asarray(new).astype(BASE[name].dtype), stream(name, new, choices)
     tensors, result = ids_of({**BASE, name: array})
@@ -146,10 +148,10 @@ def draft(name: str, new: Any, choices: Choices) -> tuple[Fields, Fields, dict[s
     storage, logical = spell(array.dtype)
     part = {
         "dtype": storage, "length": array.nbytes, "coding": "sparse", "changed": changed,
-        "object": "0", **({} if logical is None else {"type": logical}),
+        **({} if logical is None else {"type": logical}),
     }  # fmt: skip
     entry = {
-        "kind": "changed", "layout": "dense", "shape": list(array.shape),
+        "kind": "changed", "layout": "dense",
         "old": TENSORS[name], "new": tensors[name], "parts": {"data": part},
     }  # fmt: skip
     elements = sum(int(np.prod(x.shape)) for x in BASE.values())
@@ -157,7 +159,13 @@ def draft(name: str, new: Any, choices: Choices) -> tuple[Fields, Fields, dict[s
         "version": 1, "ids": "sha256", "base": BASE_ID, "result": result,
         "tensors": 1, "changed": changed, "elements": elements,
     }  # fmt: skip
-    return fields, {name: entry}, {"0": np.frombuffer(blob, np.uint8)}
+    return fields, {name: entry}, {name: difference(blob, array.shape)}
+
+
+def difference(blob: Any, shape: tuple[int, ...], layout: str = LAYOUT) -> Tensor:
+    """Return the object of a difference."""
+    data = blob if isinstance(blob, np.ndarray) else np.frombuffer(blob, np.uint8)
+    return Tensor({"data": data}, shape=shape, format=layout)
 
 
 # --- Files that the library makes: every kind of change and profile -------------------------------
@@ -193,22 +201,22 @@ MADE: dict[str, dict[str, Any]] = {
 
 # --- Files to refuse ------------------------------------------------------------------------------
 
-Edit = Callable[[Fields, Fields, dict[str, Any]], Any]
+Edit = Callable[[Fields, Fields, Objects], Any]
 
 
 def entry(**values: Any) -> Edit:
     """Return an edit of the entry of the table; None removes a key."""
-    return lambda fields, table, blobs: edit(table["i32"], values)
+    return lambda fields, table, objects: edit(table["i32"], values)
 
 
 def part(**values: Any) -> Edit:
     """Return an edit of the part."""
-    return lambda fields, table, blobs: edit(table["i32"]["parts"]["data"], values)
+    return lambda fields, table, objects: edit(table["i32"]["parts"]["data"], values)
 
 
 def field(**values: Any) -> Edit:
     """Return an edit of the fields of the file."""
-    return lambda fields, table, blobs: edit(fields, values)
+    return lambda fields, table, objects: edit(fields, values)
 
 
 def edit(target: Fields, values: Fields) -> None:
@@ -218,19 +226,26 @@ def edit(target: Fields, values: Fields) -> None:
         del target[key]
 
 
-def blob(at: int, data: bytes) -> Edit:
+def blob(at: int, new: bytes) -> Edit:
     """Return an edit of bytes of the stream."""
 
-    def change(fields: Fields, table: Fields, blobs: dict[str, Any]) -> None:
-        blobs["0"] = blobs["0"].copy()
-        blobs["0"][at : at + len(data)] = list(data)
+    def change(fields: Fields, table: Fields, objects: Objects) -> None:
+        data = objects["i32"].components["data"].copy()
+        data[at : at + len(new)] = list(new)
+        objects["i32"] = difference(data, (300,))
 
     return change
 
 
-def longer(fields: Fields, table: Fields, blobs: dict[str, Any]) -> None:
-    """Add a byte behind the stream."""
-    blobs["0"] = np.append(blobs["0"], np.uint8(0))
+def whole(**values: Any) -> Edit:
+    """Return an edit of the object: of its bytes (a function of them), shape or layout."""
+
+    def change(fields: Fields, table: Fields, objects: Objects) -> None:
+        data = objects["i32"].components["data"]
+        shape, layout = values.get("shape", (300,)), values.get("layout", LAYOUT)
+        objects["i32"] = difference(values.get("data", lambda x: x)(data), shape, layout)
+
+    return change
 
 
 # By the rule of the specification that is broken. The stream: 8 bytes of head, the length of its
@@ -251,20 +266,30 @@ REFUSED: dict[str, tuple[str, Edit]] = {
     "an unknown kind": ("1: kinds are changed, replaced, added", entry(kind="moved")),
     "no old id": ("1: old is absent for added only", entry(old=None)),
     "a short new id": ("1: new has 32 bytes", entry(new=b"short")),
-    "a negative axis": ("1: shape is an array of uints", entry(shape=[-300])),
+    "another shape": ("1: length is that of shape and type", whole(shape=(299,))),
+    "an object of another layout": ("1: objects have this layout", whole(layout="other/1")),
+    "elements of another type": ("1: components are u8", whole(data=lambda x: x.view(np.int8))),
     "an added difference": ("1: only changed tensors have sparse parts", entry(kind="added")),
     "an unknown type": ("1: dtype is a storage type", part(dtype="f31")),
     "another length": ("1: length is that of shape and type", part(length=1196)),
     "an unknown coding": ("1: codings are sparse and raw", part(coding="planes")),
     "another number of changes": ("1: changed is the number in the stream", part(changed=2)),
-    "a missing object": ("1: object names an object", part(object="1")),
+    "a missing object": (
+        "1: each name is an object", lambda fields, table, objects: objects.clear(),
+    ),
+    "a part without a component": (
+        "1: parts are those of the object",
+        lambda fields, table, objects: table["i32"]["parts"].update(other={}),
+    ),
     "a segment of 0 elements": ("2: 1 to 2^22 elements", blob(0, bytes(4))),
     "a segment of too many elements": ("2: 1 to 2^22 elements", blob(0, b"\x01\x00\x40\x00")),
     "another width": ("2: width of the element", blob(4, b"\x08")),
     "unknown values": ("2: values are 0 or 1", blob(5, b"\x02")),
     "a reserved field": ("2: the fourth field is 0", blob(6, b"\x01")),
     "a longer segment": ("2: lengths add up", blob(8, b"\xff")),
-    "a byte behind the stream": ("2: lengths add up", longer),
+    "a byte behind the stream": (
+        "2: lengths add up", whole(data=lambda x: np.append(x, np.uint8(0))),
+    ),
     "no class": ("2: K is 1 to 8", blob(12, b"\x00")),
     "two classes of integers": ("2.1: integers have one class", blob(12, b"\x02")),
     "a last limit below 255": ("2: the last limit is 255", blob(13, b"\xfe")),
