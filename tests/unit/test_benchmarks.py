@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import (
     beside,
+    deltas,
     goals,
     run,
     workloads,
@@ -106,3 +108,10 @@ def test_the_pickle_of_a_stranger_is_opened() -> None:
     pytest.importorskip("torch", reason="writes the pickle")
     (verdict,) = beside.strangers_pickle(1)
     assert verdict.measured is not None
+
+
+def test_deltas_are_measured_beside_other_formats(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("zstandard", reason="slime's format needs it")
+    deltas.report("row", *deltas.synthetic(1e-6, 2, layers=1), 1, time.perf_counter)
+    names = [line.split(" | ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"| slime xor", "| fast", "| small", "| new bits"} <= set(names)
