@@ -23,6 +23,7 @@ LAST = 255  # the largest class byte
 
 _HEAD_BITS = 30 * 8  # a class costs a head and its streams' heads and tables
 _SAMPLED = 61  # every so many elements are counted; a prime, as rows are multiples of small numbers
+_GATHERED = 16  # where more than one member in so many changed, the flags of all are gathered
 _SEARCHED = 64  # where fewer than one member in so many changed, each rank is searched
 _BLOCK_WORDS = 1 << 15  # positions of 2^18 elements fit a CPU's cache
 _ONES = np.uint64(0x0101010101010101)  # a word of eight flags; times it, byte i is the sum of 0..i
@@ -96,7 +97,11 @@ class Members:
         return np.subtract(before, lower, out=lower)[:-1]
 
     def ranks(self, positions: Array) -> Array:
-        """Return the ranks of members, int64, by their positions in the segment."""
+        """Return the ranks of members, int64, by their ascending positions in the segment."""
+        if positions.size * _GATHERED > self.count:
+            flags = np.zeros(self._words.size * 8, bool)
+            flags[positions] = True
+            return indices_of(flags[indices_of(self._words.view(bool))])
         word = positions >> 3
         below: Array = self._words[word]
         below &= _BELOW[positions & 7]

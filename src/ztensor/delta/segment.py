@@ -98,7 +98,7 @@ def encode_segment(before: Array, after: Array, *, is_difference: bool, has_clas
     limits = choose_limits(classes, changed)
     if len(limits) == 1:
         return encode_positions(positions, values, before.size)
-    numbers = np.searchsorted(np.array(limits, np.uint8), changed)
+    numbers = np.searchsorted(limits, np.arange(256)).astype(np.uint8)[changed]
     coded = []
     for number, members in enumerate(members_of(classes, limits)):
         of_class = numbers == number
