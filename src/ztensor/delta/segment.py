@@ -328,7 +328,13 @@ class _Cursor:
         out = self.stream(count).astype(dtype) if planes else np.zeros(count, dtype)
         for plane in range(1, planes):
             column = self.stream(count)
-            if column.strides[0] or column[0]:
+            if not column.strides[0] and not column[0]:
+                continue
+            if dtype.itemsize == 2:  # twice as fast as strided bytes, but with a temporary array
+                column = column.astype(dtype)
+                column <<= 8
+                out |= column
+            else:
                 out.view(np.uint8)[plane :: dtype.itemsize] = column
         return out
 
