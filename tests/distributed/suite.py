@@ -44,8 +44,6 @@ from tests.distributed.tasks import reader_of, writer_of
 ROOTS = ["checkpoint.zt", ".metadata"]
 # Placements by name; a second letter is for the second dimension of a mesh.
 PLACEMENTS: dict[str, list[Any]] = {
-    "r": [Replicate()],
-    "0": [Shard(0)],
     "rr": [Replicate(), Replicate()],
     "r0": [Replicate(), Shard(0)],
     "0r": [Shard(0), Replicate()],
@@ -122,7 +120,6 @@ def write_both(folder: str) -> None:
     state: dict[str, Any] = {
         name: distribute_tensor(torch.arange(60.0).view(10, 6), mesh, placements)
         for name, placements in PLACEMENTS.items()
-        if len(name) == 2
     }
     state["sharded"] = shards(0, 8)
     state["plain"] = torch.arange(5)
