@@ -54,7 +54,8 @@ def apply(
         if_applied: `"skip"` accepts a base that already has the result.
         durable: as in `ztensor.typing.SaveOptions`.
         threads: how many decode; None uses the cores, at most four.
-        progress: called with the number of tensors written so far and of all of them.
+        progress: called with the number of tensors written so far and of all of them; of formats
+            other than .zt and .safetensors with bytes.
         dry_run: True checks everything and writes nothing.
 
     Raises:
@@ -69,13 +70,13 @@ def apply(
         raise ArgumentValueError("apply needs an output, or in_place=True, and not both")
     how = How(durable, threads, progress)
     with Found(deltas) as found, contextlib.ExitStack() as opened:
-        editor = None
+        lock: Any = None
         if output is None:
             path = path_text(base)
             with open_reader(path) as reader:
                 kind = "a set of files" if reader.objects.is_set else reader.format
             if not dry_run:
-                editor = opened.enter_context(locked(path, kind, how))
+                lock = opened.enter_context(contextlib.closing(locked(path, kind)))
         state = opened.enter_context(State(base))  # once it is locked
         if state.reader is None:
             raise ArgumentTypeError("apply needs a file; apply_to changes a mapping of tensors")
@@ -86,7 +87,7 @@ def apply(
                 check_all(applied, threads)
                 return 0
             if output is None:
-                return change(applied, objects, editor, how)
+                return change(applied, objects, lock, how)
             if isinstance(objects, FileObjects):
                 return write_new(applied, objects, output, how)
             return write_folder(applied, output, how)

@@ -59,7 +59,7 @@ class How(NamedTuple):
 def write_new(
     applied: Applied,
     old: FileObjects,
-    target: Path,
+    target: Path | Place,
     how: How,
     names: Collection[str] | None = None,
 ) -> int:
@@ -78,7 +78,7 @@ def write_new(
         DeltaError: the deltas do not fit the base; an old file at the target is unchanged.
         SourceError: a file cannot be read or written.
     """
-    kind, place = old.format, Place.of(target)
+    kind, place = old.format, target if isinstance(target, Place) else Place.of(target)
     names = applied.tensors.keys() if names is None else names
     if kind not in FORMATS.written():
         error = UsageError("a base of this format is only read", file=old.name, found=kind)
@@ -124,8 +124,9 @@ def _lose(name: str | None, sentence: str) -> None:
 def _write_zt(
     old: FileObjects, new: FileObjects, names: Collection[str], place: Place, how: How
 ) -> int:
+    target: Any = place  # as the library's own packages pass it
     with Writer(
-        place.remote or place.path,
+        target,
         version=Portable.version_of(old),
         attributes=new.attributes or None,
         durable=how.durable,
@@ -187,29 +188,20 @@ def _write_safetensors(
 # --- In place -------------------------------------------------------------------------------------
 
 
-@contextlib.contextmanager
-def locked(path: str, kind: str, how: How) -> Iterator[Editor | None]:
-    """Lock a file for one writer; yield the editor of a zTensor file.
+def locked(path: str, kind: str) -> Any:
+    """Return the file of the base, locked for one writer; the caller closes it.
 
     Raises:
         UsageError: the format cannot be changed in place.
         SourceError: the file cannot be opened for writing, or another process is writing it.
     """
-    if kind == "zt":
-        with Editor(path, durable=how.durable) as editor:
-            try:
-                yield editor
-            finally:
-                editor.abort()
-    elif kind == "safetensors":
-        with contextlib.closing(Place.of(path).locked()):
-            yield None
-    else:
+    if kind not in ("zt", "safetensors"):
         error = UsageError(
             "only .zt and .safetensors files can be changed in place", file=path, found=kind
         )
         error.hint = "name a new file (`-o`, in Python output=)"
         raise error
+    return Place.of(path).locked()
 
 
 def check_all(applied: Applied, threads: int | None) -> None:
@@ -221,7 +213,7 @@ def check_all(applied: Applied, threads: int | None) -> None:
     run_jobs((tensor.check for tensor in applied.tensors.values()), thread_count(threads))
 
 
-def change(applied: Applied, file: FileObjects, editor: Editor | None, how: How) -> int:
+def change(applied: Applied, file: FileObjects, lock: Any, how: How) -> int:
     """Change the file of the base, and return its length.
 
     A zTensor file is edited if at most a third of it changes, else written anew.
@@ -229,26 +221,27 @@ def change(applied: Applied, file: FileObjects, editor: Editor | None, how: How)
     Args:
         applied: the new state.
         file: the base.
-        editor: the open editor of a zTensor file.
+        lock: its file, from `locked`.
         how: how it is written.
 
     Raises:
         DeltaError: the deltas do not fit the base; the file is unchanged.
         SourceError: it cannot be written; it has its old state.
     """
-    path = file.paths[0]
+    path, names = file.paths[0], list(applied.tensors)
     parts = [part for tensor in applied.tensors.values() for part in tensor.parts.values()]
     nbytes = sum(part[-1].header.nbytes for part in parts)
     has_links = os.stat(path).st_nlink > 1  # an edit would change the other names, too
-    if editor is None or has_links or editor.rewritten_from or 3 * nbytes > file.nbytes:
-        return write_new(applied, file, path, how)
+    if file.format != "zt" or has_links or 3 * nbytes > file.nbytes:
+        place = Place(path, check=lambda _: lock.require_in_place())
+        return write_new(applied, file, place, how)
     check_all(applied, how.threads)  # an edit that fails leaves bytes behind the old state
-    editor.remove(name for name in [*applied.removed, *applied.tensors] if name in file.names)
-    if applied.attributes:
-        editor.set_attributes(applied.changed_attributes(file.attributes), replace=True)
-    names = list(applied.tensors)
-    _copy(editor, file, applied.over(file), names, names, how)
-    return editor.finish()
+    with Editor(path, durable=how.durable, lock=False) as editor:
+        editor.remove(name for name in [*applied.removed, *names] if name in file.names)
+        if applied.attributes:
+            editor.set_attributes(applied.changed_attributes(file.attributes), replace=True)
+        _copy(editor, file, applied.over(file), names, names, how)
+        return editor.finish()
 
 
 # --- Folders --------------------------------------------------------------------------------------
