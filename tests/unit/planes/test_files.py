@@ -220,6 +220,26 @@ def test_converted_there_and_back(tmp_path: Path) -> None:
     assert (tmp_path / "back.zt").read_bytes() == (tmp_path / "raw.zt").read_bytes()
 
 
+def test_rewritten_merged_and_in_trees(tmp_path: Path) -> None:
+    matrix = TENSORS["matrix"]
+    one, other, both = (tmp_path / name for name in ("one.zt", "other.zt", "both.zt"))
+    znumpy.save_file({"w": matrix}, one)
+    ztensor.migrate(one, compression="planes")
+    ztensor.migrate(one, version="2.1")
+    ztensor.save_tree({"layer": {"v": matrix}, "step": 3}, other, compression="planes")
+    assert ztensor.load_tree(other)["step"] == 3
+    assert is_same(ztensor.load_tree(other)["layer"]["v"], matrix)
+    ztensor.merge([one, other], both)
+    found = encodings(both)
+    assert list(found.values()).count(PLANES) == 2
+    assert is_same(znumpy.load_file(both)["w"], matrix)
+
+
+def test_the_name_is_in_the_message_for_unknown_ones(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentValueError, match="'planes'"):
+        znumpy.save_file(TENSORS, tmp_path / "x.zt", compression="plane")
+
+
 def test_the_id_is_that_of_the_tensors(path: Path, tmp_path: Path) -> None:
     znumpy.save_file(TENSORS, tmp_path / "raw.zt")
     assert ztensor.content_hash(path) == ztensor.content_hash(tmp_path / "raw.zt")
