@@ -346,8 +346,12 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="CPU time, for a busy machine")
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
-    print(f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, "
-          f"zstandard {importlib.metadata.version('zstandard')}; medians of {options.rounds} rounds")  # fmt: skip
+    zstd = importlib.metadata.version("zstandard")
+    print(
+        f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}, ",
+        end="",
+    )
+    print(f"zstandard {zstd}; medians of {options.rounds} rounds")
     for row in options.rows:
         pair = None if options.synthetic else states(row, options.states)
         _, rate, steps = ROWS[row]
