@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import zstandard
-from deltas import checkpoint
 
 import ztensor
 import ztensor.numpy as znumpy
+from deltas import checkpoint
 from ztensor.buffers import empty_array
 from ztensor.ext import ENCODINGS, Component, spell
 from ztensor.limits import DEFAULT_LIMITS

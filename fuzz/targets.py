@@ -25,13 +25,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import deltas
 import foreign
 import mutation
 import pieces
 import second
 from pieces import Pieces
 
+import deltas
 import planes
 import ztensor
 from ztensor.errors import NotZTensorError, SourceNotFoundError
