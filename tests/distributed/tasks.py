@@ -213,3 +213,30 @@ def save_lambda(folder: str) -> None:
     """Save what no file can hold, beside tensors."""
     state = {**state_of("0", 1, plain=True), "schedule": {"factor": rank}}
     dcp.save(state, storage_writer=writer_of("ztensor", folder, {}))
+
+
+def fill(source: str, placements: list[str], *, in_group: bool) -> dict[str, Any]:
+    """Fill states from a file of whole tensors; return the differences, and the bytes read."""
+    group = dist.group.WORLD if in_group else None
+    wrong, nbytes, read = [], [], []
+    for placement in placements:
+        expected = state_of(placement, 1, plain=False)
+        flat = expected.get("model", expected)
+        state = states.emptied(state_of(placement, 1, plain=False))
+        filled = state.get("model", state)
+        report = ztensor.torch.load_into(source, filled, group=group)
+        wrong += [f"{placement} {name}" for name in states.differences(filled, flat)]
+        nbytes.append(report.nbytes)
+        read.append(report.nbytes_read)
+    return {"wrong": wrong, "nbytes": nbytes, "read": read}
+
+
+def fill_from(first: str, others: str) -> str:
+    """Fill in a group from one file in the first process, and another elsewhere."""
+    source = first if dist.get_rank() == 0 else others
+    state = {"plain": states.whole("plain", (6,), 2)}
+    try:
+        ztensor.torch.load_into(source, state, group=dist.group.WORLD)
+    except ztensor.ZTensorError as error:
+        return type(error).__name__
+    return "none"

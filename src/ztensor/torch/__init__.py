@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ztensor.distributed.torch import StorageReader, StorageWriter
+    from ztensor.torch.filling import Cut, FillReport, Joined, load_into
     from ztensor.torch.trees import load_tree, save_tree
     from ztensor.training.torch_randomness import random_state, set_random_state
     from ztensor.typing import Bytes, Openable, Path, Target, TorchDevice
@@ -65,17 +66,22 @@ else:  # checkpoints and training states take as long to import as all else
         __name__,
         {
             "ztensor.distributed.torch": "StorageReader StorageWriter",
+            "ztensor.torch.filling": "Cut FillReport Joined load_into",
             "ztensor.torch.trees": "load_tree save_tree",
             "ztensor.training.torch_randomness": "random_state set_random_state",
         },
     )
 
 __all__ = [
+    "Cut",
+    "FillReport",
+    "Joined",
     "StorageReader",
     "StorageWriter",
     "dequantize",
     "load",
     "load_file",
+    "load_into",
     "load_model",
     "load_pretrained",
     "load_tree",

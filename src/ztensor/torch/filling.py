@@ -1,0 +1,466 @@
+"""`load_into`: fill tensors that are there, on each rank with its share of a file.
+
+The tensors of a state are resolved to boxes: a plain tensor is one box, a `DTensor` or a
+`ShardedTensor` has the boxes of its local elements. Each box is read from one object of the source,
+or from several that a rule joins or cuts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, Unpack
+
+import torch
+
+from ztensor import Tensor
+from ztensor import open as open_reader
+from ztensor.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    NotRepresentableError,
+    ObjectNotFoundError,
+    UsageError,
+    counted,
+    describe,
+)
+from ztensor.ext import LAYOUTS, ObjectReader, Quantized, result_dtype
+from ztensor.options import OpenOptions
+from ztensor.torch.values import array_to_torch, torch_dtype
+from ztensor.typing import Readable
+
+_BATCH_BYTES = 256 << 20  # read before anything is copied to its target
+
+
+class Cut(NamedTuple):
+    """A part of an object of the source, for a rule of `load_into`.
+
+    Attributes:
+        name: the object; each `*` stands for the text of the same `*` in the rule's pattern.
+        start: the first index along `dim`.
+        stop: the index behind the last one.
+        dim: the axis.
+    """
+
+    name: str
+    start: int
+    stop: int
+    dim: int = 0
+
+
+class Joined(NamedTuple):
+    """Objects of the source, or parts of them, one behind the other; for a rule of `load_into`.
+
+    Attributes:
+        parts: names as in `Cut`, or `Cut`s along the same axis.
+        dim: the axis.
+    """
+
+    parts: Sequence[str | Cut]
+    dim: int = 0
+
+
+Rule: TypeAlias = str | Cut | Joined
+
+
+@dataclasses.dataclass(frozen=True)
+class FillReport:
+    """What `load_into` filled and read in this process.
+
+    Attributes:
+        tensors: how many tensors of the state have elements here that were filled.
+        nbytes: bytes of these elements.
+        nbytes_read: bytes of elements read from the source; those received from another rank do not
+            count.
+        missing: names of the state that the source lacks; with `strict` none.
+        unexpected: names of the source that no tensor of the state was filled from.
+    """
+
+    tensors: int
+    nbytes: int
+    nbytes_read: int
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+
+
+def load_into(
+    source: Readable,
+    state: torch.nn.Module | Mapping[str, Any],
+    *,
+    rules: Mapping[str, Rule] | None = None,
+    strict: bool = True,
+    cast: bool = False,
+    dequantize: bool = False,
+    group: Any = None,
+    **options: Unpack[OpenOptions],
+) -> FillReport:
+    """Fill the tensors of a module or state dict from a file of any format.
+
+    Each process reads only the elements that it has: of a `DTensor` or `ShardedTensor` its own
+    shard, whatever the placements. Nothing is filled if names, shapes or types do not fit.
+
+    Args:
+        source: anything `ztensor.open` takes, or an open reader.
+        state: a module, or names to tensors: plain ones on any device, `DTensor`s,
+            `ShardedTensor`s. Other values are left as they are.
+        rules: patterns of names of the state to where their elements are in the source: another
+            name, a `Cut` of an object, or several `Joined`. `*` in a pattern matches any text; the
+            first pattern that matches counts. Other names are the same in the source.
+        strict: False leaves tensors that the source lacks as they are.
+        cast: True converts the elements to the types of the state's tensors; otherwise a different
+            type is an error.
+        dequantize: True converts quantized objects to floats of the state's types. Each process
+            then reads such an object as a whole.
+        group: a process group whose ranks all call this: tensors that each rank has as a whole are
+            read by its first rank, and broadcast. By default every rank reads them.
+        options: see `ztensor.typing.OpenOptions`.
+
+    Raises:
+        ObjectNotFoundError: the source lacks a tensor of the state, and `strict` is true.
+        NotRepresentableError: a type or layout differs.
+        ArgumentValueError: a shape differs, or a rule does not fit its objects.
+        UsageError: a tensor has no elements, as on the meta device; or another rank failed.
+        FormatError: the source is damaged.
+        SourceError: it cannot be read.
+    """
+    filling = _Filling(_targets(state), rules or {}, cast=cast, dequantize=dequantize)
+    is_reader = group is None or torch.distributed.get_rank(group) == 0
+
+    def read() -> None:
+        reader = source if isinstance(source, ObjectReader) else open_reader(source, **options)
+        try:
+            filling.read(reader, strict=strict, is_alone=group is None, is_first=is_reader)
+        finally:
+            if reader is not source:
+                reader.close()
+
+    if group is None:
+        read()
+    else:
+        _agree(group, read)
+        for target in filling.shared:
+            _broadcast(target.boxes[0].local, group)
+    return filling.report()
+
+
+class _Box(NamedTuple):
+    """Local elements of a tensor.
+
+    Attributes:
+        offsets: the position of the first one in the whole tensor.
+        local: the elements, which are written.
+    """
+
+    offsets: tuple[int, ...]
+    local: torch.Tensor
+
+
+class _Target(NamedTuple):
+    """A tensor of the state.
+
+    Attributes:
+        name: its name.
+        shape: the shape of the whole tensor.
+        dtype: its element type.
+        boxes: the elements of this process.
+        is_whole: whether every process has all elements.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
+    boxes: tuple[_Box, ...]
+    is_whole: bool
+
+
+class _Read(NamedTuple):
+    """One slice of the source, and where its elements go."""
+
+    name: str
+    index: tuple[slice, ...]
+    local: torch.Tensor
+
+
+def _targets(state: Any) -> list[_Target]:
+    """Return the tensors of a module or state dict, sorted by name, as ranks agree on it."""
+    if isinstance(state, torch.nn.Module):
+        state = state.state_dict()
+    if not isinstance(state, Mapping):
+        raise ArgumentTypeError(
+            "not a state", expected="a module or a mapping", found=describe(type(state).__name__)
+        )
+    return [_target(name, state[name]) for name in sorted(state) if _is_tensor(state[name])]
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) or hasattr(value, "local_shards")
+
+
+def _target(name: str, value: Any) -> _Target:
+    shape = tuple(value.size())
+    if hasattr(value, "local_shards"):  # a ShardedTensor
+        shards = value.local_shards()
+        boxes = tuple(_Box(tuple(s.metadata.shard_offsets), s.tensor.detach()) for s in shards)
+        dtype, is_whole = value.dtype, False
+    elif hasattr(value, "placements"):  # a DTensor
+        local, chunks = value.detach().to_local(), value.__create_chunk_list__()
+        boxes = tuple(_Box(tuple(chunk.offsets), local) for chunk in chunks if local.numel())
+        if any(tuple(chunk.sizes) != tuple(local.shape) for chunk in chunks if local.numel()):
+            raise UsageError(
+                "the local elements of the DTensor are not one box",
+                object_name=name,
+                found=describe(value.placements),
+            )
+        dtype, is_whole = value.dtype, all(place.is_replicate() for place in value.placements)
+    else:
+        boxes, dtype, is_whole = (_Box((0,) * len(shape), value.detach()),), value.dtype, True
+    if any(box.local.is_meta for box in boxes):
+        error = UsageError("on the meta device a tensor has no elements to fill", object_name=name)
+        error.hint = "give it memory first: module.to_empty(device=...)"
+        raise error
+    return _Target(name, shape, dtype, boxes, is_whole)
+
+
+class _Filling:
+    """Which slices of the source go where.
+
+    Args:
+        targets: the tensors of the state.
+        rules: as for `load_into`.
+        cast: likewise.
+        dequantize: likewise.
+
+    Attributes:
+        filled: the tensors that the source has.
+        shared: those of them that the first rank of a group reads for the others.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[_Target],
+        rules: Mapping[str, Rule],
+        *,
+        cast: bool,
+        dequantize: bool,
+    ) -> None:
+        self._targets, self._cast, self._dequantize = targets, cast, dequantize
+        self._rules = [(_pattern(pattern), rule) for pattern, rule in rules.items()]
+        self._used: set[str] = set()
+        self._names: list[str] = []  # of the source
+        self._missing: list[str] = []
+        self._nbytes_read = 0
+        self.filled: list[_Target] = []
+        self.shared: list[_Target] = []
+
+    def read(self, reader: ObjectReader, *, strict: bool, is_alone: bool, is_first: bool) -> None:
+        """Check all names, shapes and types, then read what this process has to read.
+
+        Args:
+            reader: the source.
+            strict: as for `load_into`.
+            is_alone: whether no group shares the work.
+            is_first: whether this process reads for its group.
+        """
+        self._reader, self._names = reader, list(reader)
+        reads: dict[str, list[_Read]] = {}
+        for target in self._targets:
+            parts, dim = self._rule_of(target.name)
+            if all(part.name in reader for part in parts):
+                self.filled.append(target)
+                reads[target.name] = list(self._reads(target, parts, dim))
+            else:
+                self._missing.append(target.name)
+        if self._missing and strict:
+            raise ObjectNotFoundError(
+                f"the source lacks {counted(len(self._missing), 'tensor')} of the state",
+                file=reader.name,
+                object_name=self._missing[0],
+                found=", ".join(map(describe, self._missing[:20])),
+            )
+        if not is_alone:
+            self.shared = [each for each in self.filled if each.is_whole and each.boxes]
+        left = set() if is_first else {target.name for target in self.shared}
+        self._read(read for name in reads if name not in left for read in reads[name])
+
+    def report(self) -> FillReport:
+        """Return what was filled and read."""
+        locals_ = [box.local for target in self.filled for box in target.boxes]
+        return FillReport(
+            tensors=sum(bool(target.boxes) for target in self.filled),
+            nbytes=sum(local.nbytes for local in locals_),
+            nbytes_read=self._nbytes_read,
+            missing=tuple(self._missing),
+            unexpected=tuple(name for name in self._names if name not in self._used),
+        )
+
+    def _rule_of(self, name: str) -> tuple[list[Cut], int]:
+        """Return the parts of the source that a tensor consists of, and the axis; stop -1: all."""
+        for pattern, rule in self._rules:
+            if match := pattern.fullmatch(name):
+                return _parts(rule, match.groups())
+        return _parts(name, ())
+
+    def _reads(self, target: _Target, parts: Sequence[Cut], dim: int) -> Iterator[_Read]:
+        """Yield the slices for a tensor; its parts are checked first.
+
+        Raises:
+            ArgumentValueError: the shapes do not fit.
+            NotRepresentableError: a type or layout does not.
+        """
+        at, runs = 0, []
+        for part in parts:
+            shape = self._shape_of(target, part)
+            start, stop = (part.start, part.stop) if part.stop >= 0 else (0, (*shape, 1)[dim])
+            fits = len(shape) == len(target.shape) and (dim < len(shape) or not shape)
+            others = [i for i in range(len(target.shape)) if i != dim]
+            if (
+                not fits
+                or any(shape[i] != target.shape[i] for i in others)
+                or not (0 <= start <= stop <= (*shape, 1)[dim])
+            ):
+                raise self._misfit(target, part.name, shape)
+            runs.append((part.name, start, at, at + stop - start))
+            at += stop - start
+        if target.shape and at != target.shape[dim]:
+            raise self._misfit(target, parts[0].name, (at,))
+        self._used.update(part.name for part in parts)
+        for box in target.boxes:
+            yield from _in_box(box, runs, dim)
+
+    def _shape_of(self, target: _Target, part: Cut) -> tuple[int, ...]:
+        """Return the shape of an object, and check its type and layout."""
+        entry = self._reader.objects.part(part.name).object(part.name)
+        layout = LAYOUTS.get(entry.format)
+        if isinstance(layout, Quantized) and self._dequantize:
+            return entry.shape
+        if entry.format != "dense":
+            error = NotRepresentableError(
+                "the object is not dense",
+                file=self._reader.name,
+                object_name=part.name,
+                found=entry.format,
+            )
+            if isinstance(layout, Quantized):
+                error.hint = "dequantize=True converts it to floats"
+            raise error
+        found = torch_dtype(result_dtype(entry.components["data"]))
+        if found != target.dtype and not self._cast:
+            error = NotRepresentableError(
+                "the source has another element type than the tensor",
+                file=self._reader.name,
+                object_name=part.name,
+                expected=str(target.dtype),
+                found=str(found),
+            )
+            error.hint = "cast=True converts the elements"
+            raise error
+        return entry.shape
+
+    def _misfit(self, target: _Target, name: str, shape: Sequence[int]) -> ArgumentValueError:
+        return ArgumentValueError(
+            f"the source does not fit the tensor {describe(target.name)}",
+            file=self._reader.name,
+            object_name=name,
+            expected=f"shape {list(target.shape)}",
+            found=f"{list(shape)}",
+        )
+
+    def _read(self, reads: Iterable[_Read]) -> None:
+        """Read slices in batches, and copy them to their targets."""
+        batch: list[_Read] = []
+        nbytes = 0
+        for read in reads:
+            if self._reader.objects.part(read.name).object(read.name).format != "dense":
+                self._dequantized(read)
+                continue
+            batch.append(read)
+            nbytes += read.local.nbytes
+            if nbytes >= _BATCH_BYTES:
+                self._copy(batch)
+                batch, nbytes = [], 0
+        self._copy(batch)
+
+    def _copy(self, batch: Sequence[_Read]) -> None:
+        arrays = self._reader.read_slices((read.name, read.index) for read in batch)
+        for read, array in zip(batch, arrays, strict=True):
+            self._nbytes_read += array.nbytes
+            with torch.no_grad():
+                read.local.copy_(array_to_torch(array))
+
+    def _dequantized(self, read: _Read) -> None:
+        tensor: Tensor = self._reader.read(read.name)
+        self._nbytes_read += tensor.nbytes
+        with torch.no_grad():
+            read.local.copy_(array_to_torch(tensor.dequantize()[read.index]))
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile("(.*)".join(map(re.escape, text.split("*"))))
+
+
+def _parts(rule: Any, texts: Sequence[str]) -> tuple[list[Cut], int]:
+    """Return the parts of a rule, with the texts of a match in the place of each `*`."""
+    joined = rule if isinstance(rule, Joined) else Joined((rule,), getattr(rule, "dim", 0))
+    parts = []
+    for part in joined.parts:
+        cut = Cut(part, 0, -1, joined.dim) if isinstance(part, str) else part
+        if not isinstance(cut, Cut) or cut.dim != joined.dim or not joined.parts:
+            raise ArgumentTypeError(
+                "not a rule", expected="a name, a Cut, or Joined parts of one axis",
+                found=describe(rule),
+            )  # fmt: skip
+        pieces = cut.name.split("*")
+        words = iter(texts)
+        name = "".join(piece + next(words, "") for piece in pieces[:-1]) + pieces[-1]
+        parts.append(cut._replace(name=name))
+    if not parts:
+        raise ArgumentTypeError("a rule has no parts", found=describe(rule))
+    return parts, joined.dim
+
+
+def _in_box(box: _Box, runs: Sequence[tuple[str, int, int, int]], dim: int) -> Iterator[_Read]:
+    """Yield the slices for a box.
+
+    Args:
+        box: local elements.
+        runs: (object, its first index along `dim`, first and last index of the tensor).
+        dim: the axis.
+    """
+    sizes = box.local.shape
+    index = [slice(at, at + size) for at, size in zip(box.offsets, sizes, strict=True)]
+    if not index:
+        yield from (_Read(name, (), box.local) for name, *_ in runs)
+        return
+    for name, start, low, high in runs:
+        first, last = max(low, box.offsets[dim]), min(high, box.offsets[dim] + sizes[dim])
+        if first < last:
+            own = [*index]
+            own[dim] = slice(start + first - low, start + last - low)
+            local = box.local.narrow(dim, first - box.offsets[dim], last - first)
+            yield _Read(name, tuple(own), local)
+
+
+def _agree(group: Any, work: Any) -> None:
+    """Do work on each rank of a group; raise on all ranks where one fails."""
+    failure: Exception | None = None
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001  # raised below, after the others know
+        failure = error
+    texts: list[Any] = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(texts, failure and str(failure), group=group)
+    if failure is not None:
+        raise failure
+    for rank, text in enumerate(texts):
+        if text is not None:
+            raise UsageError(f"rank {rank} could not read its share: {text}")
+
+
+def _broadcast(local: torch.Tensor, group: Any) -> None:
+    """Send the elements of the first rank of a group to the others."""
+    whole = local.contiguous()
+    first = torch.distributed.get_global_rank(group, 0)
+    torch.distributed.broadcast(whole, first, group=group)
+    if whole is not local:
+        local.copy_(whole)
