@@ -5,9 +5,8 @@ Only changed elements are written; they are moved to the device of their tensor.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -113,23 +112,30 @@ def _targets(state: Mapping[str, Any], applied: Applied, *, strict: bool) -> Ite
                 object_name=name,
                 expected=f"{first.layout} {list(first.shape)}",
             )
-    every = [
-        _Target(name, role, value, applied.tensors.get(name))
-        for name in state
-        for role, value in _arrays(name, state[name], is_changed=name in applied.tensors)
-    ]
-    every.sort(key=lambda target: target.extent)
-    for one, other in itertools.pairwise(every):
-        is_apart = one.extent[0] != other.extent[0] or one.extent[2] <= other.extent[1]
-        if is_apart or not (one.parts or other.parts):
-            continue
-        if one.extent != other.extent or not _agree(one, other, strict=strict):
-            raise _other(
-                other.name,
-                f"it shares memory with {describe(one.name)}, which the delta changes otherwise",
-            )
-    for _, group in itertools.groupby(every, key=lambda target: target.extent):
+    groups: dict[_Extent, list[_Target]] = {}
+    for name in state:
+        for role, value in _arrays(name, state[name], is_changed=name in applied.tensors):
+            target = _Target(name, role, value, applied.tensors.get(name))
+            groups.setdefault(target.extent, []).append(target)
+    reach: list[_Target] = []  # the group with the last end so far
+    for extent in sorted(groups):
+        group = groups[extent]
         changed = [target for target in group if target.parts]
+        wrong = [each for each in group if changed and not _agree(changed[0], each, strict=strict)]
+        if (
+            reach
+            and extent.start < reach[0].extent.stop
+            and extent.device == reach[0].extent.device
+        ):
+            wrong += group if changed or any(target.parts for target in reach) else []
+        if wrong:
+            raise _other(wrong[0].name, "it shares memory with a tensor that changes otherwise")
+        if (
+            not reach
+            or extent.device != reach[0].extent.device
+            or extent.stop >= reach[0].extent.stop
+        ):
+            reach = group
         for target in changed:
             target.require_writable()
         yield from changed[:1]
@@ -167,6 +173,14 @@ def _arrays(name: str, value: Any, *, is_changed: bool) -> Iterable[tuple[str, A
     return []
 
 
+class _Extent(NamedTuple):
+    """The memory of a component: its device, its first address there, and its end."""
+
+    device: str
+    start: int
+    stop: int
+
+
 class _Target:
     """The memory of one component in memory.
 
@@ -174,7 +188,7 @@ class _Target:
         name: the tensor's name.
         tensor: the new tensor; None if it does not change.
         parts: the differences of this component.
-        extent: the device, and the first address and the end of its memory there.
+        extent: its memory.
         nbytes: bytes of the component.
     """
 
@@ -192,7 +206,7 @@ class _Target:
             else:
                 start, device = value.data_ptr(), str(value.device)
                 self.nbytes = value.numel() * value.element_size()
-        self.extent = (device, start, start + self.nbytes)
+        self.extent = _Extent(device, start, start + self.nbytes)
 
     def require_writable(self) -> None:
         """Raise unless the memory can be changed in place."""
@@ -200,7 +214,7 @@ class _Target:
         if self._is_array:
             is_flat, is_writable = value.flags.c_contiguous, value.flags.writeable
         else:
-            is_flat = self.extent[0] != "none" and value.is_contiguous()
+            is_flat = self.extent.device != "none" and value.is_contiguous()
             is_writable = is_flat and not (value.is_conj() or value.is_neg())
         if not (is_flat and is_writable):
             raise ArgumentValueError(

@@ -137,6 +137,14 @@ def overlapping(state: dict[str, Any]) -> None:
     state["extra"] = state["big"][1:]
 
 
+def within_another(state: dict[str, Any]) -> None:
+    both = [state["half"]] * 3
+    state["all"] = (np if isinstance(both[0], np.ndarray) else pytest.importorskip("torch")).stack(
+        both
+    )
+    state["half"], state["first row"] = state["all"][1], state["all"][0][:1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("spoil", "reason"),
@@ -147,6 +155,7 @@ def overlapping(state: dict[str, Any]) -> None:
         (other_shape, DeltaReason.SHAPE),
         (one_of_two_names, DeltaReason.TENSOR),
         (overlapping, DeltaReason.TENSOR),
+        (within_another, DeltaReason.TENSOR),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_changes(
