@@ -6,9 +6,9 @@ each file of tests first, until one fails. A mutation of code that runs at impor
 the worker has not collected, need a process that imports all anew: it is a fork, too, of one that
 has imported other people's packages but not ours.
 
-A test that takes ten times its time, in seconds of a processor, is run alone twice more; only if it
-takes too long again is the mutant noticed. A mutant whose tests run for `SECONDS` survives. A test
-that fails without the mutation, too, notices nothing.
+A test that takes `LEAST` seconds of a processor longer than it did is run alone twice more; only if
+it takes too long again is the mutant noticed. A mutant whose tests run for `SECONDS` survives. A
+test that fails without the mutation, too, notices nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ COLLECTION = 30.0  # seconds of a processor in which a new process collects test
 FILES = 12  # of tests that a new process collects at most
 HEAVY = ("numpy", "hypothesis", "zstandard", "cbor2", "ml_dtypes", "h5py", "torch", "jax")
 FIRST = 8  # tests that a new process imports before it imports all
-STILL = 90.0  # seconds of the clock in which a test may wait for others
+STILL = 60.0  # seconds of the clock in which a process may wait for others
+LEAST = 3.0  # seconds of a processor that a test may take longer than when it was measured
 MEMORY = 8 << 30  # bytes that a mutant may allocate
 CORE = [
     "unit/spec", "unit/io", "unit/formats", "unit/v2", "conformance", "corpus", "property",
@@ -242,7 +243,10 @@ class Worker:
         """Try a mutant."""
         path = Path(job.path).resolve()
         pairs: list[tuple[CodeType, CodeType]] = []
-        at_import = changed(code_of(source, path), code_of(mutated, path), pairs)
+        try:
+            at_import = changed(code_of(source, path), code_of(mutated, path), pairs)
+        except SyntaxError:
+            return Outcome("noticed", "the compiler")
         loaded = self.functions.get(str(path), [])
         swaps = [(one, new) for old, new in pairs for one in loaded if one.__code__ == old]
         mutant = Mutant(path, source, mutated, swaps)
@@ -383,7 +387,7 @@ def run_tests(items: list[pytest.Item], writer: int, seconds: dict[str, float]) 
         limit = time.process_time() + SECONDS
         for item, after in zip(items, [*items[1:], None], strict=True):
             os.write(writer, f"{item.nodeid}\n".encode())
-            signal.setitimer(signal.ITIMER_PROF, 10 + 10 * seconds.get(item.nodeid, 1.0))
+            signal.setitimer(signal.ITIMER_PROF, LEAST + seconds.get(item.nodeid, LEAST))
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if plugin.failed or time.process_time() > limit:
                 break
@@ -434,15 +438,23 @@ class Alone:
         return True
 
 
+def ticks(child: str) -> int:
+    """Return the processor time of a process and its children."""
+    fields = Path(f"/proc/{child}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return sum(map(int, fields[11:15]))
+
+
 def listen(reader: int) -> tuple[int, str, str]:
     """Follow a process of tests; return its id, its last word and its last test."""
-    text = b""
+    text, spent = b"", -1
     while not text.endswith((b"!survived\n", b"!noticed\n")):
         ready, _, _ = select.select([reader], [], [], STILL)
         more = os.read(reader, 1 << 16) if ready else b""
         if not more:
             child, *names, _ = text.decode().split("\n")
-            return int(child), "ended" if ready else "too long", names[-1] if names else ""
+            before, spent = spent, -1 if ready else ticks(child)
+            if before == spent:
+                return int(child), "ended" if ready else "too long", names[-1] if names else ""
         text += more
     child, *names, last, _ = text.decode().split("\n")
     return int(child), last[1:], names[-1]
