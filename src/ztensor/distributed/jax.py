@@ -174,9 +174,8 @@ def laid_over(into: object, found: Mapping[str, Any]) -> object:
         if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
             saved.fit(leaf, found[name])
     if more:
-        raise ArgumentValueError(
-            "the checkpoint has more leaves than the tree", found=", ".join(map(describe, more[:5]))
-        )
+        message = "the checkpoint has more leaves than the tree"
+        raise ArgumentValueError(message, found=describe(more))
     structure = jax.tree_util.tree_structure(into)
     whole: object = jax.tree_util.tree_unflatten(structure, [found[name] for name in names])
     return whole

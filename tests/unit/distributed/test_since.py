@@ -46,6 +46,17 @@ def test_only_what_changed_is_written_and_the_old_step_may_go(
             assert reader.verify().ok
 
 
+def test_chunks_with_another_checksum_are_written_anew(tmp_path: Path) -> None:
+    steps = [("xxh3-128", False), ("xxh3-128", True), ("sha256", False), ("sha256", True)]
+    for number, (checksum, is_kept) in enumerate(steps):
+        folder, before = tmp_path / f"{number}", tmp_path / f"{number - 1}"
+        folder.mkdir()
+        since = {"since": before} if number else {}
+        save(folder, _tensors(0), checksum=checksum, processes=1, **since)
+        if number:
+            assert (_written(folder, before) < 12_000) is is_kept
+
+
 def test_a_step_is_saved_over_the_one_before_in_one_folder(tmp_path: Path) -> None:
     save(tmp_path, _tensors(0), checksum="xxh3-128")
     before = {path.name for path in tmp_path.glob("0*.zt")}

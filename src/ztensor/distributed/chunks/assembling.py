@@ -297,9 +297,10 @@ class Assembler:
             if number is None or len(self.table.rows(number)) < 2:
                 continue
             kind, shape = self.table.kind_of(number), self.table.shapes[number]
-            if kind.unit is None or not kind.component.is_native():
+            nbytes = self.table.nbytes(number)
+            if nbytes is None or not kind.component.is_native():
                 continue
-            self.require_length(number, self.table.nbytes(number) or 0, self._limits)
+            self.require_length(number, nbytes, self._limits)
             arrays[name] = empty_array(shape, result_dtype(kind.component))
             self.fill(number, (0,) * len(shape), shape, arrays[name], gathered=at_once)
         at_once.end()

@@ -254,7 +254,7 @@ def plan(shape: tuple[int, ...], wanted: Sequence[Indices], itemsize: int) -> It
     if isinstance(last, range) and (last.step == 1 or len(last) == 1):
         axis -= 1
         low, length, stride = last[0] * length, len(last) * length, shape[axis] * length
-    gap, most = max(1, GAP_BYTES // itemsize), max(1, PIECE_BYTES // itemsize)
+    gap, most = GAP_BYTES // itemsize, PIECE_BYTES // itemsize
     done = 0
     for starts in _starts(wanted[:axis], shape[:axis], stride, low):
         far = np.flatnonzero(np.diff(starts) >= length + gap) + 1

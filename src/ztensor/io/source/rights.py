@@ -96,7 +96,7 @@ def hand_over(descriptor: int, old: Rights) -> None:
                 os.fchown(descriptor, owner, group)
     mode, acl = old.mode & PERMISSIONS, old.acl
     if os.fstat(descriptor).st_gid != old.group:
-        mode = mode & OWNER_ONLY | old.shared * 0o11
+        mode &= OWNER_ONLY | old.shared * 0o11
         acl = None
     if not _has_taken_list(descriptor, acl):
         mode &= OWNER_ONLY

@@ -219,7 +219,7 @@ class Kinds:
         """Return a mask: the `counts` bytes at each offset are hexadecimal digits."""
         are_digits = np.ones(len(at), np.bool_)
         table = _IS_LOWER_DIGIT if self._decoder.strict else _IS_DIGIT
-        for count in set(counts.tolist()) - {0}:
+        for count in set(counts.tolist()):
             rows = np.flatnonzero(counts == count)
             shape = len(self._octets) - count, count
             windows: Any = np.ndarray(shape, np.uint8, self._octets, 0, (1, 1))

@@ -25,7 +25,7 @@ from ztensor.ext import (
     source_of,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits
-from ztensor.numpy import save_file
+from ztensor.numpy import save, save_file
 from ztensor.spec.encoding.raw import Raw
 from ztensor.testing.builder import draft
 
@@ -96,6 +96,18 @@ def test_of_elements_of_two_numbers_those_that_are_wanted_are_read() -> None:
         source.count = 0
         assert np.array_equal(reader.get_slice("w")[key], value[key])
         assert source.count == rows * 1200 * 8
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("length", [3, 4, 5])
+def test_a_part_as_long_as_another_axis_is_not_the_whole_axis(axis: int, length: int) -> None:
+    value = np.arange(216).reshape(6, 6, 6)[:4, :5, :]
+    source = Unmapped(save({"w": value}))
+    reader = ObjectReader(FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1]))
+    for first in (slice(0, length), slice(None)):
+        key = [first] * 3
+        key[axis] = slice(0, length)
+        assert np.array_equal(reader.get_slice("w")[tuple(key)], value[tuple(key)])
 
 
 class Boxes(Raw):

@@ -136,6 +136,16 @@ def test_unsupported_values_are_refused_by_place(value: object, place: str, says
     assert says in str(caught.value)
 
 
+def test_of_a_long_place_the_ends_are_named() -> None:
+    value: object = print
+    for step in range(45, 0, -1):
+        value = {step: value}
+    with pytest.raises(NotRepresentableError) as caught:
+        encode(value)
+    first, last = ("".join(f"[{n}]" for n in range(start, start + 20)) for start in (1, 26))
+    assert str(caught.value).startswith(f"tree{first}[...]{last}: ")
+
+
 def test_a_field_is_named_as_in_code() -> None:
     @dataclasses.dataclass
     class State:
