@@ -122,20 +122,11 @@ def _targets(state: Mapping[str, Any], applied: Applied, *, strict: bool) -> Ite
         group = groups[extent]
         changed = [target for target in group if target.parts]
         wrong = [each for each in group if changed and not _agree(changed[0], each, strict=strict)]
-        if (
-            reach
-            and extent.start < reach[0].extent.stop
-            and extent.device == reach[0].extent.device
-        ):
+        if reach and extent.is_within(reach[0].extent):
             wrong += group if changed or any(target.parts for target in reach) else []
         if wrong:
             raise _other(wrong[0].name, "it shares memory with a tensor that changes otherwise")
-        if (
-            not reach
-            or extent.device != reach[0].extent.device
-            or extent.stop >= reach[0].extent.stop
-        ):
-            reach = group
+        reach = max(reach or group, group, key=lambda each: each[0].extent[::2])  # device and stop
         for target in changed:
             target.require_writable()
         yield from changed[:1]
@@ -179,6 +170,11 @@ class _Extent(NamedTuple):
     device: str
     start: int
     stop: int
+
+    def is_within(self, other: _Extent) -> bool:
+        """Return whether it has bytes, and the first is inside another extent."""
+        is_inside = self.device == other.device and other.start <= self.start < other.stop
+        return is_inside and self.start < self.stop
 
 
 class _Target:
