@@ -276,6 +276,10 @@ class Delta(Mapping[str, Change]):
         """Return the change of a tensor; a KeyError if it is unchanged."""
         return self._changes[name]
 
+    def __contains__(self, name: object) -> bool:
+        """Return whether a tensor is changed, added or replaced; its difference is not read."""
+        return name in self._changes
+
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of tensors that are changed, added or replaced."""
         return iter(self._changes)

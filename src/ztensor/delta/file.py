@@ -129,6 +129,9 @@ class _Changes(Mapping[str, Change]):
         except ZTensorError as error:
             raise error.locate(file=self._reader.name, object_name=name) from None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._table)
 
@@ -376,7 +379,12 @@ def _fields(encoded: Encoded) -> dict[str, object]:
         type_ = {} if header.type is None else {"type": header.type}
         words = {"dtype": header.dtype, **type_, "length": header.nbytes}
         parts[role] = {**words, "coding": coding, "changed": changed}
-    entry = {"kind": encoded.kind, "layout": encoded.layout, "new": encoded.new, "parts": parts}
+    entry: dict[str, object] = {
+        "kind": encoded.kind,
+        "layout": encoded.layout,
+        "new": encoded.new,
+        "parts": parts,
+    }
     if encoded.old is not None:
         entry["old"] = encoded.old
     if encoded.attributes:

@@ -6,6 +6,7 @@ bits of a later link win. With it, `make` compares the base with the state after
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import operator
@@ -22,11 +23,11 @@ from ztensor.delta.changes import Change, Delta, Part
 from ztensor.delta.comparing import Coded, Effort, Encoded
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.file import DeltaWriter
-from ztensor.delta.making import make
+from ztensor.delta.making import in_order, make
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import State, content_id, headers_of, stored_form
 from ztensor.errors import describe
-from ztensor.ext import element_count
+from ztensor.ext import element_count, thread_count
 from ztensor.options import require_choice
 from ztensor.typing import Array, Path, Readable, TensorLike
 
@@ -204,8 +205,9 @@ def _merge(links: Sequence[Delta], path: Path, effort: Effort | None) -> DeltaRe
     for delta in links:
         attributes.update(delta.attributes)
     with DeltaWriter(path) as writer:
-        for name in dict.fromkeys(name for delta in links for name in (*delta, *delta.removed)):
-            change = _folded(name, links)
+        names = list(dict.fromkeys(n for delta in links for n in (*delta, *delta.removed)))
+        work = functools.partial(_folded, links)
+        for name, change in zip(names, in_order(work, names, thread_count(None)), strict=True):
             if isinstance(change, bytes):
                 removed[name] = change
             elif change is not None:
@@ -214,7 +216,7 @@ def _merge(links: Sequence[Delta], path: Path, effort: Effort | None) -> DeltaRe
         return writer.finish(ids, last.elements, removed, attributes, last.label)
 
 
-def _folded(name: str, links: Sequence[Delta]) -> Encoded | bytes | None:
+def _folded(links: Sequence[Delta], name: str) -> Encoded | bytes | None:
     """Return the folded change of a tensor; its old id if it is removed; None without a change.
 
     Raises:
