@@ -224,8 +224,9 @@ class XorPart(Part):
         for block in self._blocks(self.header.nbytes):
             mask = np.frombuffer(block, bits.dtype)
             positions = np.flatnonzero(mask)
-            before = bits[at : at + mask.size][positions]
-            yield positions + at, (before ^ mask[positions]) - before
+            if positions.size:
+                before = bits[at : at + mask.size][positions]
+                yield positions + at, (before ^ mask[positions]) - before
             at += mask.size
 
 
@@ -266,7 +267,8 @@ class BytesPart(Part):
             before = bits[changed]
             after = before.copy()
             after.view(np.uint8)[np.searchsorted(changed, at) * width + within] = values[start:stop]
-            yield changed, after - before
+            if changed.size:
+                yield changed, after - before
 
 
 def _bytes_of(old: Array | None) -> Array:
