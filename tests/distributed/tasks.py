@@ -240,3 +240,26 @@ def fill_from(first: str, others: str) -> str:
     except ztensor.ZTensorError as error:
         return type(error).__name__
     return "none"
+
+
+def fill_layers(source: str, copy: str) -> tuple[int, int]:
+    """Fill divided layers and whole norms; return the bytes read and filled, or raise.
+
+    Args:
+        source: the model.
+        copy: the same on disk, to compare with.
+    """
+    with ztensor.open(source) as reader:
+        state = {}
+        for name in reader:
+            shape, is_norm = reader.metadata(name).shape, name.endswith("norm")
+            placements = states.PLACEMENTS["r" if is_norm else "0"]
+            mesh = states.mesh_of(dist.get_world_size(), placements)
+            empty = states.torch.zeros(shape, dtype=states.torch.bfloat16)
+            state[name] = states.laid_out(empty, placements, mesh)
+        report = ztensor.torch.load_into(reader, state)
+    right = ztensor.torch.load_file(copy)
+    for name, value in state.items():
+        own = states.laid_out(right[name], value.placements, value.device_mesh)
+        assert states.torch.equal(own.to_local(), value.to_local()), name
+    return report.nbytes_read, report.nbytes

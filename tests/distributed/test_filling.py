@@ -54,3 +54,15 @@ def test_where_one_process_fails_all_raise(kind: str, processes: Processes, tmp_
         bad.write_bytes(good.read_bytes()[:-1])
     found = processes.right(2, f"{TASKS}.fill_from", first=bad, others=good)
     assert found == ["ContainerError" if kind == "damaged" else "SourceNotFoundError", "UsageError"]
+
+
+@pytest.mark.slow
+def test_ranks_divide_the_bytes_of_a_remote_file(processes: Processes, tmp_path: Path) -> None:
+    from tests.distributed import shares
+
+    path = shares.saved(tmp_path)
+    for world in (1, 2, 4):
+        found = shares.measured(path, world, processes, is_remote=True)
+        assert found.read == found.filled
+        assert found.requests <= 8 * world
+        assert found.sent < 1.2 * path.stat().st_size

@@ -178,7 +178,7 @@ class _Read(NamedTuple):
     """One slice of the source, and where its elements go."""
 
     name: str
-    index: tuple[slice, ...]
+    place: tuple[slice, ...]
     local: torch.Tensor
 
 
@@ -382,7 +382,7 @@ class _Filling:
         self._copy(batch)
 
     def _copy(self, batch: Sequence[_Read]) -> None:
-        arrays = self._reader.read_slices((read.name, read.index) for read in batch)
+        arrays = self._reader.read_slices((read.name, read.place) for read in batch)
         for read, array in zip(batch, arrays, strict=True):
             self._nbytes_read += array.nbytes
             with torch.no_grad():
@@ -392,7 +392,7 @@ class _Filling:
         tensor: Tensor = self._reader.read(read.name)
         self._nbytes_read += tensor.nbytes
         with torch.no_grad():
-            read.local.copy_(array_to_torch(tensor.dequantize()[read.index]))
+            read.local.copy_(array_to_torch(tensor.dequantize()[read.place]))
 
 
 def _pattern(text: str) -> re.Pattern[str]:

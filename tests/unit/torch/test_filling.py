@@ -48,7 +48,7 @@ def test_a_module_is_filled_in_place(tmp_path: Path) -> None:
 def test_rules_rename_join_and_cut(source: Path) -> None:
     state = {f"blocks.{n}.qkv": torch.zeros(6, 4) for n in (0, 1)}
     state |= {"gate": torch.zeros(2, 4), "columns": torch.zeros(6, 1), "scale": torch.zeros(())}
-    rules = {
+    rules: dict[str, Any] = {
         "blocks.*.qkv": Joined(("layers.*.q", "layers.*.k", "layers.*.v")),
         "gate": Cut("up", 3, 5),
         "columns": Cut("up", 1, 2, dim=1),
