@@ -59,26 +59,14 @@ OPTIONS = (
     THREADS,
     *NEW_FILE,
 )
-# Options of some actions only, by the name of their value.
-_OF = {
-    "output": ("make", "apply", "fold"),
-    "in_place": ("apply",),
-    "to": ("apply",),
-    "skip_applied": ("apply",),
-    "verify": ("apply",),
-    "small": ("make", "fold"),
-    "values": ("make",),
-    "ids": ("make",),
-    "version": ("make",),
-    "label": ("make",),
-    "base": ("fold", "verify"),
-    "new": ("verify",),
-    "include": ("make",),
-    "exclude": ("make",),
-    "threads": ("make", "apply"),
-    "force": ("make", "apply", "fold"),
-    "dry_run": ("apply",),
-    "no_durable": ("make", "apply"),
+# The options of each action, by the names of their values.
+_TAKES = {
+    "make": "output small values ids dialect version label include exclude threads force no_durable",
+    "apply": "output in_place to skip_applied verify dialect threads force dry_run no_durable",
+    "show": "dialect",
+    "log": "dialect",
+    "fold": "output small dialect base force",
+    "verify": "dialect base new",
 }
 _LINKS = (
     Column("delta"),
@@ -153,10 +141,10 @@ def delta(terminal: Terminal, options: Namespace) -> None:
         every byte, and every tensor
     """
     action = options.action
-    for name, actions in _OF.items():
-        if getattr(options, name) not in (None, False, []) and action not in actions:
-            spelled = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{spelled} is not an option of {action}, but of {', '.join(actions)}")
+    for name in {word for words in _TAKES.values() for word in words.split()}:
+        is_given = getattr(options, name) not in (None, False, [])
+        if is_given and name not in _TAKES[action].split():
+            raise UsageError(f"{action} has no option --{name.replace('_', '-')}")
     if action in ("make", "fold") and options.output is None:
         raise UsageError(f"{action} needs --output")
     if action == "make" and len(options.files) != 2:

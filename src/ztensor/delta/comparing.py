@@ -100,7 +100,7 @@ class Comparison:
 
         Empty where a state is a mapping, which has no attributes.
         """
-        if self.base.reader is None or self.new.reader is None:
+        if not (self.base.has_attributes and self.new.has_attributes):
             return {}
         old, new = self.base.attributes, self.new.attributes
         changed = {key: value for key, value in new.items() if key not in old or old[key] != value}

@@ -17,6 +17,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta import stream
+from ztensor.delta.applied import Applied
 from ztensor.delta.binding import bound
 from ztensor.delta.chain import Deltas, Found, ordered, shown
 from ztensor.delta.changes import Change, Delta, Part
@@ -40,24 +41,18 @@ class StateAfter(State):
     Args:
         base: the state before.
         links: the deltas, in the order to apply them, with the shapes of the base.
+
+    Raises:
+        DeltaError: a tensor is missing, or there is one too many.
     """
 
     def __init__(self, base: State, links: Sequence[Delta]) -> None:
-        super().__init__({})
-        self._base, self._links = base, links
-        self.name, self.reader, self.attributes = base.name, base.reader, dict(base.attributes)
-        names = dict.fromkeys(base)
-        self._last: dict[str, Delta] = {}  # of each name that a link has
-        for delta in links:
-            for name in delta.removed:
-                names.pop(name, None)
-            self._last.update(dict.fromkeys(delta, delta))
-            names.update(dict.fromkeys(delta))
-            self.attributes.update(delta.attributes)
-        self._names = names
-        gone = [key for key, value in self.attributes.items() if value is None]
-        for key in gone:
-            del self.attributes[key]
+        applied = Applied(base, links)
+        kept = [name for name in base if name not in applied.removed]
+        super().__init__(dict.fromkeys([*kept, *applied.tensors], 0))
+        self._base, self._applied, self.name = base, applied, base.name
+        self.attributes = applied.changed_attributes(base.attributes)
+        self.has_attributes = base.has_attributes
 
     def __getitem__(self, name: str) -> Tensor:
         """Return a tensor.
@@ -66,33 +61,20 @@ class StateAfter(State):
             KeyError: there is no tensor of that name.
             DeltaError: a delta does not fit, or is malformed.
         """
-        tensor = self._base.get(name) if name in self._names else None
-        for delta in self._links if name in self._last else ():
-            if name in delta:
-                tensor = delta[name].tensor(tensor)
-            elif name in delta.removed:
-                tensor = None
-        if tensor is None:
+        if name not in self:
             raise KeyError(name)
+        new = self._applied.tensors.get(name)
+        if new is None:
+            return self._base[name]
+        tensor = new.changes[0].tensor(new.old())
+        for change in new.changes[1:]:
+            tensor = change.tensor(tensor)
         return tensor
-
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names."""
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        """Return the number of tensors."""
-        return len(self._names)
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether there is a tensor of that name."""
-        return name in self._names
 
     def element_count(self, name: str) -> int:
         """Return the number of elements of a tensor."""
-        delta = self._last.get(name)
-        shape = None if delta is None else delta[name].shape
-        return self._base.element_count(name) if shape is None else element_count(shape)
+        new = self._applied.tensors.get(name)
+        return self._base.element_count(name) if new is None else element_count(new.last.shape)
 
     def ids(
         self, algorithm: str, names: Iterable[str] | None = None, threads: int | None = None
@@ -102,20 +84,15 @@ class StateAfter(State):
         Raises:
             DeltaError: a tensor is not the one that a delta records (`delta_result`).
         """
-        wanted = list(self if names is None else names)
-        same = self._base.ids(algorithm, [n for n in wanted if n not in self._last], threads)
+        wanted, new = list(self if names is None else names), self._applied.tensors
+        same = self._base.ids(algorithm, [name for name in wanted if name not in new], threads)
         self._ids.update({(algorithm, name): id_ for name, id_ in same.items()})
         ids = super().ids(algorithm, wanted, threads)
-        for name in wanted:
-            delta = self._last.get(name)
-            if delta is None:
-                continue
-            change = delta[name]
-            is_recorded = delta.ids == algorithm and change.new is not None
-            if not (
-                ids[name] == change.new if is_recorded else change.is_result(self[name], delta.ids)
-            ):
-                raise wrong_result(delta, name)
+        for name in filter(new.__contains__, wanted):
+            if algorithm != self._applied.deltas[-1].ids:
+                new[name].check()
+            elif ids[name] != new[name].last.new:
+                raise wrong_result(self.name, name)
         return ids
 
 
@@ -185,12 +162,12 @@ def links_from(base: State, deltas: Sequence[Delta]) -> list[Delta]:
     return bound(ordered(deltas, found), base)
 
 
-def wrong_result(delta: Delta, name: str | None) -> DeltaError:
+def wrong_result(file: str, name: str | None) -> DeltaError:
     """Return the error for a tensor, or the whole state, that is not as a delta records it."""
     return DeltaError(
         "the delta gives another tensor than it records; it is damaged: fetch it again",
         reason=DeltaReason.RESULT,
-        file=delta.name,
+        file=file,
         object_name=name,
     )
 

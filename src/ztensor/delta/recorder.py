@@ -17,7 +17,7 @@ from ztensor.delta.making import make
 from ztensor.delta.opening import open as open_delta
 from ztensor.delta.states import State, content_id, require_ids
 from ztensor.errors import ArgumentValueError, describe, system_call
-from ztensor.ext import OpenFolder, path_text
+from ztensor.ext import OpenFolder, Place, path_text
 from ztensor.typing import Path, TensorLike
 
 _NAME = re.compile(r"(\d{6,})\.(full|delta)\.zt")
@@ -58,6 +58,8 @@ class Recorder:
             raise ArgumentValueError(
                 "full_every must be a number of deltas, or None", found=describe(full_every)
             )
+        if options.get("dialect", "zt") != "zt":
+            raise ArgumentValueError("a recorder writes deltas of the dialect 'zt' only")
         self.folder, self._full_every, self._options = path_text(folder), full_every, options
         self._ids = require_ids(options.get("ids", "sha256"))
         OpenFolder.make(self.folder)
@@ -81,9 +83,11 @@ class Recorder:
 
         Raises:
             NotRepresentableError: a tensor cannot be stored.
+            UsageError: another recorder has written to the folder.
             SourceError: the file cannot be written; the next call publishes the state.
         """
         after, path = State(state), self._path("delta")
+        Place.of(path).require_free()  # another recorder has the folder
         text = None if label is None else str(label)
         make(self._published, after, path, label=text, **self._options)
         with open_delta(path) as delta:

@@ -62,7 +62,8 @@ class State(Mapping[str, Tensor]):
 
     Attributes:
         name: the path of the file, or words for a mapping.
-        attributes: the file's own key-value pairs; empty for a mapping.
+        has_attributes: whether it is a file, which has key-value pairs of its own.
+        attributes: these; empty for a mapping.
         reader: the open reader; None for a mapping.
     """
 
@@ -77,6 +78,7 @@ class State(Mapping[str, Tensor]):
         else:
             self.reader, self._is_ours = open_reader(source), True
         self.name = "a mapping of tensors" if self.reader is None else self.reader.name
+        self.has_attributes = self.reader is not None
         self.attributes = {} if self.reader is None else self.reader.attributes
         self._ids: dict[tuple[str, str], bytes] = {}
 

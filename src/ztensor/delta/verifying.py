@@ -118,7 +118,7 @@ def _wrong_states(
         after = {name: change.new for name, change in delta.items() if change.new is not None}
         ids = {name: ids[name] for name in ids if name not in delta.removed} | after
         if content_id(ids, algorithm or "") != delta.result:
-            yield wrong_result(delta, None)
+            yield wrong_result(delta.name, None)
     for name in dict.fromkeys(name for delta in links for name in delta if name not in broken):
         tensor = base.get(name)
         try:
@@ -126,7 +126,7 @@ def _wrong_states(
                 if name in delta:
                     tensor = delta[name].tensor(tensor)
                     if not delta[name].is_result(tensor, delta.ids):
-                        raise wrong_result(delta, name)
+                        raise wrong_result(delta.name, name)
                 elif name in delta.removed:
                     tensor = None
         except ZTensorError as error:

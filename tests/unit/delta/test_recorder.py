@@ -107,6 +107,22 @@ def test_full_every_is_a_number_of_deltas(tmp_path: Path, full_every: Any) -> No
     assert not (tmp_path / "run").exists()
 
 
+def test_two_recorders_of_a_folder_are_refused(tmp_path: Path) -> None:
+    first = delta.Recorder(STATES[0], tmp_path)
+    second = delta.Recorder(STATES[0], tmp_path)
+    first.publish(STATES[1])
+    with pytest.raises(ztensor.UsageError):
+        second.publish(STATES[2])
+    first.publish(STATES[3])
+    assert delta.verify(tmp_path, base=STATES[0], new=STATES[3]).ok
+
+
+def test_files_of_other_programs_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ztensor.UsageError):
+        delta.Recorder(STATES[0], tmp_path / "run", dialect="slime")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_failed_publish_can_be_repeated(tmp_path: Path) -> None:
     recorder = delta.Recorder(STATES[0], tmp_path)
     with pytest.raises(ztensor.UsageError):
