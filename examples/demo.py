@@ -55,7 +55,8 @@ def timed(operation: str, nbytes: int, work: Callable[[], Any]) -> Any:
     result = work()
     seconds = time.perf_counter() - begin
     print(
-        f"{operation:34} {nbytes / 1e6:8.1f} MB {seconds:9.4f} s {nbytes / seconds / 1e6:9,.0f} MB/s"
+        f"{operation:34} {nbytes / 1e6:8.1f} MB {seconds:9.4f} s"
+        f" {nbytes / seconds / 1e6:9,.0f} MB/s"
     )
     return result
 
