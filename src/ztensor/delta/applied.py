@@ -204,8 +204,14 @@ def _patched(
         while pending is not None:
             positions, values = pending
             count = int(np.searchsorted(positions, stop))
-            at = positions[:count] - start
-            block[at] = block[at] + values[:count] if is_difference else values[:count]
+            at = slice(None) if count == block.size else positions[:count] - start
+            new = values[:count]
+            if is_difference and block.size > count > block.size // 8:  # faster than to gather
+                differences = np.zeros(block.size, block.dtype)
+                differences[at] = new
+                block += differences
+            else:
+                block[at] = block[at] + new if is_difference else new
             if count < positions.size:
                 pending = positions[count:], values[count:]
                 break
