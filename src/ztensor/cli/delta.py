@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from argparse import Namespace
+from typing import Any
 
 from ztensor import delta as deltas
 from ztensor.cli.changing import require_free, require_target
@@ -14,13 +15,7 @@ from ztensor.cli.options import CHOICE, NEW_FILE, THREADS, Option, patterns
 from ztensor.cli.spelling import as_json, count_text, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.cli.verb import error_as_json
-from ztensor.delta.chain import Found
 from ztensor.errors import UsageError
-
-if TYPE_CHECKING:
-    from argparse import Namespace
-
-    from ztensor.delta import Change, Delta, Link
 
 _ACTIONS = ("make", "apply", "show", "log", "fold", "verify")
 OPTIONS = (
@@ -61,7 +56,8 @@ OPTIONS = (
 )
 # The options of each action, by the names of their values.
 _TAKES = {
-    "make": "output small values ids dialect version label include exclude threads force no_durable",
+    "make": "output small values ids dialect version label include exclude threads force "
+    "no_durable",
     "apply": "output in_place to skip_applied verify dialect threads force dry_run no_durable",
     "show": "dialect",
     "log": "dialect",
@@ -230,12 +226,14 @@ def _apply(terminal: Terminal, options: Namespace) -> None:
 
 
 def _show(terminal: Terminal, options: Namespace) -> None:
-    with Found(options.deltas) as found:
-        shown = [_shown(terminal, each) for each in found.deltas]
-        terminal.result(shown[0] if len(shown) == 1 else shown)
+    shown = []
+    for source in options.deltas:
+        with source if options.dialect is not None else deltas.open(source) as delta:
+            shown.append(_shown(terminal, delta))
+    terminal.result(shown[0] if len(shown) == 1 else shown)
 
 
-def _shown(terminal: Terminal, delta: Delta) -> dict[str, Any]:
+def _shown(terminal: Terminal, delta: deltas.Delta) -> dict[str, Any]:
     changes = list(delta.values())
     rows = [
         (
@@ -300,7 +298,7 @@ def _log(terminal: Terminal, options: Namespace) -> None:
     terminal.result({"folder": options.files[0], "ok": chain.ok, **facts})
 
 
-def _row(link: Link) -> tuple[str, ...]:
+def _row(link: deltas.Link) -> tuple[str, ...]:
     changed = _share(link.changed, link.elements)
     name, label = os.path.basename(link.path), link.label or ""
     return name, label, f"{link.tensors:,}", changed, size_text(link.nbytes), _short(link.result)
@@ -339,11 +337,11 @@ def _fields(report: Any) -> dict[str, Any]:
     return {"file" if name == "path" else name: value for name, value in fields.items()}
 
 
-def _codings(change: Change) -> list[str]:
+def _codings(change: deltas.Change) -> list[str]:
     return list(dict.fromkeys(part.coding for part in change.parts.values()))
 
 
-def _type(change: Change) -> str | None:
+def _type(change: deltas.Change) -> str | None:
     """Return the type of a dense tensor; None of another layout, or without a part."""
     part = change.parts.get("data")
     return None if part is None else part.header.type or part.header.dtype
