@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import ztensor
+from tests.extent import examples
 from tests.unit.delta.chains import State, publish, walk
 from ztensor import delta
 from ztensor.delta import DeltaError, DeltaReason
@@ -158,6 +163,41 @@ def test_every_kind_of_change(tmp_path: Path, kind: str, values: Any) -> None:
         assert found.keys() == c.keys()
         assert all(found[name].tobytes() == c[name].tobytes() for name in c)
         assert described(tmp_path / "fold.zt") == described(tmp_path / "whole.zt")
+
+
+DTYPES = ["f4", "u1", "i8", "?", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+
+
+@st.composite
+def three_states(draw: st.DrawFn) -> list[State]:
+    """Draw states of four names, each absent or with one of few arrays: they meet and part."""
+    dice = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    states: list[State] = [{}, {}, {}]
+    for name in "abcd":
+        dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+        first = dice.integers(0, 2, draw(st.integers(0, 300))).astype(dtype)
+        second = np.where(dice.random(first.size) < 0.1, dice.permutation(first), first)
+        third = np.where(dice.random(first.size) < 0.1, dice.permutation(second), second)
+        choices = [None, first, second, third, first[:5], first.astype("f8")]
+        for state in states:
+            array = draw(st.sampled_from(choices))
+            if array is not None:
+                state[name] = array
+    return states
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(states=three_states(), values=st.sampled_from(["difference", "new"]))
+def test_a_fold_gives_the_last_state(states: list[State], values: Any) -> None:
+    a, b, c = states
+    with tempfile.TemporaryDirectory() as folder:
+        one, two, fold = (Path(folder) / f"{name}.zt" for name in ("1", "2", "fold"))
+        delta.make(a, b, one, values=values)
+        delta.make(b, c, two, values=values)
+        delta.fold([one, two], fold)
+        found = applied(fold, a)
+        assert found.keys() == c.keys()
+        assert all(found[name].tobytes() == c[name].tobytes() for name in c)
 
 
 def test_new_bits_cover_differences(tmp_path: Path) -> None:
