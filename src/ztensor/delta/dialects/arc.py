@@ -32,6 +32,7 @@ from ztensor.delta.dialects.loose import (
     closed_on_error,
     coded,
     framed,
+    other_length,
     save,
     stored_of,
     zstd_blocks,
@@ -141,16 +142,16 @@ def _digits(reader: ObjectReader, name: str) -> str:
 
 
 def _zlib_blocks(stored: Range, length: int) -> Iterator[memoryview]:
-    """Yield the bytes of a zlib stream, in one block; exactly `length` of them."""
-    stream = zlib.decompressobj()
+    """Yield the bytes of a zlib stream, in one block; see `zstd_blocks`."""
+    stream, file = zlib.decompressobj(), stored.source.name
     try:
         data = stream.decompress(stored.read(0, stored.length), length + 1)
     except zlib.error as error:
-        raise malformed("the zlib stream is damaged", found=str(error)) from error
-    if len(data) != length or not stream.eof or stream.unused_data:
-        raise malformed(
-            "the zlib stream has another length", expected=f"{length:,}", found=f"{len(data):,}"
-        )
+        raise malformed("the zlib stream is damaged", file=file, found=str(error)) from error
+    if len(data) > length or (stream.eof and len(data) < length):
+        raise other_length(stored, length)
+    if not stream.eof or stream.unused_data:
+        raise malformed("the zlib stream is cut off, or something follows it", file=file)
     yield memoryview(data)
 
 

@@ -17,7 +17,7 @@ from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.file import WholePart
 from ztensor.delta.making import in_order
 from ztensor.delta.states import Header, State, headers_of, stored_form
-from ztensor.errors import ArgumentValueError, ZTensorError, describe
+from ztensor.errors import ArgumentValueError, Reason, ZTensorError, describe
 from ztensor.ext import ENCODINGS, ObjectReader, Range
 from ztensor.limits import Limits
 from ztensor.numpy import save_file
@@ -263,10 +263,12 @@ class BytesPart(Part):
         cuts = np.searchsorted(positions, borders).tolist()
         for start, stop in itertools.pairwise(cuts):
             at, within = np.divmod(positions[start:stop].astype(np.int64), width)
-            changed = np.unique(at)
+            is_first = np.diff(at, prepend=-1) > 0
+            changed = at[is_first]
             before = bits[changed]
             after = before.copy()
-            after.view(np.uint8)[np.searchsorted(changed, at) * width + within] = values[start:stop]
+            place = (np.cumsum(is_first) - 1) * width + within
+            after.view(np.uint8)[place] = values[start:stop]
             if changed.size:
                 yield changed, after - before
 
@@ -300,8 +302,28 @@ def stored_of(reader: ObjectReader, name: str) -> Range:
 
 
 def zstd_blocks(stored: Range, length: int) -> Iterator[memoryview]:
-    """Yield the bytes of zstd frames in blocks of whole elements; exactly `length` of them."""
-    yield from ENCODINGS["zstd"].decode_chunks(stored, length, Limits())
+    """Yield the bytes of zstd frames in blocks of whole elements; exactly `length` of them.
+
+    Raises:
+        DeltaError: there are more or fewer.
+        FormatError: a frame is damaged.
+    """
+    try:
+        yield from ENCODINGS["zstd"].decode_chunks(stored, length, Limits())
+    except ZTensorError as error:
+        if error.reason in (Reason.DECODED_LONG, Reason.DECODED_SHORT):
+            raise other_length(stored, length) from error
+        raise error.locate(file=stored.source.name) from None
+
+
+def other_length(stored: Range, length: int) -> DeltaError:
+    """Return the error for a difference that is not of a component of so many bytes."""
+    return DeltaError(
+        "the difference is of a tensor of another length than the one in the base",
+        reason=DeltaReason.SHAPE,
+        file=stored.source.name,
+        expected=f"{length:,} bytes",
+    )
 
 
 @contextlib.contextmanager

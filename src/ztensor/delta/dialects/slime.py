@@ -207,12 +207,16 @@ def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
         DeltaError: they do not fit a component of so many bytes.
         FormatError: the frame is damaged, or longer than such a component can need.
     """
-    limits = Limits(decoded_bytes=4 + 5 * length)
-    data = b"".join(ENCODINGS["zstd"].decode_chunks(stored, None, limits))
+    file, limits = stored.source.name, Limits(decoded_bytes=4 + 5 * length)
+    try:
+        data = b"".join(ENCODINGS["zstd"].decode_chunks(stored, None, limits))
+    except ZTensorError as error:
+        raise error.locate(file=file) from None
     count = int.from_bytes(data[:4], "little")
     if len(data) < 4 or len(data) != 4 + 5 * count:
         raise malformed(
             "changed bytes have another length than their number says",
+            file=file,
             expected=f"{4 + 5 * count:,} bytes",
             found=f"{len(data):,}",
         )
@@ -221,6 +225,7 @@ def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
     if count and not (is_rising and int(positions[-1]) < length):
         raise malformed(
             "positions of changed bytes do not rise, or are behind the end",
+            file=file,
             expected=f"rising, below {length:,}",
             found=describe(positions[-3:].tolist()),
         )
