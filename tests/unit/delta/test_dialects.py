@@ -116,7 +116,7 @@ def test_a_version_of_slime_has_these_bytes(
 
 
 def test_a_file_of_arc_has_every_tensor(tmp_path: Path) -> None:
-    none = {"empty": np.zeros((0, 2), np.float32), "same": np.arange(3)}
+    none: dict[str, Any] = {"empty": np.zeros((0, 2), np.float32), "same": np.arange(3)}
     path = tmp_path / "arc.safetensors"
     delta.make(OLD | none, NEW | none, path, dialect="arc")
     with ztensor.open(path) as reader:
@@ -360,7 +360,7 @@ def test_tensors_that_a_dialect_cannot_tell_are_refused(
     assert reason_of(call) == "delta_dialect"
 
 
-@pytest.mark.slow  # hashes 16 GiB of zeros
+@pytest.mark.slow  # 8 GiB of zeros, which Windows reserves
 def test_positions_of_4_gib_are_refused(tmp_path: Path) -> None:
     old, new = (np.zeros(1 << 32, np.uint8) for _ in range(2))
     new[5] = 1
@@ -646,8 +646,9 @@ def test_patches_are_positions_first_then_whole_tensors(tmp_path: Path, how: Any
     new = after()
     delta.make(BEFORE, new, tmp_path / "d.zt", **how)
     found = list(delta.patches(tmp_path / "d.zt", base=BEFORE))
-    assert [patch.name for patch in found if patch.indices is not None] == ["bf", "gone nan"]
-    assert [patch.name for patch in found[2:]] == ["int", "nan", "more"]
+    assert [patch.indices is None for patch in found] == [False, False, True, True, True]
+    assert {patch.name for patch in found[:2]} == {"bf", "gone nan"}
+    assert {patch.name for patch in found[2:]} == {"int", "nan", "more"}
     for patch in found:
         array = new[patch.name]
         whole = BEFORE.get(patch.name, array).reshape(-1).copy()
@@ -666,7 +667,7 @@ def test_new_values_of_floats_need_no_base(tmp_path: Path) -> None:
     delta.make(old, new, tmp_path / "d.zt", values="new")
     (patch,) = delta.patches(tmp_path / "d.zt", indices="int64")
     assert patch.indices is not None
-    assert (patch.indices.dtype, patch.indices.tolist()) == (np.int64, [0, 4999])
+    assert (str(patch.indices.dtype), patch.indices.tolist()) == ("int64", [0, 4999])
     delta.make(old, {"bf": new["bf"] * 2}, tmp_path / "whole.zt")
     delta.make({}, new, tmp_path / "added.zt")
     (patch,) = delta.patches(tmp_path / "added.zt")
