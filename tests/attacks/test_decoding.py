@@ -424,9 +424,10 @@ def test_shared_bytes_of_other_words_cost_the_budget(decoded: list[int]) -> None
         assert reader.verify().unsupported == ()
         assert sum(decoded) == 8 * (4 << 20)
         decoded.clear()
-        with pytest.raises(LimitError):
+        with pytest.raises(LimitError) as caught:
             ztensor.content_hash(reader)
         assert sum(decoded) < 16 * (4 << 20)
+    assert str(4 * (limits.cost_floor + 4 * len(data))) in str(caught.value.expected)
 
 
 # --- More dimensions than `Limits.rank` ---------------------------------------------------------

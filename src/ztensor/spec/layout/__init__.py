@@ -45,9 +45,9 @@ def known_entries(tensor_object: TensorObject) -> int | None:
 
     Packed values leave the count open by a padded element; the coordinates give it exactly.
     """
-    values = tensor_object.components.get("values")
-    if tensor_object.format != "sparse_coo" or values is None or not tensor_object.shape:
+    if tensor_object.format != "sparse_coo" or not tensor_object.shape:
         return None
+    values = tensor_object.components["values"]
     if values.logical is None or values.logical.elements_per_storage == 1:
         return None  # the length of the values gives their number
     return tensor_object.components["coords"].known_count(len(tensor_object.shape))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -50,6 +51,15 @@ def test_padding_of_packed_elements_is_cut_off() -> None:
         assert reader["dense"].tolist() == [1, 2, 3]
         assert reader.read("dense").components["data"].tolist() == [1, 2, 3]
         assert reader.read("sparse").components["values"].tolist() == [1, 2, 3]
+
+
+def test_a_scalar_has_values_without_coordinates() -> None:
+    values, coords = np.array([1, 2], ml_dtypes.float4_e2m1fn), np.zeros((0, 2), np.uint64)
+    point = ztensor.Tensor({"values": values, "coords": coords}, shape=(), format="sparse_coo")
+    with ztensor.open(save({"w": point}, version="1.2")) as reader:
+        assert reader.verify().ok
+        assert reader.read("w").components["values"].tolist() == [1, 2]
+        assert reader.read("w").to_dense() == 3
 
 
 def test_values_that_no_pointer_counts_are_refused() -> None:

@@ -14,7 +14,7 @@ import ztensor
 from tests.refusals import refused
 from tests.tracing import traced
 from ztensor.errors import FormatError, ObjectNotFoundError, Reason
-from ztensor.ext import ENCODINGS, FileObjects, Manifest, source_of
+from ztensor.ext import ENCODINGS, Component, FileObjects, Manifest, TensorObject, source_of
 from ztensor.numpy import save
 from ztensor.testing.builder import draft, stored, zstd_frame
 from ztensor.typing import VerifyReport
@@ -307,6 +307,24 @@ def test_an_archive_has_a_sum_over_each_tensor() -> None:
         with ztensor.open(path) as reader:
             unchecked = reader.verify().unchecked
         assert bool(unchecked) is (path.stem == "legacy"), path.name  # not an archive
+
+
+def test_a_checksum_of_the_file_covers_whole_components_only() -> None:
+    extents = {
+        "before": (0, 4),
+        "first": (4, 12),
+        "all": (4, 16),
+        "over": (12, 9),
+        "behind": (24, 8),
+    }
+    objects = {
+        name: TensorObject((length,), "dense", {"data": Component("u8", offset, length)})
+        for name, (offset, length) in extents.items()
+    }
+    sums = [(4, 16, lambda: None)]
+    source = source_of(bytes(32), mapped=True)
+    file = FileObjects(source, Manifest("", objects, None), format="other", sums=sums)
+    assert set(file.check().unchecked) == {"before", "over", "behind"}
 
 
 def test_attributes_are_looked_at_where_all_objects_are() -> None:

@@ -66,6 +66,13 @@ def test_a_copy_of_a_reader_opens_what_was_opened(folder: Path, what: str) -> No
         assert list(again) == list(reader)
 
 
+@pytest.mark.parametrize(("count", "name"), [(1, SHARDS[0]), (3, f"{SHARDS[0]} and 2 more")])
+@pytest.mark.wing
+def test_a_list_has_the_name_of_its_first_file(folder: Path, count: int, name: str) -> None:
+    with opened(folder, SHARDS[:count]) as reader:
+        assert reader.objects.name == os.path.join(folder, name)
+
+
 @pytest.mark.wing
 def test_a_copy_of_a_reader_opens_the_url() -> None:
     memory = store()

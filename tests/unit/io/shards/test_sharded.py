@@ -656,9 +656,12 @@ def test_an_index_that_is_in_place_though_its_flush_failed(
 
 def test_what_a_killed_save_left_is_swept(model: Path) -> None:
     left = model.parent / "model-00001-of-00004.0123abcd.zt"
-    shutil.copy(shards(model)[0], left)
+    others = model.parent / "others-00001-of-00004.0123abcd.zt"
+    for path in (left, others):
+        shutil.copy(shards(model)[0], path)
     index_of(model).unlink()
     assert equal(load_file(model.parent), tensors())  # it counts for nothing
     save_file(tensors(100), model, max_shard_size="10KB")
     assert not left.exists()
+    assert others.exists()
     assert equal(load_file(model.parent), tensors(100))
