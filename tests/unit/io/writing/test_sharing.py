@@ -61,7 +61,6 @@ def no_csr(index: str) -> Object:
 F8 = ml_dtypes.float8_e4m3fn
 PAIRS: dict[str, tuple[str, Object, Object]] = {
     "u32-index-and-u32": ("2", csr("u4"), dense(range(4), "u4")),
-    "u32-index-and-i32": ("2", csr("u4"), dense(range(4), "i4")),
     "u32-index-and-f32": ("2", csr("u4"), bits(range(4), "u4", "f4")),
     "u32-index-and-value": ("2", csr("u4"), csr("u4", range(4), "u4")),
     "u32-index-and-u64-index": (
@@ -76,12 +75,10 @@ PAIRS: dict[str, tuple[str, Object, Object]] = {
     "indices-of-two-layouts": ("2", csr("u4"), coo("u4")),
     "no-u32-index-and-nothing": ("2", no_csr("u4"), dense([], "u4", (0, 3))),
     "u64-index-and-u64": ("12", csr("u8"), dense(range(4), "u8")),
-    "u64-index-and-i64": ("12", csr("u8"), dense(range(4), "i8")),
     "no-u64-index-and-nothing": ("12", no_csr("u8"), dense([], "u8", (0, 3))),
     "nothing-of-two-types": ("012", dense([], "f8", (0,)), dense([], "i2", (3, 0))),
     "u8-and-bool": ("012", dense([0, 1, 1, 0], "u1"), dense([0, 1, 1, 0], "?")),
     "u8-and-f8": ("12", dense([0, 1, 56, 64], "u1"), bits([0, 1, 56, 64], "u1", F8)),
-    "bool-and-f8": ("12", dense([0, 1, 1, 0], "?"), bits([0, 1, 1, 0], "u1", F8)),
     "u16-and-bf16": ("012", dense(range(4), "u2"), bits(range(4), "u2", ml_dtypes.bfloat16)),
     "f32-and-complex64": ("12", dense(range(4), "f4"), bits(range(4), "f4", "c8", (2,))),
     "two-shapes": ("012", dense(range(4), "f4"), dense(range(4), "f4", (2, 2))),
