@@ -1,6 +1,6 @@
 """Bytes and requests of `load_into` for one, two and four ranks, from disk and from a server.
 
-    python -m tests.distributed.shares
+python -m tests.distributed.shares
 """
 
 from __future__ import annotations

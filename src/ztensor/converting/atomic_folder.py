@@ -53,6 +53,8 @@ class AtomicFolder:
             self._descriptor = os.open(self._lock, flags, 0o600)
             locking.try_acquire(self._descriptor)
             try:
+                if durable:  # so that no power cut leaves the folder without its lock
+                    _flush(parent)
                 os.mkdir(self.path)
                 self._made = os.lstat(self.path)
             except BaseException:
@@ -125,10 +127,7 @@ class AtomicFolder:
         for name in names:  # `.old` before `.new` before their `.lock`
             path = os.path.join(parent, name)
             lock = path.rpartition(".")[0] + ".lock"
-            if os.name == "nt" or not _is_own(path):
-                continue
-            # A living process has its lock before its folders; a power cut may lose the lock.
-            if os.path.lexists(lock) and (not _is_own(lock) or locking.is_locked(lock)):
+            if os.name == "nt" or not (_is_own(path) and _is_own(lock)) or locking.is_locked(lock):
                 continue
             with contextlib.suppress(OSError):
                 if name.endswith(".old") and not os.path.lexists(self._target):
