@@ -252,14 +252,17 @@ def whole(**values: Any) -> Edit:
 # one segment, K, the limit 255, members and changed (u32), form, width of gaps, planes; streams.
 REFUSED: dict[str, tuple[str, Edit]] = {
     "version 2": ("1: version is 1", field(version=2)),
+    "a version that is true": ("1: version is 1", field(version=True)),
     "no version": ("1: version is 1", field(version=None)),
     "ids of md5": ("1: ids are sha256 or xxh3-128", field(ids="md5")),
+    "ids as an array": ("1: ids is text", field(ids=["sha256"])),
     "a short id": ("1: ids of states have 64 digits", field(base="sha256:00")),
     "a result of another algorithm": ("1: ids begin with ids", field(result=f"md5:{0:032}")),
     "a label that is a number": ("1: label is text", field(label=7)),
     "removed as a list": ("1: removed is a map", field(removed=["f16"])),
     "removed without an id": ("1: removed has ids", field(removed={"f16": b"short"})),
     "a negative count": ("1: tensors is a uint", field(tensors=-1)),
+    "a count beyond 63 bits": ("1: numbers are below 2^63", field(tensors=1 << 63)),
     "another count": ("1: tensors is the number of entries", field(tensors=2)),
     "changes as a map": ("1: changes is a byte string", field(changes={})),
     "changes that are not CBOR": ("1: changes is CBOR", field(changes=b"\xa1")),
@@ -273,6 +276,7 @@ REFUSED: dict[str, tuple[str, Edit]] = {
     "an unknown type": ("1: dtype is a storage type", part(dtype="f31")),
     "another length": ("1: length is that of shape and type", part(length=1196)),
     "an unknown coding": ("1: codings are sparse and raw", part(coding="planes")),
+    "a coding as an array": ("1: coding is text", part(coding=["sparse"])),
     "another number of changes": ("1: changed is the number in the stream", part(changed=2)),
     "a missing object": (
         "1: each name is an object", lambda fields, table, objects: objects.clear(),

@@ -7,7 +7,7 @@ the differences of the tensor's components, as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -166,14 +166,14 @@ def read(path: Openable) -> Delta | None:
 
 def _delta(reader: Reader, fields: Any) -> Delta:
     _require_map(fields, f"the attribute {KEY}")
-    if fields.get("version") != 1:
+    if fields.get("version") != 1 or not _is_count(fields.get("version")):
         raise malformed(
             "a delta of another version",
             expected="version 1",
             found=describe(fields.get("version")),
         )
     ids = fields.get("ids")
-    if ids not in IDS:
+    if not _is_word(ids, IDS):
         raise malformed("unknown ids", expected=" or ".join(IDS), found=describe(ids))
     attributes = _require_map(fields.get("attributes", {}), "attributes")
     removed = _require_map(fields.get("removed", {}), "removed")
@@ -183,7 +183,7 @@ def _delta(reader: Reader, fields: Any) -> Delta:
     if not isinstance(label, str | None):
         raise malformed("the label is not text", found=describe(label))
     counts = [fields.get(word) for word in _COUNTS]
-    if not (all(type(each) is int and each >= 0 for each in counts) and isinstance(table, bytes)):
+    if not (all(map(_is_count, counts)) and isinstance(table, bytes)):
         raise malformed("the table of changes or a number is malformed", found=describe(counts))
     changed = dict(_require_map(attributes.get("set", {}), "attributes.set"))
     gone = attributes.get("remove", [])
@@ -243,8 +243,8 @@ def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> 
         raise malformed("a difference is not bytes", component=role, found=str(blob.dtype))
     header = Header(fields.get("dtype"), fields.get("type"), fields.get("length"))
     coding = fields.get("coding")
-    is_known = header.dtype in STORAGE_TYPES and isinstance(header.type, str | None)
-    if not (is_known and type(header.nbytes) is int and header.nbytes >= 0 and coding in _CODINGS):
+    is_known = _is_word(header.dtype, STORAGE_TYPES) and isinstance(header.type, str | None)
+    if not (is_known and _is_count(header.nbytes) and _is_word(coding, _CODINGS)):
         raise malformed("a part is malformed", component=role, found=describe(fields))
     if kind != "changed" and coding == "sparse":
         raise malformed("a whole component is stored as a difference", component=role)
@@ -258,7 +258,7 @@ def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> 
     changed = fields.get("changed")
     try:
         part = _CODINGS[coding](header, blob, changed)
-        if part.changed != changed or type(changed) is not int or changed < 0:
+        if part.changed != changed or not _is_count(changed):
             raise malformed(
                 "a part has another number of changes than its table says",
                 expected=describe(changed),
@@ -267,6 +267,14 @@ def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> 
     except ZTensorError as error:
         raise error.locate(component=role) from None
     return part
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_word(value: Any, words: Container[str]) -> bool:
+    return isinstance(value, str) and value in words
 
 
 def _require_map(value: Any, what: str) -> Mapping[str, Any]:
