@@ -5,7 +5,7 @@ file), `changes.py` (what every dialect is read into), `file.py` (the delta as a
 `stream.py` (its bytes, with `segment.py` and `classes.py`), `opening.py` (of any dialect; files of
 other programs are in `dialects/`, and `binding.py` gives them shapes) and `chain.py` (deltas in
 order). Then the uses of a chain: `applying.py` and `live.py` (with `applied.py` and
-`targets.py`), `patches.py`, `folding.py`, `verifying.py` and `recorder.py`. `errors.py` and
+`targets.py`), `patching.py`, `folding.py`, `verifying.py` and `recorder.py`. `errors.py` and
 `report.py` have their errors and reports.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ztensor.delta.live import apply_to
     from ztensor.delta.making import make
     from ztensor.delta.opening import open
-    from ztensor.delta.patches import Patch, patches
+    from ztensor.delta.patching import Patch, patches
     from ztensor.delta.recorder import Recorder
     from ztensor.delta.report import ApplyReport, DeltaReport
     from ztensor.delta.verifying import DeltaVerifyReport, verify
@@ -40,7 +40,7 @@ else:
             "ztensor.delta.live": "apply_to",
             "ztensor.delta.making": "make",
             "ztensor.delta.opening": "open",
-            "ztensor.delta.patches": "Patch patches",
+            "ztensor.delta.patching": "Patch patches",
             "ztensor.delta.recorder": "Recorder",
             "ztensor.delta.report": "ApplyReport DeltaReport",
             "ztensor.delta.verifying": "DeltaVerifyReport verify",
