@@ -87,9 +87,9 @@ def of_encoding(name: str, array: Any) -> Coder:
         pieces, frames = [], []
         for start in range(0, len(data), step):
             block = data[start : start + step]
-            for number, piece in enumerate(encoding.encode(block, level=1, frame_bytes=step)):
-                pieces.append(piece)
-                frames.append((len(piece), 0 if number else len(block)))
+            found = list(encoding.encode(block, level=1, frame_bytes=step))
+            pieces += found
+            frames += [(len(piece), 0) for piece in found[:-1]] + [(len(found[-1]), len(block))]
         return b"".join([*pieces, encoding.end(frames) if encoding.has_table else b""])
 
     def read(stored: bytes) -> Any:

@@ -100,6 +100,20 @@ def save_quantized(folder: Path, version: str) -> None:
             ztensor.numpy.save_file({"w": tensor}, target, **of_version(version))
 
 
+@each("save/planes", ("1.2.0", "2.1"))
+def save_planes(folder: Path, version: str) -> None:
+    """Planes that are raw or one byte: those in frames depend on the release of zstd."""
+    ones = (np.arange(4096, dtype=np.uint32) * 2654435761 & 0x807FFFFF | 0x3F800000).view("f4")
+    tensors: dict[str, Any] = {
+        "ones": ones.reshape(2, 2048),
+        "rows": Tensor(np.full((7, 300), 3, ml_dtypes.bfloat16), attributes={"unit": "m"}),
+        "complex": np.full((2, 100), 1 + 1j, np.complex64),
+        "counts": np.full((2, 100), 1 << 40),
+    }
+    options = of_version(version, compression="planes", chunk_rows=2)
+    ztensor.numpy.save_file(tensors, folder / "a.zt", **options)
+
+
 @each("save/blocks", WITH_LAYOUTS)
 def save_blocks(folder: Path, version: str) -> None:
     tensors: dict[str, Any] = {

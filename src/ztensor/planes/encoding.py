@@ -106,7 +106,7 @@ class Planes(Encoding):
         """Return index and trailer; `frames` are the streams in the order of `encode`."""
         lengths, decoded = zip(*frames, strict=True)
         width = self._width
-        elements = [size // width for size in decoded[::width]]
+        elements = [size // width for size in decoded[width - 1 :: width]]
         return tail_of(lengths, self._transform, width, sum(elements), elements[0])
 
 

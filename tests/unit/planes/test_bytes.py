@@ -37,7 +37,8 @@ def written(data: bytes, dtype: str, block_bytes: int) -> bytes:
         block = memoryview(data)[at : at + block_bytes]
         for number, piece in enumerate(code.encode(block, level=3)):
             pieces += piece
-            frames.append((len(piece), 0 if number else len(block)))
+            is_last = number + 1 == WIDTHS.get(dtype, 1)
+            frames.append((len(piece), len(block) if is_last else 0))
     return pieces + code.end(frames)
 
 

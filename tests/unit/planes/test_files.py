@@ -333,3 +333,18 @@ def test_elements_of_another_width_are_refused() -> None:
     with refused(EncodingError, Reason.ENCODING_MALFORMED) as caught:
         znumpy.load(data)
     assert caught.value.object_name == "w30"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("dtype", ["bf16", "f4", "f8", "i8"])
+def test_nothing_is_stored_above_its_size(tmp_path: Path, version: str, dtype: str) -> None:
+    """The index of very short blocks counts, too."""
+    kind = ml_dtypes.bfloat16 if dtype == "bf16" else np.dtype(dtype)
+    array = weights((20_000,), kind) if dtype != "i8" else np.arange(20_000)
+    for rows in (1, 2, 9, 40, 1000):
+        znumpy.save_file(
+            {"w": array}, tmp_path / "x.zt", compression="planes", version=version, chunk_rows=rows
+        )
+        with ztensor.open(tmp_path / "x.zt") as reader:
+            assert reader.metadata("w").components["data"].length <= array.nbytes
+            assert is_same(reader["w"], array)

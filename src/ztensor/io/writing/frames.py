@@ -32,6 +32,7 @@ _ALONE_BYTES = 512 << 10
 _GATHERED_BYTES = 1 << 20
 # Frames are held up to this length until it is known that they save; beyond they are made again.
 _HELD_BYTES = 8 << 20
+_TABLE_BYTES = 16  # of an offset table for each frame, at most
 
 
 class Frames(NamedTuple):
@@ -80,7 +81,7 @@ def frames_of(plan: TensorObject, role: str, options: BlobOptions, encoding: Enc
 
 
 class Frame(NamedTuple):
-    """A frame, and the number of bytes that it decodes to."""
+    """A frame, and the number of bytes that it decodes to with those before it that have 0."""
 
     decoded: int
     data: bytes | memoryview
@@ -159,6 +160,7 @@ class Compressor:
             return self._all(pieces())
         held: list[Frame] = []
         stored, rest, kept = 0, most, 1 - self._encoding.least_saving
+        table = _TABLE_BYTES if self._encoding.has_table else 0
         frames = self._all(pieces())
         for frame in frames:
             stored += len(frame.data)
@@ -167,8 +169,9 @@ class Compressor:
             if stored > _HELD_BYTES:
                 held.clear()
             # Most components save more at their start than the rest can cost.
-            worst = stored + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1)
-            if worst < most and stored < (most - rest) * kept:
+            so_far = stored + table * len(self._lengths)
+            worst = so_far + rest + rest // 1024 + 64 * (rest // self._frames.piece + 1)
+            if worst < most and so_far < (most - rest) * kept:
                 break
         if stored >= most * kept:
             return None
@@ -230,13 +233,12 @@ class Compressor:
 
     def _encode(self, parts: list[memoryview]) -> list[Frame]:
         encode, level = self._encoding.encode, self._level
-        return [
-            Frame(0 if number else part.nbytes, frame)
-            for part in parts
-            for number, frame in enumerate(
-                encode(part, level=level, frame_bytes=max(part.nbytes, 1))
-            )
-        ]
+        frames: list[Frame] = []
+        for part in parts:
+            pieces = list(encode(part, level=level, frame_bytes=max(part.nbytes, 1)))
+            frames += (Frame(0, piece) for piece in pieces[:-1])
+            frames += (Frame(part.nbytes, piece) for piece in pieces[-1:])
+        return frames
 
     def _noted(self, frames: list[Frame]) -> list[Frame]:
         self._lengths += [(len(frame.data), frame.decoded) for frame in frames]

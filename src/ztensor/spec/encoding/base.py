@@ -299,7 +299,8 @@ class Encoding(abc.ABC):
         """Return the offset table that follows the pieces of `encode`, if `has_table`.
 
         Args:
-            frames: stored and decoded length of each piece.
+            frames: stored and decoded length of each piece; of the pieces of one `encode`, only the
+                last has a decoded length.
         """
         raise NotImplementedError  # only if `has_table`
 
