@@ -10,7 +10,7 @@ import pytest
 from tests.distributed.processes import Processes
 
 if importlib.util.find_spec("torch") is None:  # doctests are looked for in every module
-    collect_ignore = ["states.py", "suite.py", "tasks.py", "values.py"]
+    collect_ignore = ["shares.py", "states.py", "suite.py", "tasks.py", "values.py"]
 
 
 @pytest.fixture(scope="session")
