@@ -40,7 +40,9 @@ def apply(
     """Write the state after deltas as a new file, or change the file of the base.
 
     At every moment the target has its old state or the new one. The result has the format and
-    version of the base; tensors that do not change are copied as they are stored.
+    version of the base, and tensors that do not change are copied as they are stored. A base of a
+    format that is only read, such as a distributed checkpoint, becomes a `.zt` or `.safetensors`
+    file.
 
     Args:
         deltas: a delta, a folder of them, or several in any order.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ztensor import Editor, Writer
 from ztensor.converting.atomic_folder import AtomicFolder
 from ztensor.delta.applied import Applied
-from ztensor.errors import NotRepresentableError, UsageError, describe, system_call
+from ztensor.errors import NotRepresentableError, UsageError, system_call
 from ztensor.ext import (
     ALGORITHMS,
     FORMATS,
@@ -65,6 +65,9 @@ def write_new(
 ) -> int:
     """Write the new state as a file in the format of the base, and return its length.
 
+    A base of a format that is only read, such as `.pt` or a distributed checkpoint, becomes a file
+    of the format that the target's suffix names.
+
     Args:
         applied: the new state.
         old: the base, or one of its files.
@@ -73,17 +76,14 @@ def write_new(
         names: the tensors that are new in this file; all by default.
 
     Raises:
-        UsageError: the format is only read, or the target has the suffix of another one.
+        UsageError: the target has the suffix of another format, or of one that is only read.
         NotRepresentableError: the format cannot hold the new state.
         DeltaError: the deltas do not fit the base; an old file at the target is unchanged.
         SourceError: a file cannot be read or written.
     """
-    kind, place = old.format, target if isinstance(target, Place) else Place.of(target)
+    place = target if isinstance(target, Place) else Place.of(target)
     names = applied.tensors.keys() if names is None else names
-    if kind not in FORMATS.written():
-        error = UsageError("a base of this format is only read", file=old.name, found=kind)
-        error.hint = f"`ztensor convert {describe(old.name, 200)} BASE.zt`, and apply to that"
-        raise error
+    kind = old.format if old.format in FORMATS.written() else FORMATS.written_as(place.path)
     if FORMATS.named_as(place.path) not in (None, kind):
         error = UsageError(
             "the result has the format of the base",
@@ -102,7 +102,7 @@ def write_new(
                 sink.narrow(rights)
         is_same = not applied.attributes and old.names == new.names
         is_changed = not any(applied.tensors[name].is_whole for name in names)
-        if kind == "safetensors" and is_same and is_changed:
+        if old.format == kind == "safetensors" and is_same and is_changed:
             _write_safetensors(old, new, names, sink, how)
         else:
             reader: Any = copy.copy(applied.base.reader)
@@ -152,7 +152,9 @@ def _copy(
         writer.copier.chunks = ahead.chunks
         for done, name in enumerate(wanted, 1):
             before = objects[name].components.values() if name in names and name in objects else ()
-            is_compressed = any(part.encoding != "raw" for part in before)
+            is_compressed = any(
+                part.encoding != "raw" and old.is_common(part.encoding) for part in before
+            )
             writer.copy(name, new, compress=True if is_compressed else None)
             how.note(done, len(wanted))
 

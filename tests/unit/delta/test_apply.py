@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.distributed.saving import save as save_parts
 from ztensor.delta import DeltaError, DeltaReason, apply, make
 from ztensor.errors import UsageError
 from ztensor.ext import Place
@@ -324,14 +325,29 @@ def test_a_base_of_another_format_gives_a_file_of_that_format(tmp_path: Path, su
     assert a.read_bytes() == before
 
 
-def test_a_base_of_a_format_that_is_only_read_is_refused(tmp_path: Path) -> None:
+def test_a_base_of_a_format_that_is_only_read_becomes_another_one(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    base, new = tmp_path / "a.pt", tmp_path / "new.pt"
-    torch.save({"w": torch.zeros(3)}, base)
-    make(base, {"w": np.ones(3, np.float32)}, tmp_path / "d.zt")
-    with pytest.raises(UsageError):
-        apply(tmp_path / "d.zt", base, new)
-    assert not new.exists()
+    pt, divided = tmp_path / "a.pt", tmp_path / "divided"
+    old: dict[str, Any] = {"w": np.arange(600, dtype=np.float32).reshape(20, 30), "b": np.zeros(5)}
+    torch.save({name: torch.from_numpy(array) for name, array in old.items()}, pt)
+    divided.mkdir()
+    save_parts(divided, old, values={"step": 3})
+    new = old | {"w": old["w"] + (old["w"] == 7)}
+    make(old, new, tmp_path / "d.zt")
+    for base in (pt, divided):
+        for target in (tmp_path / "new.zt", tmp_path / "new.safetensors"):
+            if (base, target.suffix) != (divided, ".safetensors"):  # it would lose the tree
+                apply(tmp_path / "d.zt", base, target)
+                with ztensor.open(target) as reader:
+                    assert {name: reader[name].tolist() for name in reader} == {
+                        name: array.tolist() for name, array in new.items()
+                    }
+        wrong: list[dict[str, Any]] = [{"output": tmp_path / "new.pt"}, {"in_place": True}]
+        for options in wrong:
+            with pytest.raises(UsageError):
+                apply(tmp_path / "d.zt", base, **options)
+    assert ztensor.load_tree(tmp_path / "new.zt")["step"] == 3
+    assert not (tmp_path / "new.pt").exists()
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
