@@ -25,6 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import dialects
 import foreign
 import mutation
 import pieces
@@ -588,6 +589,11 @@ TARGETS: dict[str, Target] = {
         ),
         Target("zstd", 12, frames, unzstd, room=2 << LIMITS.window_log),
         Target("delta-stream", 20, deltas.seeds, deltas.applied, cut=deltas.cut, room=8 << 20),
+        Target(
+            "delta-dialects", 2, lambda: dialects.seeds(shard_folder()),
+            lambda data: dialects.applied(shard_folder(), data), change=dialects.change,
+            cut=functools.partial(dialects.cut, JSON_WORDS, JSON_ROW), room=8 << 20,
+        ),
         Target("planes", 20, planes.seeds, planes.decoded, cut=planes.cut, room=8 << 20),
         Target("index", 40, indexes, indexed, opened_set, cut=json_pieces),
         other("safetensors", 16, cut=safetensors_pieces),

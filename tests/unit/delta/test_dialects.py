@@ -524,6 +524,7 @@ PATCHES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("values of another type", {}, {"w.val": np.ones(2, np.float16)}, "delta_malformed"),
     ("values without positions", {}, {"v.val": VALUES}, "delta_malformed"),
     ("another tensor", {}, {"v": VALUES}, "delta_malformed"),
+    ("two of another tensor", {}, {"v": VALUES, "v.val": VALUES}, "delta_malformed"),
     ("behind the end", {}, {"w.idx": np.array([0, 3], np.uint16)}, "delta_malformed"),
     ("falling", {"encoding": "raw"}, {"w.idx": np.array([1, 0], np.int32)}, "delta_malformed"),
     ("negative", {"encoding": "raw"}, {"w.idx": np.array([-1, 0], np.int32)}, "delta_malformed"),

@@ -80,7 +80,7 @@ def read(path: str) -> Delta:
         if encoding not in _TYPES:
             raise _unknown("the encoding of a patch", " or ".join(_TYPES), describe(encoding))
         names = {name.removesuffix(end) for end in _ENDS for name in reader if name.endswith(end)}
-        if len(reader) != 2 * len(names):
+        if {*reader} != {name + end for name in names for end in _ENDS}:
             raise malformed("a patch has positions and values of each tensor, and no others")
         entries = {name: _entry(reader, name, encoding) for name in sorted(names)}
     return LooseDelta(path, entries, nbytes=reader.nbytes, close=reader.close, **how)
