@@ -106,7 +106,7 @@ def save_planes(folder: Path, version: str) -> None:
     ones = (np.arange(4096, dtype=np.uint32) * 2654435761 & 0x807FFFFF | 0x3F800000).view("f4")
     tensors: dict[str, Any] = {
         "ones": ones.reshape(2, 2048),
-        "rows": Tensor(np.full((7, 300), 3, ml_dtypes.bfloat16), attributes={"unit": "m"}),
+        "rows": Tensor(np.full((7, 3000), 3, ml_dtypes.bfloat16), attributes={"unit": "m"}),
         "complex": np.full((2, 100), 1 + 1j, np.complex64),
         "counts": np.full((2, 100), 1 << 40),
     }

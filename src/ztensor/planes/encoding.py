@@ -12,6 +12,7 @@ from ztensor.planes.tail import MOST_ELEMENTS, Index, malformed, parse_tail, tai
 from ztensor.planes.transforms import BYTES, FLOAT, WIDTHS, divide, join, scratch
 
 BLOCK_ELEMENTS = 1 << 17
+LEAST_ELEMENTS = 1 << 12  # the index then adds 0.1 %
 
 
 class Planes(Encoding):
@@ -32,6 +33,7 @@ class Planes(Encoding):
     def __init__(self, transform: int = BYTES, width: int = 0) -> None:
         self._transform, self._width = transform, width
         self.frame_bytes = BLOCK_ELEMENTS * (width or 1)
+        self.least_frame_bytes = LEAST_ELEMENTS * (width or 1)
         self.most_frame_bytes = min(MOST_ELEMENTS * (width or 1), Encoding.most_frame_bytes)
 
     def for_component(self, component: Component) -> Encoding:

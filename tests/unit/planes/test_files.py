@@ -164,16 +164,18 @@ def test_a_stream_and_pieces_of_any_length(tmp_path: Path, version: str) -> None
 
 
 def test_rows_of_a_block(tmp_path: Path) -> None:
-    """`chunk_rows` decides how much is decoded for a row, up to 2^22 elements."""
+    """`chunk_rows` decides how much is decoded for a row, from 4,096 to 2^22 elements."""
     array = weights((600, 512))
-    for rows in (1, 7, 600):
+    for rows, stored_rows in ((1, 8), (9, 9), (600, 600)):
         with ztensor.Writer(tmp_path / "x.zt", compression="planes") as writer:
             writer.write("w", array, chunk_rows=rows)
         stored = (tmp_path / "x.zt").read_bytes()
         with ztensor.open(stored) as reader:
             assert is_same(reader["w"], array)
             part = reader.metadata("w").components["data"]
-        assert stored[part.offset + part.length - 16 :][:4] == (rows * 512).to_bytes(4, "little")
+        assert stored[part.offset + part.length - 16 :][:4] == (stored_rows * 512).to_bytes(
+            4, "little"
+        )
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -348,3 +350,12 @@ def test_nothing_is_stored_above_its_size(tmp_path: Path, version: str, dtype: s
         with ztensor.open(tmp_path / "x.zt") as reader:
             assert reader.metadata("w").components["data"].length <= array.nbytes
             assert is_same(reader["w"], array)
+    noise = np.frombuffer(CHANCE.bytes(5 << 20), kind)  # a stream is not looked at before
+    with (
+        ztensor.Writer(
+            tmp_path / "x.zt", compression="planes", chunk_rows=1, version=version
+        ) as writer,
+        writer.stream("w", noise.shape, noise.dtype) as sink,
+    ):
+        sink.write(noise)
+    assert (tmp_path / "x.zt").stat().st_size <= 1.001 * noise.nbytes + (1 << 17)

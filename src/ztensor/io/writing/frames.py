@@ -72,7 +72,8 @@ def frames_of(plan: TensorObject, role: str, options: BlobOptions, encoding: Enc
     row = total // plan.shape[0]
     wanted = encoding.frame_bytes
     if chunk_rows is not None:
-        wanted = min(chunk_rows * row, encoding.most_frame_bytes)
+        least, most = encoding.least_frame_bytes, encoding.most_frame_bytes
+        wanted = min(max(chunk_rows * row, least), most)
     if row > wanted and not (options.form.is_exact or encoding.has_table):
         parts = -(-row // wanted)
         return Frames(row, -(-row // parts // _WORD) * _WORD)

@@ -105,6 +105,7 @@ class Encoding(abc.ABC):
         is_typed: the stored bytes depend on the type of the elements: see `for_component`.
         least_saving: the part that must be saved of a component; otherwise it is stored raw.
         frame_bytes: decoded bytes per frame that is written, about: frames end with a row.
+        least_frame_bytes: the shortest frame, also with `chunk_rows`.
         most_frame_bytes: the longest frame, also with `chunk_rows`: it is held in memory.
     """
 
@@ -119,6 +120,7 @@ class Encoding(abc.ABC):
     # zstd codes blocks of 128 KiB at most: measured on weights, tables and tokens, longer frames
     # save under 1 % and make single rows slow to read.
     frame_bytes = 64 << 10
+    least_frame_bytes = 1
     most_frame_bytes = 16 << 20
 
     def for_component(self, component: Component) -> Encoding:
