@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.extent import amount
 from ztensor.errors import MOST_PROBLEMS, Reason
 from ztensor.ext import cbor
 from ztensor.limits import Budget, Limits
-from ztensor.testing.builder import Raw, item
+from ztensor.testing.builder import Raw, draft, item
 
 # So small that files of some 10 kB meet it.
 TIGHT = Limits(cost_floor=64 << 10, cost_factor=4)
@@ -67,6 +68,17 @@ def test_no_item_takes_more_than_the_budget(name: str) -> None:
 
     peak_of(opened)  # lazy imports are not the file's cost
     assert peak_of(opened)[0] <= limits.cost_floor + limits.cost_factor * len(data) + 3 * ONCE
+
+
+def test_long_words_of_an_object_are_charged() -> None:
+    """Attack: objects with encodings of many characters, which stay while the file is open."""
+    made = draft("1.2.0")
+    for number in range(8):
+        fields = {"dtype": "i32", "encoding": "z" * 20_000}
+        made.add(f"w{number}", [2], {"data": (fields, bytes(8))})
+    error: Any = refused(made.to_bytes(), Limits(cost_floor=1 << 14, cost_factor=4))
+    assert error.reason is Reason.LIMIT_COST
+    ztensor.open(made.to_bytes(), limits=Limits(cost_floor=1 << 14, cost_factor=8)).close()
 
 
 def test_the_identity_of_a_key_is_charged() -> None:

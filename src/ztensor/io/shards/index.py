@@ -230,7 +230,7 @@ def _regular(data: bytes | bytearray, budget: Budget) -> Any:
     weight_map: dict[str, str] = {}
     files: dict[bytes, str] = {}
     at, count = start, 0
-    while at <= stop and (pair := _PAIR.match(data, at)) is not None:
+    while (pair := _PAIR.match(data, at)) is not None:
         name, file = pair.groups()
         if file not in files:
             files[file] = budget.text(file)

@@ -315,7 +315,7 @@ def test_a_checksum_of_the_file_covers_whole_components_only() -> None:
         "first": (4, 12),
         "all": (4, 16),
         "over": (12, 9),
-        "behind": (24, 8),
+        "next": (24, 8),
     }
     objects = {
         name: TensorObject((length,), "dense", {"data": Component("u8", offset, length)})
@@ -324,7 +324,7 @@ def test_a_checksum_of_the_file_covers_whole_components_only() -> None:
     sums = [(4, 16, lambda: None)]
     source = source_of(bytes(32), mapped=True)
     file = FileObjects(source, Manifest("", objects, None), format="other", sums=sums)
-    assert set(file.check().unchecked) == {"before", "over", "behind"}
+    assert set(file.check().unchecked) == {"before", "over", "next"}
 
 
 def test_attributes_are_looked_at_where_all_objects_are() -> None:

@@ -334,6 +334,7 @@ def test_a_shard_that_is_no_file_of_ours(model: Path) -> None:
         assert caught.value.file == str(shards(model)[3])
         report = reader.verify()
         assert {problem.path[0] for problem in report.problems} == {str(shards(model)[3])}
+        assert report.objects == sum(len(ztensor.open(path)) for path in shards(model)[:3])
 
 
 def test_verify_reports_everything_once(model: Path) -> None:

@@ -15,6 +15,7 @@ from tests.refusals import refused
 from ztensor.errors import LimitError, ManifestError, Problem, Reason
 from ztensor.ext import cbor
 from ztensor.limits import Limits
+from ztensor.spec.container.v2.words import GGUF_BLOCKS
 from ztensor.testing.builder_2 import File2, dense
 
 
@@ -135,3 +136,11 @@ def test_a_word_for_a_layout_is_read_and_written_again(word: str, layout: str) -
     assert tensor.format == layout
     saved = ztensor.numpy.save({"w": tensor}, version="2.1")
     assert cbor.encode(word) in saved
+
+
+@pytest.mark.wing
+def test_blocks_have_the_sizes_of_their_library() -> None:
+    gguf = pytest.importorskip("gguf")
+    theirs = {kind.name.lower(): sizes for kind, sizes in gguf.GGML_QUANT_SIZES.items()}
+    theirs["q8_1"] = (32, 36)  # two scales of 16 bits; the package has 32 bits, as files once had
+    assert {name: theirs[name] for name in GGUF_BLOCKS} == GGUF_BLOCKS
