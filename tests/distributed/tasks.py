@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
+import torch
 from torch import distributed as dist
 from torch.distributed import checkpoint as dcp
 
@@ -255,11 +256,11 @@ def fill_layers(source: str, copy: str) -> tuple[int, int]:
             shape, is_norm = reader.metadata(name).shape, name.endswith("norm")
             placements = states.PLACEMENTS["r" if is_norm else "0"]
             mesh = states.mesh_of(dist.get_world_size(), placements)
-            empty = states.torch.zeros(shape, dtype=states.torch.bfloat16)
+            empty = torch.zeros(shape, dtype=torch.bfloat16)
             state[name] = states.laid_out(empty, placements, mesh)
         report = ztensor.torch.load_into(reader, state)
     right = ztensor.torch.load_file(copy)
     for name, value in state.items():
         own = states.laid_out(right[name], value.placements, value.device_mesh)
-        assert states.torch.equal(own.to_local(), value.to_local()), name
+        assert torch.equal(own.to_local(), value.to_local()), name
     return report.nbytes_read, report.nbytes

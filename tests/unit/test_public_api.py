@@ -406,7 +406,8 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
         pytest.skip(str(error))
     modules = (
         "accelerate converting dask delta diffusers distributed divided edit errors flax fleet "
-        "insight io jax keras lightning numpy peft torch trainer training transformers typing"
+        "insight io jax keras lightning numpy peft torch trainer training transformers typing "
+        "vllm"
     )
     beside = set() if suffix else set(modules.split())
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {

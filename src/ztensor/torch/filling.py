@@ -26,7 +26,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import LAYOUTS, ObjectReader, Quantized, result_dtype
-from ztensor.options import OpenOptions
+from ztensor.options import OpenOptions, require_options
 from ztensor.torch.values import array_to_torch, torch_dtype
 from ztensor.typing import Readable
 
@@ -86,13 +86,13 @@ class FillReport:
 
 def load_into(
     source: Readable,
-    state: torch.nn.Module | Mapping[str, Any],
+    state: torch.nn.Module | Mapping[str, object],
     *,
     rules: Mapping[str, Rule] | None = None,
     strict: bool = True,
     cast: bool = False,
     dequantize: bool = False,
-    group: Any = None,
+    group: object = None,
     **options: Unpack[OpenOptions],
 ) -> FillReport:
     """Fill the tensors of a module or state dict from a file of any format.
@@ -124,6 +124,7 @@ def load_into(
         FormatError: the source is damaged.
         SourceError: it cannot be read.
     """
+    require_options("load_into", options, OpenOptions)
     filling = _Filling(_targets(state), rules or {}, cast=cast, dequantize=dequantize)
     is_reader = group is None or torch.distributed.get_rank(group) == 0
 

@@ -51,7 +51,7 @@ def test_chunks_with_another_checksum_are_written_anew(tmp_path: Path) -> None:
     for number, (checksum, is_kept) in enumerate(steps):
         folder, before = tmp_path / f"{number}", tmp_path / f"{number - 1}"
         folder.mkdir()
-        since = {"since": before} if number else {}
+        since: dict[str, Any] = {"since": before} if number else {}
         save(folder, _tensors(0), checksum=checksum, processes=1, **since)
         if number:
             assert (_written(folder, before) < 12_000) is is_kept
