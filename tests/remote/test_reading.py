@@ -158,6 +158,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tensors["embedding"] = random.integers(0, 50, (5000, 512)).astype(np.int32)
     tensors |= {f"norm.{n}": random.random(100).astype(np.float32) for n in range(30)}
     znumpy.save_file(tensors, folder / "m.zt")
+    znumpy.save_file(tensors, folder / "planes.zt", compression="planes")
     znumpy.save_file(tensors, folder / "m.safetensors")
     znumpy.save_file(tensors, folder / "set.zt", max_shard_size="20MB")
     with ztensor.Writer(folder / "packed.zt", compression=True) as writer:
@@ -203,7 +204,7 @@ def test_every_format_is_in_the_table() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["m.zt", "packed.zt", "m.safetensors", "m.gguf"])
+@pytest.mark.parametrize("name", ["m.zt", "packed.zt", "planes.zt", "m.safetensors", "m.gguf"])
 def test_each_byte_is_verified_once(server: RangeServer, models: Path, name: str) -> None:
     with ztensor.open(f"{server.url}/{name}") as reader:
         assert reader.verify().outcome != "damaged"
