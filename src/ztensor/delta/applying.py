@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ztensor import open as open_reader
 from ztensor.delta.applied import Applied, explained, require_old
 from ztensor.delta.binding import bound
-from ztensor.delta.chain import Deltas, Found, ordered
+from ztensor.delta.chain import MOST_OPEN, Deltas, Found, opened, ordered
 from ztensor.delta.changes import Delta
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.report import ApplyReport
@@ -136,15 +136,17 @@ class Chained:
     ) -> None:
         self._deltas, self._state, self._to = deltas, state, to
         self._verify, self._threads, self._only = verify, threads, only
+        ids = next((each.ids for each in deltas if each.ids is not None), None)
         try:
             links = ordered(deltas, None, to)
+            if len(links) > 2 * MOST_OPEN and ids is not None:  # perhaps the base has most of them
+                links = ordered(deltas, self._content_id(ids), to)
         except DeltaError:  # perhaps several starts: the base says which
-            ids = next((each.ids for each in deltas if each.ids is not None), None)
             left = {each.base for each in deltas if each.base != each.result}
             if ids is None or (to is None and len({each.result for each in deltas} - left) != 1):
                 raise
             links = ordered(deltas, self._content_id(ids), to)
-        self.links = bound(links, state)
+        self.links = bound(opened(links), state)
 
     def run(self, write: Callable[[Applied], int]) -> tuple[Applied, int]:
         """Return the state after the deltas, and the result of `write` with it.
@@ -174,7 +176,7 @@ class Chained:
                 raise reason from None
             if links in ([], self.links):
                 raise reason from None
-            self.links = links
+            self.links = opened(links)
         return self.run(write)
 
     def report(self, target: str, tensors: int, nbytes: int, verify: str | None) -> ApplyReport:

@@ -24,6 +24,7 @@ Deltas: TypeAlias = "Delta | Path | Iterable[Delta | Path]"
 """A delta or its path, a folder of deltas, or several of them."""
 
 _LEAST_DIGITS = 6  # of an id by its start
+MOST_OPEN = 64  # each is two files when it is mapped; some systems allow 256
 
 
 # --- The graph ----------------------------------------------------------------------------------
@@ -168,8 +169,19 @@ def _refusal(message: str, expected: str, found: str) -> DeltaError:
 # --- Files --------------------------------------------------------------------------------------
 
 
+def opened(links: Iterable[Delta]) -> list[Delta]:
+    """Return deltas of a `Found`, each of them open."""
+    found = list(links)
+    for delta in found:
+        if delta.is_closed:
+            delta.reopen(open_delta(delta.name))
+    return found
+
+
 class Found:
-    """The open deltas of files and folders: a context, which closes those it opened.
+    """The deltas of files and folders: a context, which closes those it opened.
+
+    Deltas behind the first `MOST_OPEN` are closed at once, and `opened` opens them again.
 
     Args:
         source: a delta, or its path; a folder; or several of them.
@@ -227,6 +239,8 @@ class Found:
     def _take(self, delta: Delta) -> None:
         self.deltas.append(delta)
         self._ours.append(delta)
+        if len(self._ours) > MOST_OPEN:
+            delta.close()
 
 
 def _within(folder: str) -> Iterator[str]:

@@ -245,6 +245,7 @@ class Delta(Mapping[str, Change]):
         elements: the number of elements of the state after, likewise.
         nbytes: bytes of all its files.
         is_bound: whether every change has its shape and type; see `bound`.
+        is_closed: whether `close` was called; the attributes above remain.
     """
 
     is_bound = True
@@ -270,7 +271,7 @@ class Delta(Mapping[str, Change]):
         self.ids, self.base, self.result = ids, base, result
         self.removed, self.attributes = dict(removed or {}), dict(attributes or {})
         self.label, self.changed, self.elements = label, changed, elements
-        self.nbytes, self._close = nbytes, close
+        self.nbytes, self._close, self.is_closed = nbytes, close, False
 
     def __getitem__(self, name: str) -> Change:
         """Return the change of a tensor; a KeyError if it is unchanged."""
@@ -310,8 +311,13 @@ class Delta(Mapping[str, Change]):
 
     def close(self) -> None:
         """Close its files. May be called again."""
+        self.is_closed = True
         if self._close is not None:
             self._close()
+
+    def reopen(self, other: Delta) -> None:
+        """Become another delta, which was opened from the same file."""
+        vars(self).update(vars(other))
 
     def __repr__(self) -> str:
         """Return path, dialect and number of changes."""

@@ -19,7 +19,7 @@ from ztensor import Tensor
 from ztensor.delta import stream
 from ztensor.delta.applied import Applied
 from ztensor.delta.binding import bound
-from ztensor.delta.chain import Deltas, Found, ordered, shown
+from ztensor.delta.chain import Deltas, Found, opened, ordered, shown
 from ztensor.delta.changes import Change, Delta, Part
 from ztensor.delta.comparing import Coded, Effort, Encoded
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
@@ -121,7 +121,7 @@ def fold(
     require_choice("effort", effort, (None, "fast", "small"))
     with Found(deltas) as found:
         if base is None:
-            return _merge(ordered(found.deltas), path, effort)
+            return _merge(opened(ordered(found.deltas)), path, effort)
         with State.of(base) as before:
             links = links_from(before, found.deltas)
             ids = links[0].ids if links else None
@@ -159,7 +159,7 @@ def links_from(base: State, deltas: Sequence[Delta]) -> list[Delta]:
             expected=shown(delta.base for delta in deltas if delta.base),
             found=shown([found]),
         )
-    return bound(ordered(deltas, found), base)
+    return bound(opened(ordered(deltas, found)), base)
 
 
 def wrong_result(file: str, name: str | None) -> DeltaError:

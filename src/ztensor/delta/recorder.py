@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ztensor import Tensor, Writer
-from ztensor.delta.chain import Found, ordered
+from ztensor.delta.chain import Found, opened, ordered
 from ztensor.delta.changes import Delta
 from ztensor.delta.folding import StateAfter
 from ztensor.delta.making import make
@@ -117,7 +117,7 @@ class Recorder:
             links = []
             if last > full and newest and newest[0].ids is not None:
                 base_id = content_id(base.ids(newest[0].ids), newest[0].ids)
-                links = ordered(found.deltas, base_id, newest[0].result)
+                links = opened(ordered(found.deltas, base_id, newest[0].result))
             after = StateAfter(base, links)
             after.ids(self._ids)  # checks them
             return _Copy(after)

@@ -6,7 +6,7 @@ import collections
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ztensor.delta.chain import Deltas, Found, ordered
+from ztensor.delta.chain import Deltas, Found, opened, ordered
 from ztensor.delta.changes import Delta
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.folding import links_from, wrong_result
@@ -59,7 +59,12 @@ def verify(
     """
     with Found(deltas) as found:
         problems = list(found.damaged.values())
-        undecoded = sum(_decode(delta, problems) for delta in found.deltas)
+        undecoded = 0
+        for delta in found.deltas:
+            was_closed = delta.is_closed
+            undecoded += sum(_decode(each, problems) for each in opened([delta]))
+            if was_closed:
+                delta.close()
         try:
             if base is None:
                 links = ordered(found.deltas)

@@ -105,6 +105,28 @@ def test_a_folder_without_deltas_is_a_chain_without_links(tmp_path: Path) -> Non
     assert (chain.links, chain.starts, chain.ends, chain.ok) == ((), (), (), True)
 
 
+def test_a_folder_may_have_more_deltas_than_files_can_be_open(tmp_path: Path) -> None:
+    resource = pytest.importorskip("resource")
+    state = {"w": np.zeros(50, np.float32)}
+    recorder = delta.Recorder(state, tmp_path / "run", full_every=None)
+    for step in range(1, 301):
+        state["w"][step % 50] += 1
+        recorder.publish(state, step)
+        if step == 280:
+            save_file(state, tmp_path / "late.zt")
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (280, before[1]))
+    try:
+        chain = delta.log(tmp_path / "run")
+        assert (len(chain.links), chain.ok) == (300, True)
+        assert delta.verify(tmp_path / "run").ok
+        assert delta.verify(tmp_path / "run", base=tmp_path / "late.zt", new=state).ok
+        delta.apply(tmp_path / "run", tmp_path / "late.zt", tmp_path / "new.zt")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert same(load_file(tmp_path / "new.zt"), state)
+
+
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
