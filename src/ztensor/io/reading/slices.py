@@ -185,7 +185,7 @@ class DenseSlice(TensorSlice):
     def _data(self) -> StoredArray:
         found = self._file.require_dense(self.name)
         with self._file.located(self.name, "data"):
-            return StoredArray(self._file, self.name, found, "data", found.shape)
+            return StoredArray(self._file, self.name, found, "data", found.shape, copy=True)
 
     def __getitem__(self, key: Index) -> Any:
         if not self._copy and gives_view(key, len(self.shape)):

@@ -63,7 +63,7 @@ class StoredArray:
         shape: tuple[int, ...] | None,
         entries: int | None = None,
         *,
-        copy: bool = False,
+        copy: bool,
     ) -> None:
         if shape is None:
             entries = file.component(name, tensor_object, role, copy=True).size

@@ -163,7 +163,8 @@ def test_rows_of_an_axis_longer_than_any_array() -> None:
 def test_rows_of_other_layouts(compression: bool, is_far: bool) -> None:
     data = save(OTHERS, compression=compression)
     reader = far(data)[0] if is_far else ztensor.open(data)
-    for key in (0, slice(0, 2), [2, 0], [0, 2, 2, 0, 2]):
+    backwards = slice(None, None, -1), slice(3, None, -2)
+    for key in (0, slice(0, 2), [2, 0], [0, 2, 2, 0, 2], *backwards):
         found = reader.read_slices(dict.fromkeys(("csr", "coo"), key))
         rows = [key] if isinstance(key, int) else key
         for name, part in found.items():

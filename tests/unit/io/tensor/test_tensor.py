@@ -166,6 +166,7 @@ def test_an_unknown_type_is_kept_beside_the_storage_elements() -> None:
     tensor = Tensor(FOUR.astype(np.uint8), type="f3_odd")
     assert (tensor.dtype, tensor.type) == ("uint8", "f3_odd")
     assert tensor.numpy().tolist() == [0, 1, 2, 3]
+    assert Tensor(np.zeros(1000, np.uint8), type="f3_odd").numpy().shape == (1000,)
     with refused(UnsupportedError, Reason.UNKNOWN_TYPE):
         Tensor(FOUR.astype(np.uint8), type="f3_odd", shape=(11,)).numpy()
 

@@ -235,7 +235,7 @@ SIZES = {"elems_per_block": 32, "block_bytes": 18}
 SPARSE = {"values": Component("f32", 0, 4), "coords": Component("i64", 0, 16)}
 REFUSED: dict[str, tuple[tuple[str, ...], TensorObject]] = {
     "sparse": (("0.1.0",), one(format="sparse_coo", components={"values": DATA, "coords": DATA})),
-    "another layout": (("0.1.0",), one(format="mine")),
+    "another layout": (("0.1.0",), one(format="blocks")),
     "two components": (("0.1.0",), one(components={"data": DATA, "more": DATA})),
     "a logical type": (("0.1.0",), one(components={"data": DATA._replace(type="f8_e5m2")})),
     "a field's name": (("0.1.0",), one(attributes={"name": "x"})),
