@@ -127,8 +127,8 @@ REJECTED = {
 # Object fields of 1.2 that break the text.
 FIELDS_OF_1_2: dict[str, dict[str, Any]] = {
     "no dtype": {"attributes": {}},
-    "dtype is no text": {"attributes": {"dtype": 3}},
-    "type is no text": {"attributes": {"dtype": "f32", "type": 3}},
+    "dtype not text": {"attributes": {"dtype": 3}},
+    "type not text": {"attributes": {"dtype": "f32", "type": 3}},
 }
 
 
@@ -167,7 +167,7 @@ def in_2(tensors: dict[str, Tensor]) -> bytes:
 
 
 def described(tensor: Tensor, name: str, version: str) -> dict[str, Any]:
-    """Return the entry of an object: that of the dense tensor, in both versions."""
+    """Return the entry of an object, which is the dense tensor's in both versions."""
     algorithm = "crc32c" if version == "1.2.0" else "xxh3"
     is_raw = name == "sibling"
     covered = tensor.data if is_raw or version == "2" else tensor.stored

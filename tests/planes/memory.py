@@ -1,4 +1,4 @@
-"""Stored bytes that note what is read of them."""
+"""Stored bytes that record their reads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Planes in plain Python, from the text of `docs/specification/planes.md` alone; slow.
 
-It shares nothing with the library. `write` can also store what the text forbids.
+It shares nothing with the library. `write` can also break rules of the text.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def trailer(
 
 
 def read(stored: bytes, nbytes: int, width: int) -> bytes:
-    """Return the elements of stored bytes, whose storage type has `width` bytes.
+    """Return the elements of stored bytes; their storage type has `width` bytes.
 
     Raises:
         ValueError: a rule of the text is broken.

@@ -1,7 +1,8 @@
 """The layout `pyztensor.planes/1` of 1.x: objects that the manifest cannot turn into dense tensors.
 
-A well-formed object is a dense tensor with the encoding of that name. Here are the objects of
-unknown element types, whose stored bytes only can be read, and malformed ones, which are refused.
+A well-formed object is a dense tensor with the encoding of that name. This layout has the objects
+of unknown element types, which can be read as stored bytes only, and malformed ones, which are
+refused.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class PlanesLayout(Layout):
         if (data.dtype, data.type, data.encoding) != ("u8", None, "raw"):
             found = f"{data.encoding} {data.type or data.dtype}"
             return [self._wrong("raw u8", found, "components", "data")]
-        words = (("dtype", str), ("type", text))
+        words: tuple[tuple[str, Any], ...] = (("dtype", str), ("type", text))
         return [
             self._wrong("text", attributes.get(key), "attributes", key)
             for key, kind in words

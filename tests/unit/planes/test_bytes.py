@@ -1,4 +1,4 @@
-"""The bytes are those of the specification: a slow implementation of its text reads and writes."""
+"""The bytes follow the specification: a slow implementation of its text reads and writes them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_no_elements_are_no_blocks() -> None:
     assert decoded(stored, 0, "f32") == b""
 
 
-# --- What is refused --------------------------------------------------------------------------
+# --- Broken bytes -----------------------------------------------------------------------------
 
 
 def test_the_bytes_that_are_broken_below_are_good() -> None:

@@ -325,7 +325,7 @@ def test_another_shape_is_refused(shape: list[int]) -> None:
 
 
 def test_elements_of_another_width_are_refused() -> None:
-    """In small files, too, whose tensors are otherwise read many at a time."""
+    """Also of small tensors, which are otherwise read many at a time."""
     new = draft("1.2.0")
     for number in range(40):
         kind = {"dtype": "bf16" if number == 30 else "f32"}

@@ -177,7 +177,7 @@ def _parse_object(
 
 
 def _dense(entry: TensorObject) -> TensorObject:
-    """Return the dense tensor of an object whose layout is an encoding; itself if malformed."""
+    """Return the dense tensor of an object with an encoding as layout; itself if malformed."""
     left = dict(entry.attributes or {})
     dtype, logical = left.pop("dtype", None), left.pop("type", None)
     if not isinstance(dtype, str) or not isinstance(logical, str | None):
