@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Mapping
@@ -36,7 +37,7 @@ class Recorder:
         folder: the folder; it is made if it does not exist.
         full_every: a full file follows each so many deltas, so that older files can be deleted;
             None writes only the first.
-        options: of `make`, such as `effort` or `ids`.
+        options: of `make`, such as `effort` or `ids`; `ids` stay as they are in a chain.
 
     Attributes:
         folder: the argument.
@@ -58,6 +59,7 @@ class Recorder:
             raise ArgumentValueError(
                 "full_every must be a number of deltas, or None", found=describe(full_every)
             )
+        inspect.signature(make).bind({}, state, folder, label=None, **options)  # or a TypeError
         if options.get("dialect", "zt") != "zt":
             raise ArgumentValueError("a recorder writes deltas of the dialect 'zt' only")
         self.folder, self._full_every, self._options = path_text(folder), full_every, options
@@ -71,7 +73,7 @@ class Recorder:
             self._published = self._newest(max(numbers["full"]), max(numbers["delta"], default=-1))
         else:
             self._published = _Copy(State(state))
-            self._write_full()
+            self._write_full(self._path("full"))
             self._next += 1
 
     def publish(self, state: Mapping[str, TensorLike], label: object = None) -> str:
@@ -86,15 +88,15 @@ class Recorder:
             UsageError: another recorder has written to the folder.
             SourceError: the file cannot be written; the next call publishes the state.
         """
-        after, path = State(state), self._path("delta")
+        after, path, full = State(state), self._path("delta"), self._path("full")
         Place.of(path).require_free()  # another recorder has the folder
         text = None if label is None else str(label)
         make(self._published, after, path, label=text, **self._options)
         with open_delta(path) as delta:
             self._published.follow(after, delta)
-        if self._full_every is not None and self._next % self._full_every == 0:
-            self._write_full()
         self._next += 1
+        if self._full_every is not None and (self._next - 1) % self._full_every == 0:
+            self._write_full(full)
         return path
 
     def _path(self, kind: str, number: int | None = None) -> str:
@@ -114,20 +116,27 @@ class Recorder:
         """Return the state published last, from a full file and the deltas behind it."""
         with State(self._path("full", full)) as base, Found(self.folder) as found:
             newest = [each for each in found.deltas if each.name == self._path("delta", last)]
+            if newest and newest[0].ids != self._ids:
+                raise ArgumentValueError(
+                    "the chain in the folder has other ids",
+                    file=newest[0].name,
+                    expected=f"ids={newest[0].ids!r}",
+                    found=f"ids={self._ids!r}",
+                )
             links = []
-            if last > full and newest and newest[0].ids is not None:
-                base_id = content_id(base.ids(newest[0].ids), newest[0].ids)
+            if last > full and newest:
+                base_id = content_id(base.ids(self._ids), self._ids)
                 links = opened(ordered(found.deltas, base_id, newest[0].result))
             after = StateAfter(base, links)
             after.ids(self._ids)  # checks them
             return _Copy(after)
 
-    def _write_full(self) -> None:
+    def _write_full(self, path: str) -> None:
         """Write the published state to a file of its own; equal tensors share their bytes."""
         names = ("version", "checksum", "durable", "threads")
         options = {name: self._options[name] for name in names if name in self._options}
         first: dict[bytes, str] = {}
-        with Writer(self._path("full"), **options) as writer:
+        with Writer(path, **options) as writer:
             for name, id_ in self._published.ids(self._ids).items():
                 if first.setdefault(id_, name) == name:
                     writer.write(name, self._published[name])

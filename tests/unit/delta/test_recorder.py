@@ -117,6 +117,32 @@ def test_two_recorders_of_a_folder_are_refused(tmp_path: Path) -> None:
     assert delta.verify(tmp_path, base=STATES[0], new=STATES[3]).ok
 
 
+def test_a_chain_keeps_its_ids(tmp_path: Path) -> None:
+    delta.Recorder(STATES[0], tmp_path).publish(STATES[1])
+    with pytest.raises(ztensor.UsageError):
+        delta.Recorder({}, tmp_path, ids="xxh3-128")
+
+
+@pytest.mark.parametrize("option", ["label", "efort", "base"])
+def test_unknown_options_are_refused_at_once(tmp_path: Path, option: str) -> None:
+    options: dict[str, Any] = {option: "x"}
+    with pytest.raises(TypeError):
+        delta.Recorder(STATES[0], tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_file_that_fails_leaves_the_delta(tmp_path: Path) -> None:
+    recorder = delta.Recorder(STATES[0], tmp_path, full_every=2)
+    recorder.publish(STATES[1])
+    (tmp_path / "000002.full.zt").mkdir()  # in its way
+    with pytest.raises(ztensor.SourceError):
+        recorder.publish(STATES[2])
+    recorder.publish(STATES[3])
+    assert delta.verify(tmp_path / "000001.delta.zt").ok
+    links = sorted(tmp_path.glob("*.delta.zt"))
+    assert delta.verify(links, base=STATES[0], new=STATES[3]).ok
+
+
 def test_files_of_other_programs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ztensor.UsageError):
         delta.Recorder(STATES[0], tmp_path / "run", dialect="slime")
