@@ -54,15 +54,19 @@ def contents(version: str) -> dict[str, Any]:
     return tensors
 
 
+KINDS: list[tuple[str, bool | str]] = [
+    *((version, compression) for version in VERSIONS for compression in (False, True)),
+    ("1.2.0", "planes"),
+]
+WEIGHTS = {"weights": np.random.default_rng(3).normal(0, 0.02, (40, 30)).astype("f4")}
 FILES = {
     (version, compression): save(
-        contents(version),
+        {**contents(version), **(WEIGHTS if compression == "planes" else {})},
         {} if version == "0.1.0" else {"origin": "test"},
         version=version,
         compression=compression,
     )
-    for version in VERSIONS
-    for compression in (False, True)
+    for version, compression in KINDS
 }
 
 
@@ -94,10 +98,9 @@ def places(original: bytes, kind: Callable[[int], str]) -> list[int]:
     return sorted(chosen)
 
 
-@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("version", "compression"), KINDS)
 @given(damages=strategies.damages())
-def test_any_damage(version: str, compression: bool, damages: list[Damage]) -> None:
+def test_any_damage(version: str, compression: bool | str, damages: list[Damage]) -> None:
     original = FILES[version, compression]
     data = damaged(original, damages)
     outcome = exercise(data, limits=LIMITS, keep=True)
@@ -107,9 +110,8 @@ def test_any_damage(version: str, compression: bool, damages: list[Damage]) -> N
         assert facts(outcome) == HELD[version, compression]
 
 
-@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
-@pytest.mark.parametrize("version", VERSIONS)
-def test_every_byte_flipped(version: str, compression: bool) -> None:
+@pytest.mark.parametrize(("version", "compression"), KINDS)
+def test_every_byte_flipped(version: str, compression: bool | str) -> None:
     """One byte after another, all of them in the full form; only padding can change unnoticed."""
     original = FILES[version, compression]
     used = np.zeros(len(original), bool)
@@ -136,9 +138,8 @@ def test_every_byte_flipped(version: str, compression: bool) -> None:
             assert not outcome.verified
 
 
-@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
-@pytest.mark.parametrize("version", VERSIONS)
-def test_cut_anywhere(version: str, compression: bool) -> None:
+@pytest.mark.parametrize(("version", "compression"), KINDS)
+def test_cut_anywhere(version: str, compression: bool | str) -> None:
     original = FILES[version, compression]
     for length in places(original, lambda at: f"{at // 64}"):
         assert not exercise(original[:length], limits=LIMITS).opened
