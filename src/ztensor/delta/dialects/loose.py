@@ -99,7 +99,7 @@ class LooseDelta(Delta):
                     reason=DeltaReason.SHAPE,
                     object_name=name,
                     file=self.name,
-                    found=form.layout,
+                    found=describe(form.layout),
                 )
             changes[name] = Change(
                 name=name,
@@ -289,14 +289,14 @@ def stored_of(reader: ObjectReader, name: str) -> Range:
     Raises:
         DeltaError: they are not a vector of bytes.
     """
-    described = reader.metadata(name)
-    if (described.dtype, described.type, len(described.shape)) != ("uint8", None, 1):
+    described, part = reader.metadata(name), reader.objects.part(name)
+    is_vector = (described.dtype, described.type, len(described.shape)) == ("uint8", None, 1)
+    if part.format != "safetensors" or not is_vector:
         raise malformed(
-            "a difference is not a vector of bytes",
+            "a difference is not a vector of bytes in a safetensors file",
             object_name=name,
-            found=f"{described.dtype} {list(described.shape)}",
+            found=f"{describe(described.dtype)} {list(described.shape)}",
         )
-    part = reader.objects.part(name)
     component = part.object(name).components["data"]
     return Range(part.source, component.offset, component.length)
 
@@ -373,7 +373,7 @@ def bytes_of(pair: Pair, dialect: str) -> tuple[Array, Array]:
             f"a delta of {dialect} changes dense tensors",
             reason=DeltaReason.DIALECT,
             object_name=pair.name,
-            found=new.format,
+            found=describe(new.format),
         )
     before, after = (stored_form(each.components["data"]) for each in (old, new))
     return before.view(np.uint8), after.view(np.uint8)

@@ -116,8 +116,8 @@ def read(path: str) -> Delta:
         facts = reader.objects.set.metadata if has_index else {}
         if "delta_encoding" not in facts:
             return _whole(reader, path)
-        named = {os.path.basename(file) for file in reader.objects.set.places}
-        if others := [name for name in files if name not in named]:
+        folder, named = os.path.dirname(reader.name), reader.objects.set.places
+        if others := [name for name in files if os.path.join(folder, name) not in named]:
             raise malformed("a file is not in the index", found=describe(others[0]))
         if sum(len(part.names) for part in reader.objects.parts()) != len(reader):
             raise malformed("the files have other tensors than the index says")

@@ -69,16 +69,15 @@ def read(path: str) -> Delta:
     reader = open_reader(path)
     with closed_on_error(reader, path):
         facts = reader.attributes
-        if (facts.get("format"), facts.get("version")) != (_FORMAT, "1"):
-            raise _unknown(
-                "a patch of TRL", f"{_FORMAT} 1", f"{facts.get('format')} {facts.get('version')}"
-            )
+        kind = facts.get("format"), facts.get("version")
+        if kind != (_FORMAT, "1"):
+            raise _unknown("the format of a patch", f"{_FORMAT} 1", kind)
         how: dict[str, Any] = {"dialect": "trl", "label": facts.get("model_version")}
         if facts.get("sparse") == "False":
             return WholeDelta(reader, **how)
         encoding = facts.get("encoding")
         if encoding not in _TYPES:
-            raise _unknown("the encoding of a patch", " or ".join(_TYPES), describe(encoding))
+            raise _unknown("the encoding of a patch", " or ".join(_TYPES), encoding)
         names = {name.removesuffix(end) for end in _ENDS for name in reader if name.endswith(end)}
         if {*reader} != {name + end for name in names for end in _ENDS}:
             raise malformed("a patch has positions and values of each tensor, and no others")
@@ -86,22 +85,28 @@ def read(path: str) -> Delta:
     return LooseDelta(path, entries, nbytes=reader.nbytes, close=reader.close, **how)
 
 
-def _unknown(what: str, expected: str, found: str) -> DeltaError:
-    message = f"unknown {what}"
-    return DeltaError(message, reason=DeltaReason.DIALECT, expected=expected, found=found)
+def _unknown(subject: str, expected: str, found: object) -> DeltaError:
+    return DeltaError(
+        f"{subject} is unknown",
+        reason=DeltaReason.DIALECT,
+        expected=expected,
+        found=describe(found),
+    )
 
 
 def _entry(reader: ObjectReader, name: str, encoding: str) -> Entry:
     index, values = (reader.metadata(name + end) for end in _ENDS)
     if values.dtype != "bfloat16":
-        raise malformed("values of a patch are bf16", object_name=name, found=values.dtype)
+        raise malformed(
+            "values of a patch are bf16", object_name=name, found=describe(values.dtype)
+        )
     is_flat = len(index.shape) == 1 and tuple(index.shape) == tuple(values.shape)
     if index.dtype not in _TYPES[encoding] or not is_flat:
         raise malformed(
             "positions and values of a patch do not fit each other",
             object_name=name,
             expected=f"{' or '.join(_TYPES[encoding])} {list(values.shape)}",
-            found=f"{index.dtype} {list(index.shape)}",
+            found=f"{describe(index.dtype)} {list(index.shape)}",
         )
     nbytes = index.nbytes + values.nbytes
     return Entry(
