@@ -216,6 +216,18 @@ def test_a_live_tree_of_another_structure_is_refused(tmp_path: Path, live: Any, 
         ztensor.load_tree(path, into=live)
 
 
+@pytest.mark.parametrize(
+    ("live", "expected", "found"),
+    [("abc", "'c'", "no such key"), ("a", "no more", "'b'"), ("ac", "'c'", "'b'")],
+)
+def test_of_other_keys_only_the_others_are_named(live: str, expected: str, found: str) -> None:
+    buffer = io.BytesIO()
+    ztensor.save_tree({"a": 1, "b": 2}, buffer)
+    with pytest.raises(ArgumentValueError) as caught:
+        ztensor.load_tree(buffer.getvalue(), into=dict.fromkeys(live, 0))
+    assert (caught.value.expected, caught.value.found) == (expected, found)
+
+
 # --- Refused --------------------------------------------------------------------------------
 
 

@@ -155,7 +155,7 @@ def _buffered(value: io.BytesIO) -> bytes:
             "a BytesIO that is closed, or has attributes of its own, cannot be kept; save "
             "value.getvalue()",
             expected="an open io.BytesIO without attributes",
-            found="a closed one" if value.closed else describe(sorted(vars(value)), 60),
+            found="a closed one" if value.closed else describe(sorted(vars(value))),
         )
     return value.getvalue()
 

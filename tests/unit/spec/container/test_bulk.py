@@ -16,6 +16,7 @@ from tests.unit.spec.container.parsing import (
     BULK,
     GENERAL,
     NEVER,
+    REFUSED,
     compare,
     frame_of,
     outcome,
@@ -127,6 +128,17 @@ def many(count: int = 40) -> tuple[bytes, int]:
     }
     manifest = cbor.encode({"objects": objects, "attributes": {"x": 1}, "zzzzzzzzzzzzzz": 2})
     return manifest, len(file.data) + -len(file.data) % 4096
+
+
+@pytest.mark.parametrize("width", [2, 4, 8])
+@pytest.mark.parametrize("number", [600, 24])
+def test_numbers_are_as_short_as_they_can_be(number: int, width: int) -> None:
+    data, size = many()
+    short = item(number)
+    at = data.index(short, data.index(b"layer.1.w") if number == 600 else data.index(b"layer.9"))
+    long = bytes([0x18 + width.bit_length() - 1]) + number.to_bytes(width, "big")
+    changed = data[:at] + long + data[at + len(short) :]
+    assert compare(changed, in_2(changed, size)) == (BULK if long == short else REFUSED)
 
 
 EMPTY = dense({"dtype": "u8", "blob": [4096, 0]}, [0])

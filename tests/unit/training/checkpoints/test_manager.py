@@ -140,6 +140,21 @@ def test_files_that_are_not_steps_stay(tmp_path: Path) -> None:
     assert names == {*others, "step-00000003.zt", "step-00000004", "step-00000020.zt"}
 
 
+@pytest.mark.parametrize("kind", ["a tree", "tensors with the attribute of a step"])
+def test_another_file_with_the_name_of_a_step_is_none(tmp_path: Path, kind: str) -> None:
+    with filled(tmp_path, 10) as manager:
+        path = tmp_path / "step-00000020.zt"
+        if kind == "a tree":
+            ztensor.save_tree({"w": np.ones(2)}, path)
+        else:
+            ztensor.numpy.save_file({"w": np.ones(2)}, path)
+            ztensor.edit.set_attributes(path, {"checkpoint": {"step": 20}})
+        assert manager.steps() == [10]
+        assert manager.restore().step == 10
+        with pytest.raises(ztensor.FormatError):
+            manager.restore(20)
+
+
 # --- Damage ---------------------------------------------------------------------------------
 
 
