@@ -25,6 +25,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import delta_files
 import dialects
 import foreign
 import mutation
@@ -589,6 +590,11 @@ TARGETS: dict[str, Target] = {
         ),
         Target("zstd", 12, frames, unzstd, room=2 << LIMITS.window_log),
         Target("delta-stream", 20, deltas.seeds, deltas.applied, cut=deltas.cut, room=8 << 20),
+        Target(
+            "delta-files", 2, delta_files.seeds,
+            lambda data: delta_files.used(shard_folder(), data), change=delta_files.change,
+            room=8 << 20,
+        ),
         Target(
             "delta-dialects", 2, lambda: dialects.seeds(shard_folder()),
             lambda data: dialects.applied(shard_folder(), data), change=dialects.change,

@@ -233,6 +233,8 @@ def _folded(links: Sequence[Delta], name: str) -> Encoded | bytes | None:
         for role, header in headers_of(tensor).items():
             array = stored_form(tensor.components[role])
             components[role] = Coded(header, "raw", array.size, array.view(np.uint8))
+    if not components:
+        raise malformed("nothing is left of changes between different tensors", object_name=name)
     return Encoded(name, kind, last.shape, last.layout, attributes, old, last.new, components)
 
 
