@@ -234,49 +234,48 @@ def _show(terminal: Terminal, options: Namespace) -> None:
 
 
 def _shown(terminal: Terminal, delta: deltas.Delta) -> dict[str, Any]:
-    changes = list(delta.values())
+    """Print a delta, and return it as JSON has it."""
+    words = ("dialect", "base", "result", "label", "changed", "elements", "nbytes")
+    tensors = [_tensor(change, is_bound=delta.is_bound) for change in delta.values()]
     rows = [
         (
-            change.name,
-            change.kind,
-            shape_text(change.shape) if delta.is_bound else "-",
-            (_type(change) or change.layout) if delta.is_bound else "-",
-            "-" if change.changed is None else f"{change.changed:,}",
-            size_text(change.stored),
-            ", ".join(_codings(change)),
+            each["name"],
+            each["kind"],
+            "-" if each["shape"] is None else shape_text(each["shape"]),
+            each["type"] or "-",
+            "-" if each["changed"] is None else f"{each['changed']:,}",
+            size_text(each["nbytes"]),
+            ", ".join(each["codings"]),
         )
-        for change in changes
+        for each in tensors
     ]
     terminal.table(_CHANGES, rows)
     for name in delta.removed:
         terminal.line(f"removed: {name}")
     terminal.line(f"{delta.name}: {_short(delta.base)} -> {_short(delta.result)}")
-    of = f"{count_text(len(changes), 'tensor')}, {_share(delta.changed, delta.elements)} changed"
+    of = f"{count_text(len(tensors), 'tensor')}, {_share(delta.changed, delta.elements)} changed"
     terminal.line(f"{delta.name}: {of}, {size_text(delta.nbytes)}")
     return {
         "file": delta.name,
-        "dialect": delta.dialect,
-        "base": delta.base,
-        "result": delta.result,
-        "label": delta.label,
-        "changed": delta.changed,
-        "elements": delta.elements,
-        "nbytes": delta.nbytes,
+        **{word: getattr(delta, word) for word in words},
         "attributes": as_json(delta.attributes),
         "removed": list(delta.removed),
-        "tensors": [
-            {
-                "name": change.name,
-                "kind": change.kind,
-                "shape": list(change.shape) if delta.is_bound else None,
-                "layout": change.layout,
-                "type": _type(change) if delta.is_bound else None,
-                "changed": change.changed,
-                "nbytes": change.stored,
-                "codings": _codings(change),
-            }
-            for change in changes
-        ],
+        "tensors": tensors,
+    }
+
+
+def _tensor(change: deltas.Change, *, is_bound: bool) -> dict[str, Any]:
+    part = change.parts.get("data")
+    type_ = None if part is None else part.header.type or part.header.dtype
+    return {
+        "name": change.name,
+        "kind": change.kind,
+        "shape": list(change.shape) if is_bound else None,
+        "layout": change.layout,
+        "type": type_ if is_bound else None,
+        "changed": change.changed,
+        "nbytes": change.stored,
+        "codings": list(dict.fromkeys(part.coding for part in change.parts.values())),
     }
 
 
@@ -335,16 +334,6 @@ def _fields(report: Any) -> dict[str, Any]:
     """Return the fields of a report as JSON has them; a path is a file."""
     fields = {each.name: getattr(report, each.name) for each in dataclasses.fields(report)}
     return {"file" if name == "path" else name: value for name, value in fields.items()}
-
-
-def _codings(change: deltas.Change) -> list[str]:
-    return list(dict.fromkeys(part.coding for part in change.parts.values()))
-
-
-def _type(change: deltas.Change) -> str | None:
-    """Return the type of a dense tensor; None of another layout, or without a part."""
-    part = change.parts.get("data")
-    return None if part is None else part.header.type or part.header.dtype
 
 
 def _share(changed: int | None, count: int | None) -> str:
