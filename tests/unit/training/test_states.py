@@ -216,6 +216,14 @@ def test_a_live_tree_of_another_structure_is_refused(tmp_path: Path, live: Any, 
         ztensor.load_tree(path, into=live)
 
 
+@pytest.mark.parametrize("names", ["a", "ac", "abc"])
+def test_a_class_that_changed_its_fields_is_refused(tmp_path: Path, names: str) -> None:
+    saved, live = (dataclasses.make_dataclass("Options", [*found]) for found in ("ab", names))
+    ztensor.save_tree(saved(1, 2), tmp_path / "state.zt")
+    with pytest.raises(ArgumentValueError, match="other fields"):
+        ztensor.load_tree(tmp_path / "state.zt", into=live(*range(len(names))))
+
+
 @pytest.mark.parametrize(
     ("live", "expected", "found"),
     [("abc", "'c'", "no such key"), ("a", "no more", "'b'"), ("ac", "'c'", "'b'")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import random
@@ -14,6 +15,7 @@ import pytest
 
 import ztensor
 from tests.extent import sample
+from tests.flipping import flip_object
 from tests.unit.training.tree.alike import assert_alike
 from ztensor.errors import NotRepresentableError, UnsupportedError
 
@@ -169,6 +171,18 @@ def test_tensors_tied_on_another_device_are_tied_after_a_load(
         assert found[0] is found[2]
         assert {tensor.device.type for tensor in found} == {device or "cpu"}
         assert found[0].untyped_storage()._cdata == found[1].untyped_storage()._cdata
+
+
+@pytest.mark.parametrize("order", ["channels_last", "contiguous_format"])
+def test_a_view_that_has_to_be_copied_is_checked(order: str, tmp_path: Path) -> None:
+    path, value = tmp_path / "a.zt", torch.rand(2, 3, 4, 5)
+    save_tree({"a": value.contiguous(memory_format=getattr(torch, order))}, path)
+    flip_object(path, "a")
+    with pytest.raises(ztensor.DigestMismatchError):
+        load_tree(path)
+    is_copied = order == "channels_last"
+    with pytest.raises(ztensor.DigestMismatchError) if is_copied else contextlib.nullcontext():
+        load_tree(path, copy=False)
 
 
 def test_equal_tensors_that_are_not_shared_stay_apart(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def parsed_metrics(attribute: Mapping[str, Any], step: int, name: str) -> dict[s
     """
     if attribute.get("step") != step or isinstance(attribute.get("step"), bool):
         text = "the file is another step than its name says"
-        error = not_a_step(text, describe(attribute.get("step"), 40), name, is_another=True)
+        error = not_a_step(text, describe(attribute.get("step")), name, is_another=True)
         error.expected = str(step)
         raise error
     metrics = attribute.get("metrics", {})

@@ -68,8 +68,7 @@ def _shown(key: object) -> str:
 
 
 def _cut(text: str) -> str:
-    data = text.encode("utf-8", "replace")
-    return text if len(data) <= _NAME_BYTES else data[:_NAME_BYTES].decode("utf-8", "ignore")
+    return text.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore")
 
 
 def unique(name: str, taken: Container[str], tries: dict[str, int]) -> str:

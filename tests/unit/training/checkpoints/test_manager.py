@@ -125,6 +125,12 @@ def test_every_limits_the_steps_that_are_saved(tmp_path: Path) -> None:
         assert manager.steps() == [10, 13]
 
 
+def test_a_path_has_the_name_of_its_step(tmp_path: Path) -> None:
+    with filled(tmp_path, 10, 20) as manager:
+        names = [Path(manager.path(step)).name for step in (5, 10, 20, 30)]
+    assert names == [f"step-000000{step:02}.zt" for step in (5, 10, 20, 30)]
+
+
 def test_files_that_are_not_steps_stay(tmp_path: Path) -> None:
     others = ["model.zt", "step-1.zt", "step-000000001.zt", "step-00000002.zt.bak", "notes.txt"]
     for name in others:
@@ -150,7 +156,9 @@ def test_another_file_with_the_name_of_a_step_is_none(tmp_path: Path, kind: str)
             ztensor.numpy.save_file({"w": np.ones(2)}, path)
             ztensor.edit.set_attributes(path, {"checkpoint": {"step": 20}})
         assert manager.steps() == [10]
-        assert manager.restore().step == 10
+        restored = manager.restore()
+        assert restored is not None
+        assert restored.step == 10
         with pytest.raises(ztensor.FormatError):
             manager.restore(20)
 
