@@ -562,7 +562,7 @@ def inner(metadata: dict[str, str], **tensors: Any) -> bytes:
         (b"ARC3_ENVELOPE\0\x80\x04.", "1", "delta_dialect"),
         (XOR, "0x1", "delta_malformed"),
         (XOR, "01", "delta_malformed"),
-        (XOR, str(1 << 32), "delta_malformed"),
+        (XOR, str(1 << 32), "delta_result"),
         (XOR, "9" * 5000, "delta_malformed"),
         (XOR, "7", "delta_result"),
         (XOR[:-1], "1", "encoding_truncated"),

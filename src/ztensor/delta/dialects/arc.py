@@ -15,10 +15,9 @@ import functools
 import io
 import zlib
 from collections.abc import Iterator
-from typing import Any
 
 from ztensor import open as open_reader
-from ztensor.delta.changes import Checksum, Delta, Part
+from ztensor.delta.changes import Checksum, Delta
 from ztensor.delta.comparing import Comparison, Pair
 from ztensor.delta.dialects import Dialect
 from ztensor.delta.dialects.loose import (
@@ -29,6 +28,7 @@ from ztensor.delta.dialects.loose import (
     XorPart,
     bytes_of,
     changed_elements,
+    checksum_of,
     closed_on_error,
     coded,
     framed,
@@ -39,7 +39,6 @@ from ztensor.delta.dialects.loose import (
 )
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.report import DeltaReport
-from ztensor.delta.states import Header
 from ztensor.errors import ZTensorError, describe
 from ztensor.ext import ObjectReader, Range, path_text
 from ztensor.typing import Durable, Path, Progress
@@ -48,7 +47,7 @@ _LEVEL = 3
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PICKLE = b"ARC3_ENVELOPE\0"
 _TENSOR = "tensor"  # the only name in the file that is a tensor of arc_v3
-_MOST = 1 << 32  # sums of adler32 are below
+_DIGITS = "0|[1-9][0-9]{0,9}"
 
 
 class _Decimal(Adler32):
@@ -67,7 +66,7 @@ def is_one(path: str) -> bool:
         with open_reader(path) as reader:
             for name in reader:
                 stored_of(reader, name)
-                _digits(reader, name)
+                checksum_of(reader, name, _Decimal, _DIGITS)
             return bool(len(reader)) and reader.format == "safetensors"
     except ZTensorError:
         return False
@@ -91,7 +90,8 @@ def read(path: str) -> Delta:
 
 
 def _entry(reader: ObjectReader, name: str) -> Entry:
-    stored, digits = stored_of(reader, name), _digits(reader, name)
+    stored = stored_of(reader, name)
+    checksum = checksum_of(reader, name, _Decimal, _DIGITS)
     head = bytes(stored.read(0, min(stored.length, len(_PICKLE))))
     if head == _PICKLE:
         raise DeltaError(
@@ -102,20 +102,16 @@ def _entry(reader: ObjectReader, name: str) -> Entry:
             found="ARC3_ENVELOPE",
         )
     if head[8:9] == b"{":
-        stored, head = _inner(stored, digits, name)
-    blocks = zstd_blocks if head[:4] == _ZSTD else _zlib_blocks
-    part = functools.partial(_part, nbytes=stored.length, blocks=functools.partial(blocks, stored))
-    return Entry(stored.length, XorPart.coding, part, Checksum(_Decimal, digits))
+        stored, head = _inner(stored, checksum, name)
+    blocks = functools.partial(zstd_blocks if head[:4] == _ZSTD else _zlib_blocks, stored)
+    part = functools.partial(XorPart, nbytes=stored.length, blocks=blocks)
+    return Entry(stored.length, XorPart.coding, part, checksum)
 
 
-def _part(header: Header, *, nbytes: int, blocks: Any) -> Part:
-    return XorPart(header, nbytes, blocks)
-
-
-def _inner(stored: Range, digits: str, name: str) -> tuple[Range, bytes]:
+def _inner(stored: Range, checksum: Checksum, name: str) -> tuple[Range, bytes]:
     """Return the stored bytes of the only tensor in the file that is a tensor of arc_v3."""
     reader = open_reader(io.BytesIO(stored.read(0, stored.length)))
-    if list(reader) != [_TENSOR] or _digits(reader, _TENSOR) != digits:
+    if list(reader) != [_TENSOR] or reader.attributes.get(_TENSOR) != checksum.digits:
         raise malformed("the file in a tensor of arc_v3 has other content", object_name=name)
     if (word := reader.attributes.get("fallback_name", "arc_v2")) not in ("arc_v1", "arc_v2"):
         raise DeltaError(
@@ -126,19 +122,6 @@ def _inner(stored: Range, digits: str, name: str) -> tuple[Range, bytes]:
         )
     inner = stored_of(reader, _TENSOR)
     return inner, bytes(inner.read(0, min(inner.length, 4)))
-
-
-def _digits(reader: ObjectReader, name: str) -> str:
-    value = reader.objects.part(name).attributes.get(name)
-    is_number = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 10
-    if not (is_number and int(str(value)) < _MOST and str(int(str(value))) == value):
-        raise malformed(
-            "the checksum of a tensor is malformed",
-            object_name=name,
-            expected="a number of 32 bits",
-            found=describe(value),
-        )
-    return str(value)
 
 
 def _zlib_blocks(stored: Range, length: int) -> Iterator[memoryview]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -101,16 +103,9 @@ class LooseDelta(Delta):
                     file=self.name,
                     found=describe(form.layout),
                 )
+            parts = {"data": entry.part(form.headers["data"])}
             changes[name] = Change(
-                name=name,
-                kind="changed",
-                shape=form.shape,
-                layout="dense",
-                attributes={},
-                old=None,
-                new=None,
-                parts={"data": entry.part(form.headers["data"])},
-                checksum=entry.checksum,
+                name, "changed", form.shape, "dense", {}, None, None, parts, entry.checksum
             )
         return Delta(self.name, changes, **self._facts)
 
@@ -176,13 +171,10 @@ class WholeDelta(Delta):
 
     def bound(self, forms: Mapping[str, Any]) -> Delta:
         """Return the delta of a base: other tensors are added, and those that it lacks removed."""
-        changes = dict(self._changes)
-        for name, change in changes.items():
-            if name not in forms:
-                shape, own = change.shape, change.attributes
-                changes[name] = Change(
-                    name, "added", shape, change.layout, own, None, None, change.parts
-                )
+        changes = {
+            name: change if name in forms else dataclasses.replace(change, kind="added")
+            for name, change in self._changes.items()
+        }
         gone = {name: b"" for name in forms if name not in changes}
         return Delta(self.name, changes, removed=gone, **self._facts)
 
@@ -299,6 +291,28 @@ def stored_of(reader: ObjectReader, name: str) -> Range:
         )
     component = part.object(name).components["data"]
     return Range(part.source, component.offset, component.length)
+
+
+def checksum_of(
+    reader: ObjectReader, name: str, hasher: Callable[[], Any], pattern: str
+) -> Checksum:
+    """Return the checksum of a tensor, from the metadata of its file.
+
+    Args:
+        reader: the open files.
+        name: the tensor's name.
+        hasher: as in `Checksum`.
+        pattern: a regular expression for the digits.
+
+    Raises:
+        DeltaError: there is none, or it is malformed.
+    """
+    value = reader.objects.part(name).attributes.get(name)
+    if not (isinstance(value, str) and re.fullmatch(pattern, value)):
+        raise malformed(
+            "the checksum of a tensor is malformed", object_name=name, found=describe(value)
+        )
+    return Checksum(hasher, value)
 
 
 def zstd_blocks(stored: Range, length: int) -> Iterator[memoryview]:

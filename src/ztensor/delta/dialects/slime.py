@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ztensor import open as open_reader
-from ztensor.delta.changes import Checksum, Delta, Part
+from ztensor.delta.changes import Delta, Part
 from ztensor.delta.comparing import Comparison, Pair, Values
 from ztensor.delta.dialects import Dialect
 from ztensor.delta.dialects.loose import (
@@ -36,6 +36,7 @@ from ztensor.delta.dialects.loose import (
     XorPart,
     bytes_of,
     changed_elements,
+    checksum_of,
     closed_on_error,
     coded,
     framed,
@@ -133,9 +134,9 @@ def _delta(reader: Any, facts: Mapping[str, object], path: str) -> Delta:
     entries = {}
     for name in reader:
         stored = stored_of(reader, name)
-        digits = _digits(reader.objects.part(name).attributes.get(name), count, name)
+        checksum = checksum_of(reader, name, hasher, f"[0-9a-f]{{{count}}}")
         part = functools.partial(_part, stored=stored, coding=coding)
-        entries[name] = Entry(stored.length, coding, part, Checksum(hasher, digits))
+        entries[name] = Entry(stored.length, coding, part, checksum)
     return LooseDelta(
         path,
         entries,
@@ -155,24 +156,6 @@ def _whole(reader: Any, path: str) -> Delta:
     version = int(match[1])
     facts = {"base": f"version:{version - 1}", "result": f"version:{version}"}
     return WholeDelta(reader, dialect="slime", label=str(version), **facts)
-
-
-def _digits(value: object, count: int, name: str) -> str:
-    """Return a checksum in lower-case hex digits.
-
-    Raises:
-        DeltaError: it is another value.
-    """
-    if not (
-        isinstance(value, str) and len(value) == count and not set(value) - set("0123456789abcdef")
-    ):
-        raise malformed(
-            "the checksum of a tensor is malformed",
-            object_name=name,
-            expected=f"{count} hex digits",
-            found=describe(value),
-        )
-    return value
 
 
 def _number(value: object, word: str) -> int:
