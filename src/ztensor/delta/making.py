@@ -81,11 +81,12 @@ def make(
         )
     keep, workers = keeps(_listed(include), _listed(exclude)), thread_count(threads)
     with State.of(base) as before, State.of(new) as after:
-        both = Comparison(before, after, require_ids(ids), keep, threads)
+        compare = functools.partial(Comparison, before, after, require_ids(ids), keep, threads)
         if dialect != "zt":
             how = {"version": version, "values": values, "checksum": checksum, "durable": durable}
             write = DIALECTS[dialect].write
-            return write(both, path, threads=workers, progress=progress, **how)
+            return write(compare, path, threads=workers, progress=progress, **how)
+        both = compare()
         encode = functools.partial(encoded, effort=effort, values=values)
         options = {"checksum": checksum, "durable": durable, "threads": workers}
         with DeltaWriter(path, str(version or EMITTERS.latest), **options) as writer:

@@ -21,7 +21,8 @@ class Dialect(NamedTuple):
     Attributes:
         is_one: returns whether a path has a delta of this dialect; it raises nothing.
         read: returns the open delta of a path.
-        write: writes a `Comparison` to a path; keywords are those of `ztensor.delta.make`.
+        write: takes a function that returns a `Comparison`, which it calls after it has checked its
+            arguments, and a path; keywords are those of `ztensor.delta.make`.
     """
 
     is_one: Callable[[str], bool]

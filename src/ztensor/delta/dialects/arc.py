@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ztensor import open as open_reader
 from ztensor.delta.changes import Checksum, Delta
@@ -31,6 +31,7 @@ from ztensor.delta.dialects.loose import (
     checksum_of,
     closed_on_error,
     coded,
+    file_name,
     framed,
     other_length,
     save,
@@ -40,7 +41,7 @@ from ztensor.delta.dialects.loose import (
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.report import DeltaReport
 from ztensor.errors import ZTensorError, describe
-from ztensor.ext import ObjectReader, Range, path_text
+from ztensor.ext import ObjectReader, Range
 from ztensor.typing import Durable, Path, Progress
 
 _LEVEL = 3
@@ -142,7 +143,7 @@ def _zlib_blocks(stored: Range, length: int) -> Iterator[memoryview]:
 
 
 def write(
-    both: Comparison,
+    compare: Callable[[], Comparison],
     path: Path,
     *,
     durable: Durable,
@@ -153,7 +154,7 @@ def write(
     """Write a file of arc_v2.
 
     Args:
-        both: the states; tensors that do not change are written, too.
+        compare: compares the states; tensors that do not change are written, too.
         path: the new file; its suffix is `.safetensors`.
         durable: as in `ztensor.typing.SaveOptions`.
         threads: how many compress.
@@ -165,7 +166,7 @@ def write(
         SourceError: the file cannot be written.
     """
     del unused
-    name = path_text(path)
+    name, both = file_name(path), compare()
     done = coded(_coded, both, _all(both), threads, progress, "arc")
     nbytes = save(done, name, durable)
     changed = sum(each.changed for each in done)

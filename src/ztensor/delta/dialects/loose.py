@@ -20,10 +20,10 @@ from ztensor.delta.file import WholePart
 from ztensor.delta.making import in_order
 from ztensor.delta.states import Header, State, headers_of, stored_form
 from ztensor.errors import ArgumentValueError, Reason, ZTensorError, describe
-from ztensor.ext import ENCODINGS, ObjectReader, Range
+from ztensor.ext import ENCODINGS, ObjectReader, Range, path_text
 from ztensor.limits import Limits
 from ztensor.numpy import save_file
-from ztensor.typing import Array, Durable, Progress
+from ztensor.typing import Array, Durable, Path, Progress
 
 WINDOW = 1 << 20  # elements of a piece of changes, as many as fit a cache
 
@@ -355,6 +355,18 @@ def closed_on_error(reader: ObjectReader, path: str) -> Iterator[None]:
 # --- Writing ------------------------------------------------------------------------------------
 
 
+def file_name(path: Path) -> str:
+    """Return the path of a new safetensors file as text.
+
+    Raises:
+        ArgumentValueError: it has another suffix.
+    """
+    name = path_text(path)
+    if not name.endswith(".safetensors"):
+        raise ArgumentValueError(f"the file must end with .safetensors, not {describe(name)}")
+    return name
+
+
 class Coded(NamedTuple):
     """The difference of one tensor as a dialect stores it.
 
@@ -451,11 +463,8 @@ def save(
     """Write differences as a safetensors file, and return its length.
 
     Raises:
-        ArgumentValueError: the path has another suffix.
         SourceError: the file cannot be written.
     """
-    if not path.endswith(".safetensors"):
-        raise ArgumentValueError(f"the file must end with .safetensors, not {describe(path)}")
     arrays: dict[str, Array] = {}
     metadata = dict(notes or {})
     for each in differences:

@@ -219,7 +219,7 @@ def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
 
 
 def write(
-    both: Comparison,
+    compare: Callable[[], Comparison],
     path: Path,
     *,
     version: int | None,
@@ -232,7 +232,7 @@ def write(
     """Write a version as a new folder; its index is written last.
 
     Args:
-        both: the states.
+        compare: compares the states.
         path: the folder, such as `updates/weight_v000007`.
         version: its number; None takes it from the name of the folder.
         values: "difference" writes XOR, "new" writes changed bytes.
@@ -257,6 +257,7 @@ def write(
         raise ArgumentValueError(f"version must be a number from 1, not {describe(version)}")
     index = Place.of(os.path.join(place.path, INDEX))
     index.require_free()
+    both = compare()
     OpenFolder.make(place.path)
     with system_call("cannot list the folder", place.path):
         files = [name for name in os.listdir(place.path) if name.endswith(".safetensors")]

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -32,13 +32,14 @@ from ztensor.delta.dialects.loose import (
     changed_elements,
     closed_on_error,
     coded,
+    file_name,
     save,
 )
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import Header, headers_of
-from ztensor.errors import ZTensorError, describe
-from ztensor.ext import ObjectReader, path_text
+from ztensor.errors import ArgumentValueError, ZTensorError, describe
+from ztensor.ext import ObjectReader
 from ztensor.typing import Array, Durable, Path, Progress
 
 _FORMAT = "sparse_weight_patch"
@@ -163,7 +164,7 @@ class _Part(Part):
 
 
 def write(
-    both: Comparison,
+    compare: Callable[[], Comparison],
     path: Path,
     *,
     version: int | None,
@@ -175,7 +176,7 @@ def write(
     """Write a patch with gaps between positions.
 
     Args:
-        both: the states.
+        compare: compares the states.
         path: the new file; its suffix is `.safetensors`.
         version: the number of the new state; None is 0.
         durable: as in `ztensor.typing.SaveOptions`.
@@ -188,7 +189,9 @@ def write(
         SourceError: the file cannot be written.
     """
     del unused
-    name = path_text(path)
+    if version is not None and (type(version) is not int or version < 0):
+        raise ArgumentValueError(f"version must be a number from 0, not {describe(version)}")
+    name, both = file_name(path), compare()
     done = coded(_coded, both, both.pairs(), threads, progress, "trl")
     changed = sum(each.changed for each in done)
     notes = {
