@@ -1,17 +1,17 @@
-"""Two states tensor by tensor, and the encoded difference of each pair."""
+"""Two states tensor by tensor, and the difference of each pair."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta import stream
-from ztensor.delta.changes import Kind
-from ztensor.delta.states import PLAIN_LAYOUTS, Header, State, content_id, headers_of, stored_form
-from ztensor.typing import Array
+from ztensor.delta.changes import Change, Kind, Part
+from ztensor.delta.file import SparsePart, WholePart
+from ztensor.delta.states import PLAIN_LAYOUTS, State, content_id, headers_of, stored_form
 
 Effort = Literal["fast", "small"]
 Values = Literal["difference", "new"]
@@ -107,63 +107,22 @@ class Comparison:
         return {**changed, **{key: None for key in old if key not in new}}
 
 
-class Coded(NamedTuple):
-    """The difference of one component as it is stored.
-
-    Attributes:
-        header: type and length of the new component.
-        coding: `"sparse"` or `"raw"`.
-        changed: how many elements differ; all of them where the component is stored as a whole.
-        data: the bytes, uint8 of shape (n,).
-    """
-
-    header: Header
-    coding: str
-    changed: int
-    data: Array
-
-
-class Encoded(NamedTuple):
-    """The difference of one tensor as it is stored.
-
-    Attributes:
-        name: the tensor's name.
-        kind: how it differs.
-        shape: the new shape.
-        layout: the new layout.
-        attributes: the new object's, where they define its values or the tensor is not `"changed"`.
-        old: the id before; None if it is added.
-        new: the id after.
-        components: role to difference; equal components have none.
-    """
-
-    name: str
-    kind: Kind
-    shape: tuple[int, ...]
-    layout: str
-    attributes: Mapping[str, Any]
-    old: bytes | None
-    new: bytes
-    components: Mapping[str, Coded]
-
-
-def encoded(pair: Pair, *, effort: Effort, values: Values) -> Encoded:
-    """Encode the difference of one tensor."""
-    kind, tensor, components = pair.kind, pair.new, {}
+def difference(pair: Pair, *, effort: Effort, values: Values) -> Change:
+    """Return the difference of a tensor; equal components have no part."""
+    kind, tensor, parts = pair.kind, pair.new, dict[str, Part]()
     for role, header in headers_of(tensor).items():
         new = stored_form(tensor.components[role])
-        coded = Coded(header, "raw", new.size, new.view(np.uint8))
+        changed = new.size
         if pair.old is not None and kind == "changed":
             old = stored_form(pair.old.components[role])
             blob = stream.encode(old, new, effort=effort, values=values)
             if blob is None:
                 continue
-            changed = stream.SparseStream(memoryview(blob), new.size, new.dtype).changed
-            coded = coded._replace(changed=changed)
+            parts[role] = sparse = SparsePart(header, np.frombuffer(blob, np.uint8))
             if len(blob) < new.nbytes:
-                coded = Coded(header, "sparse", changed, np.frombuffer(blob, np.uint8))
-        components[role] = coded
+                continue
+            changed = int(sparse.changed or 0)
+        parts[role] = WholePart(header, new.view(np.uint8), changed)
     is_stored = kind != "changed" or tensor.format not in PLAIN_LAYOUTS
     attributes = dict(tensor.attributes) if is_stored else {}
-    shape = tuple(tensor.shape)
-    return Encoded(pair.name, kind, shape, tensor.format, attributes, *pair.ids, components)
+    return Change(pair.name, kind, tuple(tensor.shape), tensor.format, attributes, *pair.ids, parts)

@@ -7,7 +7,7 @@ the differences of the tensor's components, as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from ztensor import Reader, Tensor, Writer
 from ztensor import open as open_reader
 from ztensor.delta.changes import Change, Delta, Kind, Part
-from ztensor.delta.comparing import Encoded
 from ztensor.delta.errors import DeltaError, malformed
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import IDS, Header
@@ -43,8 +42,8 @@ class SparsePart(Part):
 
     coding = "sparse"
 
-    def __init__(self, header: Header, blob: Array, changed: Any) -> None:
-        del changed  # the stream has it, too
+    def __init__(self, header: Header, blob: Array) -> None:
+        self.blob = blob
         element = header._replace(nbytes=0).empty().dtype
         self._stream = SparseStream(blob.data, header.nbytes // element.itemsize, element)
         has_new_bits = self._stream.values == "new"
@@ -71,9 +70,9 @@ class WholePart(Part):
 
     coding = "raw"
 
-    def __init__(self, header: Header, blob: Array, changed: Any) -> None:
+    def __init__(self, header: Header, blob: Array, changed: int) -> None:
         super().__init__(header, blob.nbytes, changed)
-        self._blob = blob
+        self.blob = blob
         if blob.nbytes != header.nbytes:
             raise malformed(
                 "a whole component has another length than its type says",
@@ -84,15 +83,12 @@ class WholePart(Part):
     def apply(self, old: Array | None, out: Array) -> None:
         """Write the new elements; see `Part`."""
         del old
-        out.view(np.uint8)[...] = self._blob
+        out.view(np.uint8)[...] = self.blob
 
     def whole(self, old: Array | None) -> Array:
         """Return all new elements, of the delta's own memory; see `Part`."""
         del old
-        return self._blob.view(self.header._replace(nbytes=0).empty().dtype)
-
-
-_CODINGS: dict[str, Callable[[Header, Array, Any], Part]] = {"sparse": SparsePart, "raw": WholePart}
+        return self.blob.view(self.header._replace(nbytes=0).empty().dtype)
 
 
 class _Changes(Mapping[str, Change]):
@@ -244,7 +240,7 @@ def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> 
     header = Header(fields.get("dtype"), fields.get("type"), fields.get("length"))
     coding = fields.get("coding")
     is_known = _is_word(header.dtype, STORAGE_TYPES) and isinstance(header.type, str | None)
-    if not (is_known and _is_count(header.nbytes) and _is_word(coding, _CODINGS)):
+    if not (is_known and _is_count(header.nbytes) and _is_word(coding, ("sparse", "raw"))):
         raise malformed("a part is malformed", component=role, found=describe(fields))
     if kind != "changed" and coding == "sparse":
         raise malformed("a whole component is stored as a difference", component=role)
@@ -257,7 +253,8 @@ def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> 
         )
     changed = fields.get("changed")
     try:
-        part = _CODINGS[coding](header, blob, changed)
+        is_sparse = coding == "sparse"
+        part = SparsePart(header, blob) if is_sparse else WholePart(header, blob, changed)
         if part.changed != changed or not _is_count(changed):
             raise malformed(
                 "a part has another number of changes than its table says",
@@ -326,18 +323,22 @@ class DeltaWriter:
         """Remove the file if it is not finished."""
         self._writer.abort()
 
-    def add(self, encoded: Encoded) -> None:
-        """Write the difference of a tensor. Tied or equal tensors share its bytes."""
-        same = self._equal.setdefault((encoded.kind, encoded.old, encoded.new), encoded.name)
-        if same != encoded.name:
-            self._writer.share(encoded.name, same)
-            self._table[encoded.name] = self._table[same]
+    def add(self, change: Change) -> None:
+        """Write the difference of a tensor. Tied or equal tensors share its bytes.
+
+        Args:
+            change: its parts are `SparsePart` or `WholePart`.
+        """
+        same = self._equal.setdefault((change.kind, change.old, change.new), change.name)
+        if same != change.name:
+            self._writer.share(change.name, same)
+            self._table[change.name] = self._table[same]
         else:
-            arrays = {role: coded.data for role, coded in encoded.components.items()}
-            difference = Tensor(arrays, shape=encoded.shape, format=LAYOUT)
-            self._writer.write(encoded.name, difference)
-            self._table[encoded.name] = _fields(encoded)
-        self._changed += sum(coded.changed for coded in encoded.components.values())
+            parts: Mapping[str, Any] = change.parts
+            arrays = {role: part.blob for role, part in parts.items()}
+            self._writer.write(change.name, Tensor(arrays, shape=change.shape, format=LAYOUT))
+            self._table[change.name] = _fields(change)
+        self._changed += change.changed or 0
 
     def finish(
         self,
@@ -380,21 +381,17 @@ class DeltaWriter:
         return DeltaReport(self.name, *ids, tensors, self._changed, nbytes)
 
 
-def _fields(encoded: Encoded) -> dict[str, object]:
+def _fields(change: Change) -> dict[str, object]:
     """Return the entry of a changed tensor in the table."""
     parts: dict[str, object] = {}
-    for role, (header, coding, changed, _) in encoded.components.items():
-        type_ = {} if header.type is None else {"type": header.type}
-        words = {"dtype": header.dtype, **type_, "length": header.nbytes}
-        parts[role] = {**words, "coding": coding, "changed": changed}
-    entry: dict[str, object] = {
-        "kind": encoded.kind,
-        "layout": encoded.layout,
-        "new": encoded.new,
-        "parts": parts,
-    }
-    if encoded.old is not None:
-        entry["old"] = encoded.old
-    if encoded.attributes:
-        entry["attributes"] = dict(encoded.attributes)
+    for role, part in change.parts.items():
+        dtype, type_, nbytes = part.header
+        words = {"dtype": dtype, **({} if type_ is None else {"type": type_}), "length": nbytes}
+        parts[role] = {**words, "coding": part.coding, "changed": part.changed}
+    entry: dict[str, object] = {"kind": change.kind, "layout": change.layout}
+    entry |= {"new": change.new, "parts": parts}
+    if change.old is not None:
+        entry["old"] = change.old
+    if change.attributes:
+        entry["attributes"] = dict(change.attributes)
     return entry

@@ -21,9 +21,9 @@ from ztensor.delta.applied import Applied
 from ztensor.delta.binding import bound
 from ztensor.delta.chain import Deltas, Found, opened, ordered, shown
 from ztensor.delta.changes import Change, Delta, Part
-from ztensor.delta.comparing import Coded, Effort, Encoded
+from ztensor.delta.comparing import Effort
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
-from ztensor.delta.file import DeltaWriter
+from ztensor.delta.file import DeltaWriter, SparsePart, WholePart
 from ztensor.delta.making import in_order, make
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import State, content_id, headers_of, stored_form
@@ -193,7 +193,7 @@ def _merge(links: Sequence[Delta], path: Path, effort: Effort | None) -> DeltaRe
         return writer.finish(ids, last.elements, removed, attributes, last.label)
 
 
-def _folded(links: Sequence[Delta], name: str) -> Encoded | bytes | None:
+def _folded(links: Sequence[Delta], name: str) -> Change | bytes | None:
     """Return the folded change of a tensor; its old id if it is removed; None without a change.
 
     Raises:
@@ -219,12 +219,12 @@ def _folded(links: Sequence[Delta], name: str) -> Encoded | bytes | None:
     changes = [step for step in steps if isinstance(step, Change)]
     wholes = [number for number, change in enumerate(changes) if change.kind != "changed"]
     changes = changes[wholes[-1] if wholes else 0 :]
-    kind, attributes, components = last.kind, last.attributes, {}
+    kind, attributes, parts = last.kind, last.attributes, dict[str, Part]()
     if changes[0].kind == "changed":
         for role in dict.fromkeys(role for change in changes for role in change.parts):
-            coded = _merged([each.parts[role] for each in changes if role in each.parts])
-            if coded is not None:
-                components[role] = coded
+            merged = _merged([each.parts[role] for each in changes if role in each.parts])
+            if merged is not None:
+                parts[role] = merged
     else:
         tensor = changes[0].tensor(None)
         for change in changes[1:]:
@@ -232,13 +232,13 @@ def _folded(links: Sequence[Delta], name: str) -> Encoded | bytes | None:
         kind, attributes = "added" if old is None else "replaced", tensor.attributes
         for role, header in headers_of(tensor).items():
             array = stored_form(tensor.components[role])
-            components[role] = Coded(header, "raw", array.size, array.view(np.uint8))
-    if not components:
+            parts[role] = WholePart(header, array.view(np.uint8), array.size)
+    if not parts:
         raise malformed("nothing is left of changes between different tensors", object_name=name)
-    return Encoded(name, kind, last.shape, last.layout, attributes, old, last.new, components)
+    return Change(name, kind, last.shape, last.layout, attributes, old, last.new, parts)
 
 
-def _merged(parts: Sequence[Part]) -> Coded | None:
+def _merged(parts: Sequence[Part]) -> Part | None:
     """Return the difference of one component by several links; None if nothing is left."""
     header = parts[0].header
     if any(part.header != header for part in parts):
@@ -251,13 +251,13 @@ def _merged(parts: Sequence[Part]) -> Coded | None:
         out = header.empty()
         for part in parts[whole[-1] :]:
             part.apply(out, out)
-        return Coded(header, "raw", out.size, out.view(np.uint8))
+        return WholePart(header, out.view(np.uint8), out.size)
     values: stream.Values = "new" if any(part.needs_old is None for part in parts) else "difference"
     blob = stream.encode_changes(
         _windows(parts, values), header.nbytes // dtype.itemsize, dtype, values=values
     )
-    changed = stream.SparseStream(memoryview(blob), header.nbytes // dtype.itemsize, dtype).changed
-    return Coded(header, "sparse", changed, np.frombuffer(blob, np.uint8)) if changed else None
+    sparse = SparsePart(header, np.frombuffer(blob, np.uint8))
+    return sparse if sparse.changed else None
 
 
 def _windows(parts: Sequence[Part], values: stream.Values) -> Iterator[_Changes]:

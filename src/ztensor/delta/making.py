@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from ztensor.delta.comparing import Comparison, Effort, Values, encoded
+from ztensor.delta.comparing import Comparison, Effort, Values, difference
 from ztensor.delta.dialects import DIALECTS
 from ztensor.delta.file import DeltaWriter
 from ztensor.delta.report import DeltaReport
@@ -87,7 +87,7 @@ def make(
             write = DIALECTS[dialect].write
             return write(compare, path, threads=workers, progress=progress, **how)
         both = compare()
-        encode = functools.partial(encoded, effort=effort, values=values)
+        encode = functools.partial(difference, effort=effort, values=values)
         options = {"checksum": checksum, "durable": durable, "threads": workers}
         with DeltaWriter(path, str(version or EMITTERS.latest), **options) as writer:
             for done, each in enumerate(in_order(encode, both.pairs(), workers), 1):
