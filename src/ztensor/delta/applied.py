@@ -23,6 +23,7 @@ from ztensor.ext import (
     FileObjects,
     Stored,
     TensorObject,
+    element_count,
 )
 from ztensor.limits import Limits
 from ztensor.typing import Array
@@ -83,8 +84,21 @@ class NewTensor:
         old = self._base.get(self.name)
         return self.changes[0].required(old)
 
+    def tensor(self) -> Tensor:
+        """Return the tensor, compared with its id or checksum.
+
+        Raises:
+            DeltaError: it differs, the delta is malformed, or the base does not fit.
+        """
+        tensor = self.changes[0].tensor(self.old())
+        for change in self.changes[1:]:
+            tensor = change.tensor(tensor)
+        if self._compares and not self.last.is_result(tensor, self._ids):
+            raise self._wrong()
+        return tensor
+
     def check(self) -> None:
-        """Compute the tensor, and compare its id.
+        """Compute the tensor in blocks, and compare its id.
 
         Raises:
             DeltaError: it differs, the delta is malformed, or the base does not fit.
@@ -121,9 +135,13 @@ class NewTensor:
         if has_ids:
             self._digests[role] = hashers[0].digest()
             if self._digests.keys() >= self.parts.keys():
-                self._require(str(last.new and last.new.hex()), self._id(old).hex())
+                found = self._id(old)
+                if found != last.new:
+                    raise self._wrong(expected=describe(last.new), found=describe(found))
         elif hashers and last.checksum is not None:
-            self._require(last.checksum.digits, hashers[0].hexdigest())
+            digits = hashers[0].hexdigest()
+            if digits != last.checksum.digits:
+                raise self._wrong(expected=last.checksum.digits, found=digits)
 
     def _id(self, old: Tensor | None) -> bytes:
         """Return the id of the new tensor from the digests of its components."""
@@ -137,15 +155,13 @@ class NewTensor:
         attributes = last.attributes if old is None else old.attributes
         return id_of_digests(last.shape, last.layout, digests, attributes, ids)
 
-    def _require(self, expected: str, found: str) -> None:
-        if found != expected:
-            raise DeltaError(
-                "the new tensor is not the one that the delta was made from",
-                reason=DeltaReason.RESULT,
-                object_name=self.name,
-                expected=expected,
-                found=found,
-            )
+    def _wrong(self, **details: str) -> DeltaError:
+        return DeltaError(
+            "the new tensor is not the one that the delta was made from",
+            reason=DeltaReason.RESULT,
+            object_name=self.name,
+            **details,
+        )
 
 
 def _new_blocks(old: Array | None, parts: Sequence[Part]) -> Iterator[Array]:
@@ -222,8 +238,8 @@ def _patched(
         raise malformed("an element behind the end is changed")
 
 
-class Applied:
-    """A state after deltas.
+class Applied(State):
+    """A state after deltas; a tensor is computed when it is looked up.
 
     Args:
         base: the state before.
@@ -238,7 +254,7 @@ class Applied:
         tensors: name to tensor that is changed, added or replaced.
         removed: the tensors of the base that are removed.
         first: name to id before the first change, of the tensors above that have one.
-        attributes: key to new value of each changed attribute of the file; None removes it.
+        changed_attributes: key to new value of each changed attribute of the file; None removes it.
 
     Raises:
         DeltaError: a tensor is missing, or there is one too many.
@@ -254,7 +270,7 @@ class Applied:
     ) -> None:
         self.base, self.deltas = base, deltas
         self.first: dict[str, bytes] = {}
-        self.attributes: dict[str, Any] = {}
+        self.changed_attributes: dict[str, Any] = {}
         changes: dict[str, list[Change]] = {}
         ids: dict[str, str | None] = {}
         gone: set[str] = set()
@@ -283,12 +299,44 @@ class Applied:
                 changes.setdefault(name, []).append(change)
                 ids[name] = delta.ids
                 gone.discard(name)
-            self.attributes |= delta.attributes
+            self.changed_attributes |= delta.attributes
         self.removed = [name for name in base if name in gone]
         self.tensors = {
             name: NewTensor(name, base, each, ids[name], compares=compares)
             for name, each in changes.items()
         }
+        super().__init__(dict.fromkeys([*(n for n in base if n not in gone), *changes], 0))
+        self.name, self.has_attributes = base.name, base.has_attributes
+        self.attributes = self.attributes_of(base.attributes)
+        for name, algorithm in ids.items():
+            if name in changes and algorithm is not None and (new := changes[name][-1].new):
+                self._ids[algorithm, name] = new  # compared when the tensor is computed
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Return a tensor.
+
+        Raises:
+            KeyError: there is no tensor of that name.
+            DeltaError: a delta does not fit, or is malformed.
+        """
+        if name not in self:
+            raise KeyError(name)
+        new = self.tensors.get(name)
+        return self.base[name] if new is None else new.tensor()
+
+    def element_count(self, name: str) -> int:
+        """Return the number of elements of a tensor."""
+        new = self.tensors.get(name)
+        return self.base.element_count(name) if new is None else element_count(new.last.shape)
+
+    def ids(
+        self, algorithm: str, names: Iterable[str] | None = None, threads: int | None = None
+    ) -> dict[str, bytes]:
+        """Return the ids of tensors; those of new tensors are the recorded ones, if they are."""
+        wanted = list(self if names is None else names)
+        same = self.base.ids(algorithm, (n for n in wanted if n not in self.tensors), threads)
+        self._ids |= {(algorithm, name): id_ for name, id_ in same.items()}
+        return super().ids(algorithm, wanted, threads)
 
     def over(self, file: FileObjects, names: Iterable[str] | None = None) -> FileObjects:
         """Return the objects of the new state in a file of the base, over the same open file.
@@ -302,14 +350,14 @@ class Applied:
         for name in self.tensors if names is None else names:
             objects[name] = self._entry(self.tensors[name], objects.get(name), encodings)
         known = {**file.encodings, **encodings}
-        return file.changed(
-            known, objects=objects, attributes=self.changed_attributes(file.attributes) or None
-        )
+        attributes = self.attributes_of(file.attributes) or None
+        return file.changed(known, objects=objects, attributes=attributes)
 
-    def changed_attributes(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    def attributes_of(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         """Return the attributes of a file after the deltas."""
-        changed = {key: value for key, value in attributes.items() if key not in self.attributes}
-        return changed | {k: value for k, value in self.attributes.items() if value is not None}
+        changed = self.changed_attributes
+        kept = {key: value for key, value in attributes.items() if key not in changed}
+        return kept | {key: value for key, value in changed.items() if value is not None}
 
     def _entry(
         self, tensor: NewTensor, old: TensorObject | None, encodings: dict[str, Encoding]

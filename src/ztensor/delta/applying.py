@@ -208,15 +208,12 @@ class Chained:
                 expected=self.links[0].base,
                 found=found,
             )
-        after: dict[str, Any] = self._state.ids(ids, threads=self._threads)
-        for name in applied.removed:
-            del after[name]
-        after |= {name: tensor.last.new for name, tensor in applied.tensors.items()}
-        if last.ids == ids and content_id(after, ids) != last.result:
+        after = content_id(applied.ids(ids, threads=self._threads), ids)
+        if last.ids == ids and after != last.result:
             raise DeltaError(
                 "the tensors of the delta do not lead to its result",
                 reason=DeltaReason.RESULT,
                 file=last.name,
                 expected=last.result,
-                found=content_id(after, ids),
+                found=after,
             )

@@ -10,12 +10,11 @@ import functools
 import heapq
 import itertools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from ztensor import Tensor
 from ztensor.delta import stream
 from ztensor.delta.applied import Applied
 from ztensor.delta.binding import bound
@@ -28,72 +27,11 @@ from ztensor.delta.making import in_order, make
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import State, content_id, headers_of, stored_form
 from ztensor.errors import describe
-from ztensor.ext import element_count, thread_count
+from ztensor.ext import thread_count
 from ztensor.options import require_choice
 from ztensor.typing import Array, Path, Readable, TensorLike
 
 _Changes: TypeAlias = tuple[Array, Array]
-
-
-class StateAfter(State):
-    """The state after deltas; a tensor is computed when it is looked up.
-
-    Args:
-        base: the state before.
-        links: the deltas, in the order to apply them, with the shapes of the base.
-
-    Raises:
-        DeltaError: a tensor is missing, or there is one too many.
-    """
-
-    def __init__(self, base: State, links: Sequence[Delta]) -> None:
-        applied = Applied(base, links)
-        kept = [name for name in base if name not in applied.removed]
-        super().__init__(dict.fromkeys([*kept, *applied.tensors], 0))
-        self._base, self._applied, self.name = base, applied, base.name
-        self.attributes = applied.changed_attributes(base.attributes)
-        self.has_attributes = base.has_attributes
-
-    def __getitem__(self, name: str) -> Tensor:
-        """Return a tensor.
-
-        Raises:
-            KeyError: there is no tensor of that name.
-            DeltaError: a delta does not fit, or is malformed.
-        """
-        if name not in self:
-            raise KeyError(name)
-        new = self._applied.tensors.get(name)
-        if new is None:
-            return self._base[name]
-        tensor = new.changes[0].tensor(new.old())
-        for change in new.changes[1:]:
-            tensor = change.tensor(tensor)
-        return tensor
-
-    def element_count(self, name: str) -> int:
-        """Return the number of elements of a tensor."""
-        new = self._applied.tensors.get(name)
-        return self._base.element_count(name) if new is None else element_count(new.last.shape)
-
-    def ids(
-        self, algorithm: str, names: Iterable[str] | None = None, threads: int | None = None
-    ) -> dict[str, bytes]:
-        """Return the ids of tensors, compared with the recorded ids.
-
-        Raises:
-            DeltaError: a tensor is not the one that a delta records (`delta_result`).
-        """
-        wanted, new = list(self if names is None else names), self._applied.tensors
-        same = self._base.ids(algorithm, [name for name in wanted if name not in new], threads)
-        self._ids.update({(algorithm, name): id_ for name, id_ in same.items()})
-        ids = super().ids(algorithm, wanted, threads)
-        for name in filter(new.__contains__, wanted):
-            if algorithm != self._applied.deltas[-1].ids:
-                new[name].check()
-            elif ids[name] != new[name].last.new:
-                raise wrong_result(self.name, name)
-        return ids
 
 
 def fold(
@@ -133,7 +71,7 @@ def fold(
             )
             return make(
                 before,
-                StateAfter(before, links),
+                Applied(before, links),
                 path,
                 effort=effort or "fast",
                 values="new" if are_new else "difference",

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ztensor import Tensor, Writer
+from ztensor.delta.applied import Applied
 from ztensor.delta.chain import Found, opened, ordered
 from ztensor.delta.changes import Delta
-from ztensor.delta.folding import StateAfter
 from ztensor.delta.making import make
 from ztensor.delta.opening import open as open_delta
 from ztensor.delta.states import State, content_id, require_ids
@@ -127,9 +127,7 @@ class Recorder:
             if last > full and newest:
                 base_id = content_id(base.ids(self._ids), self._ids)
                 links = opened(ordered(found.deltas, base_id, newest[0].result))
-            after = StateAfter(base, links)
-            after.ids(self._ids)  # checks them
-            return _Copy(after)
+            return _Copy(Applied(base, links))
 
     def _write_full(self, path: str) -> None:
         """Write the published state to a file of its own; equal tensors share their bytes."""

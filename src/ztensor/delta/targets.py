@@ -100,7 +100,7 @@ def write_new(
         if isinstance(sink, FileSink):
             for rights in old.rights():
                 sink.narrow(rights)
-        is_same = not applied.attributes and old.names == new.names
+        is_same = not applied.changed_attributes and old.names == new.names
         is_changed = not any(applied.tensors[name].is_whole for name in names)
         if old.format == kind == "safetensors" and is_same and is_changed:
             _write_safetensors(old, new, names, sink, how)
@@ -240,8 +240,8 @@ def change(applied: Applied, file: FileObjects, lock: Any, how: How) -> int:
     check_all(applied, how.threads)  # an edit that fails leaves bytes behind the old state
     with Editor(path, durable=how.durable, lock=False) as editor:
         editor.remove(name for name in [*applied.removed, *names] if name in file.names)
-        if applied.attributes:
-            editor.set_attributes(applied.changed_attributes(file.attributes), replace=True)
+        if applied.changed_attributes:
+            editor.set_attributes(applied.attributes_of(file.attributes), replace=True)
         _copy(editor, file, applied.over(file), names, names, how)
         return editor.finish()
 
@@ -271,7 +271,7 @@ def write_folder(applied: Applied, target: Path, how: How) -> int:
         raise UsageError("the base is a set of files: name a new folder", file=path_text(target))
     homes = dict(objects.homes)
     touched = {homes[name] for name in [*applied.tensors, *applied.removed] if name in homes}
-    touched.update(objects.set.places if applied.attributes else ())
+    touched.update(objects.set.places if applied.changed_attributes else ())
     last = max(touched or objects.set.places)
     for name in applied.tensors:
         touched.add(homes.setdefault(name, last))
