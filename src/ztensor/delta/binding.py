@@ -1,4 +1,4 @@
-"""Deltas of dialects that store no shapes and types: they get those of the base."""
+"""Deltas of dialects without shapes and types take both from the base."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ztensor.delta.states import Header, State, headers_of
 
 
 class Form(NamedTuple):
-    """What a tensor is, without its values.
+    """A tensor without its values: shape, layout and types.
 
     Attributes:
         shape: its shape.
@@ -35,7 +35,7 @@ class Forms(Mapping[str, Form]):
         self._forms: dict[str, Form | None] = dict.fromkeys(base)
 
     def __getitem__(self, name: str) -> Form:
-        """Return the form of a tensor; a KeyError if there is none of that name."""
+        """Return the form of a tensor; a KeyError without such a tensor."""
         form = self._forms[name]
         if form is None:
             tensor = self._base[name]

@@ -31,7 +31,7 @@ class Patch:
         shape: its shape.
         dtype: the name of its NumPy dtype, which torch has, too: "bfloat16", "float32".
         indices: positions in the flat tensor, (n,), ascending; int64 if the tensor has more than
-            2^31 elements. None for a whole tensor.
+            2^31 elements. A whole tensor has None.
         values: the new elements there, (n,); or all, (elements,). A view if possible.
     """
 

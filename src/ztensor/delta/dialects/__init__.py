@@ -1,8 +1,8 @@
 """Dialects: deltas in the files of other programs.
 
 `slime.py` (folders of versions; slime, miles, SGLang), `arc.py` (arc_v1 and arc_v2 of Fireworks)
-and `trl.py` (patches of TRL) each read and write one. `loose.py` has what they share: such files
-store differences without shapes and types, which are those of the base.
+and `trl.py` (patches of TRL) each read and write one. `loose.py` has their common parts: such files
+store differences without shapes and types, which the base has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Dialect(NamedTuple):
         is_one: returns whether a path has a delta of this dialect; it raises nothing.
         read: returns the open delta of a path.
         write: takes a function that returns a `Comparison`, which it calls after it has checked its
-            arguments, and a path; keywords are those of `ztensor.delta.make`.
+            arguments, and a path; keywords as in `ztensor.delta.make`.
     """
 
     is_one: Callable[[str], bool]

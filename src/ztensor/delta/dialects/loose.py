@@ -1,4 +1,4 @@
-"""What dialects share: differences whose shapes and types are those of the base."""
+"""Common parts of dialects: differences that take shapes and types from the base."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Adler32:
 
 
 class Entry(NamedTuple):
-    """The difference of a dense tensor, whose shape and type are unknown.
+    """The difference of a dense tensor of unknown shape and type.
 
     Attributes:
         nbytes: its bytes in the file.

@@ -6,7 +6,7 @@
 | `NAME.val` | new values as BF16 |
 | `__metadata__` | `format`, `version`, `sparse`, `encoding`, `model_version`, counts |
 
-`sparse` "False" is of a whole state. There is no checksum, and nothing names the base.
+`sparse` "False" is of a whole state. A patch has no checksum, and does not name its base.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _coded(pair: Pair) -> Coded:
     header, name = headers_of(pair.new)["data"], pair.name
     if (header.dtype, header.type) != ("bf16", None) or name.endswith(_ENDS):
         raise DeltaError(
-            "patches of TRL change bf16 tensors, whose names do not end with .idx or .val",
+            "patches of TRL change bf16 tensors, without .idx or .val at the end of names",
             reason=DeltaReason.DIALECT,
             object_name=name,
             found=f"{header.type or header.dtype} {describe(name)}",
