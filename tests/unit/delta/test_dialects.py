@@ -403,6 +403,17 @@ def test_a_published_version_is_never_replaced(tmp_path: Path) -> None:
     assert same(applied(folder, tmp_path), NEW)
 
 
+def test_blake3_without_its_library_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = version(tmp_path / "weight_v000007", checksum_format="blake3")
+    monkeypatch.setitem(sys.modules, "blake3", None)  # as if absent
+    assert reason_of(lambda: delta.open(folder)) == ztensor.Reason.MISSING_DEPENDENCY
+    how: Any = {"dialect": "slime", "version": 1, "checksum": "blake3"}
+    call = lambda: delta.make(OLD, NEW, tmp_path / "d", **how)  # noqa: E731
+    assert reason_of(call) == ztensor.Reason.MISSING_DEPENDENCY
+
+
 def test_a_wrong_base_is_refused(tmp_path: Path) -> None:
     delta.make(OLD, NEW, tmp_path / "d.safetensors", dialect="arc")
     for base, reason in [
@@ -414,6 +425,31 @@ def test_a_wrong_base_is_refused(tmp_path: Path) -> None:
         found = delta.open(tmp_path / "d.safetensors", dialect="arc")
         assert reason_of(lambda: applied(found, tmp_path, base)) == reason  # noqa: B023
     assert not (tmp_path / "result.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("base", "reason"),
+    [({"v": OLD["w"]}, "delta_tensor"), ({"w": sparse(1)}, "delta_shape")],
+    ids=["missing", "sparse"],
+)
+def test_a_version_needs_its_dense_tensors(tmp_path: Path, base: Any, reason: str) -> None:
+    folder = version(tmp_path / "weight_v000007")
+    save_file(base, tmp_path / "base.zt")
+    call = lambda: delta.apply(folder, tmp_path / "base.zt", tmp_path / "r.zt")  # noqa: E731
+    assert reason_of(call) == reason
+
+
+def test_what_is_no_delta_is_refused(tmp_path: Path) -> None:
+    whole = tmp_path / "model"
+    whole.mkdir()
+    save_file(OLD, whole / "model.safetensors")
+    save_file({"w": np.ones(3)}, tmp_path / "model.npz")
+    for path in (whole, whole / "model.safetensors", tmp_path / "model.npz"):
+        assert reason_of(lambda: delta.open(path)) == "delta_dialect"  # noqa: B023
+    assert reason_of(lambda: delta.open(whole, dialect="slime")) == "delta_malformed"
+    assert reason_of(lambda: delta.open(tmp_path / "model.npz", dialect="arc")) == "delta_malformed"
+    assert reason_of(lambda: delta.open(tmp_path / "model.npz", dialect="trl")) == "delta_dialect"
+    assert reason_of(lambda: delta.open(tmp_path / "model.npz", dialect="zt")) == "delta_dialect"
 
 
 def renamed(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], object]:
