@@ -29,6 +29,7 @@ import socket
 import struct
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -69,6 +70,7 @@ GROUPS = {
 PLUGINS = ("cacheprovider", "xdist", "pytest_cov", "terminal")
 # A process that forks has imported Hypothesis, and a hang is for the worker to notice.
 QUIET = ["-o", "timeout=0", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+NO_THREADS = "--ignore-glob=*test_jax*"  # JAX has threads, which no fork has: in new processes
 MARKS = ["-m", "not slow and not fuzz and not interop"]
 
 
@@ -159,7 +161,7 @@ def work(number: int, workers: int) -> int:
         if mine and not child:
             tests = [f"tests/{path}" for path in folders if Path("tests", path).exists()]
             plugin = Worker(mine, FOLDER / f"outcomes-{number}.jsonl", serve())
-            os._exit(session(tests, plugin))
+            os._exit(session([*tests, NO_THREADS], plugin))
         elif mine:
             code = max(code, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     return code
@@ -304,7 +306,7 @@ class Worker:
             if is_new:
                 CHOSEN.write_text("\n".join(names), "utf-8")
                 socket.send_fds(self.server, [b"+"], [writer])
-            elif not os.fork():
+            elif not quiet_fork():
                 for function, code in mutant.swaps if mutant.mutated else ():
                     function.__code__ = code
                 limit_this_process(writer)
@@ -368,6 +370,13 @@ def changed(before: CodeType, after: CodeType, pairs: list[tuple[CodeType, CodeT
         else:
             at_import |= changed(old, new, pairs)
     return at_import
+
+
+def quiet_fork() -> int:
+    """Fork without JAX's warning that its threads are not in the child: no test there has them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return os.fork()
 
 
 def limit_this_process(writer: int) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
 import pytest
 
 import ztensor
@@ -16,6 +17,7 @@ from tests.remote.upload_server import UploadServer
 from ztensor import Remote
 from ztensor.errors import ArgumentValueError, SourceNotFoundError, UsageError
 from ztensor.ext import Store
+from ztensor.numpy import save
 from ztensor.remote import prefixes
 from ztensor.remote.prefixes import expression
 
@@ -110,6 +112,15 @@ def test_one_level(tree: str, prefix: str) -> None:
     files = sorted({key for key in TREES[tree] if "/" not in key})
     folders = sorted({key.partition("/")[0] for key in TREES[tree] if "/" in key})
     assert level(f"memory:///{prefix}", store) == (files, folders)
+
+
+@pytest.mark.parametrize("name", ["a\\b.zt", "a:b.zt", "..zt", "a?b.zt", "a%b.zt"])
+def test_names_that_no_index_may_have_are_passed_over(name: str) -> None:
+    obstore = pytest.importorskip("obstore")
+    store = obstore.store.MemoryStore()
+    for key in ("m.zt", name):
+        obstore.put(store, f"run/{key}", save({"w": np.ones(2)}))
+    assert list(ztensor.open(Remote("memory:///run/", store))) == ["w"]
 
 
 def test_one_level_where_consoles_made_folders(s3: S3Server, bucket_of_s3: str) -> None:
