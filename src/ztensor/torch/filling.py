@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
+import numpy as np
 import torch
 
 from ztensor import Tensor
@@ -27,6 +28,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import LAYOUTS, ObjectReader, Quantized, result_dtype
 from ztensor.options import OpenOptions, require_options
+from ztensor.torch.tying import tied
 from ztensor.torch.values import array_to_torch, torch_dtype
 from ztensor.typing import Readable
 
@@ -125,7 +127,10 @@ def load_into(
         SourceError: it cannot be read.
     """
     require_options("load_into", options, OpenOptions)
-    filling = _Filling(_targets(state), rules or {}, cast=cast, dequantize=dequantize)
+    if isinstance(state, torch.nn.Module):
+        state = state.state_dict()
+    groups = tied(state) if isinstance(state, Mapping) else []
+    filling = _Filling(_targets(state), groups, rules or {}, cast=cast, dequantize=dequantize)
     is_reader = group is None or torch.distributed.get_rank(group) == 0
 
     def read() -> None:
@@ -185,11 +190,11 @@ class _Read(NamedTuple):
 
 def _targets(state: Any) -> list[_Target]:
     """Return the tensors of a module or state dict, sorted by name, as ranks agree on it."""
-    if isinstance(state, torch.nn.Module):
-        state = state.state_dict()
-    if not isinstance(state, Mapping):
+    if not isinstance(state, Mapping) or any(isinstance(v, np.ndarray) for v in state.values()):
         raise ArgumentTypeError(
-            "not a state", expected="a module or a mapping", found=describe(type(state).__name__)
+            "not a state of torch",
+            expected="a module, or a mapping to tensors",
+            found=describe(type(state).__name__),
         )
     return [_target(name, state[name]) for name in sorted(state) if _is_tensor(state[name])]
 
@@ -228,6 +233,7 @@ class _Filling:
 
     Args:
         targets: the tensors of the state.
+        groups: names of tensors that share memory: one of them in the source is enough.
         rules: as for `load_into`.
         cast: likewise.
         dequantize: likewise.
@@ -240,12 +246,20 @@ class _Filling:
     def __init__(
         self,
         targets: Sequence[_Target],
+        groups: Sequence[Sequence[str]],
         rules: Mapping[str, Rule],
         *,
         cast: bool,
         dequantize: bool,
     ) -> None:
         self._targets, self._cast, self._dequantize = targets, cast, dequantize
+        self._groups = groups
+        names = [target.name for target in targets]
+        for pattern in rules:
+            if not any(map(_pattern(pattern).fullmatch, names)):
+                raise ArgumentValueError(
+                    "a rule is for no tensor of the state", found=describe(pattern)
+                )
         self._rules = [(_pattern(pattern), rule) for pattern, rule in rules.items()]
         self._used: set[str] = set()
         self._names: list[str] = []  # of the source
@@ -265,19 +279,25 @@ class _Filling:
         """
         self._reader, self._names = reader, list(reader)
         reads: dict[str, list[_Read]] = {}
+        absent: dict[str, list[str]] = {}
         for target in self._targets:
             parts, dim = self._rule_of(target.name)
-            if all(part.name in reader for part in parts):
+            gone = [part.name for part in parts if part.name not in reader]
+            if not gone:
                 self.filled.append(target)
                 reads[target.name] = list(self._reads(target, parts, dim))
             else:
-                self._missing.append(target.name)
-        if self._missing and strict:
+                absent[target.name] = gone
+        for group in self._groups:
+            if any(name in reads for name in group):  # they share the memory that is filled
+                absent = {name: gone for name, gone in absent.items() if name not in group}
+        self._missing = list(absent)
+        if absent and strict:
             raise ObjectNotFoundError(
                 f"the source lacks {counted(len(self._missing), 'tensor')} of the state",
                 file=reader.name,
                 object_name=self._missing[0],
-                found=", ".join(map(describe, self._missing[:20])),
+                found=", ".join(describe(n) for gone in absent.values() for n in gone)[:1000],
             )
         if not is_alone:
             self.shared = [each for each in self.filled if each.is_whole and each.boxes]
@@ -315,16 +335,21 @@ class _Filling:
             start, stop = (part.start, part.stop) if part.stop >= 0 else (0, (*shape, 1)[dim])
             fits = len(shape) == len(target.shape) and (dim < len(shape) or not shape)
             others = [i for i in range(len(target.shape)) if i != dim]
-            if (
-                not fits
-                or any(shape[i] != target.shape[i] for i in others)
-                or not (0 <= start <= stop <= (*shape, 1)[dim])
-            ):
+            if not fits or any(shape[i] != target.shape[i] for i in others):
                 raise self._misfit(target, part.name, shape)
+            if not 0 <= start <= stop <= (*shape, 1)[dim]:
+                raise ArgumentValueError(
+                    "a Cut reaches beyond its object",
+                    file=self._reader.name,
+                    object_name=part.name,
+                    expected=f"at most {(*shape, 1)[dim]:,} along axis {dim}",
+                    found=f"{start:,} to {stop:,}",
+                )
             runs.append((part.name, start, at, at + stop - start))
             at += stop - start
         if target.shape and at != target.shape[dim]:
-            raise self._misfit(target, parts[0].name, (at,))
+            whole = [at if axis == dim else size for axis, size in enumerate(target.shape)]
+            raise self._misfit(target, parts[0].name, whole)
         self._used.update(part.name for part in parts)
         for box in target.boxes:
             yield from _in_box(box, runs, dim)

@@ -99,6 +99,7 @@ def test_quantized_objects_are_dequantized_if_asked(tmp_path: Path) -> None:
         ({"x": (7, 4)}, {"x": Joined(("layers.0.q", "layers.0.k"))}, ValueError),
         ({"x": (3, 4)}, {"x": Cut("up", 4, 7)}, ValueError),
         ({"x": (3, 4)}, {"x": ["up"]}, TypeError),
+        ({"up": (6, 4)}, {"typo.*": "up"}, ValueError),
         ({"x": (3, 4)}, {"x": Joined(())}, TypeError),
         ({"x": (3, 4)}, {"x": Joined((Cut("up", 0, 3, dim=1),))}, TypeError),
     ],
@@ -125,7 +126,16 @@ def test_the_meta_device_has_nothing_to_fill(source: Path) -> None:
         load_into(source, {"up": torch.zeros(6, 4, device="meta")})
 
 
-@pytest.mark.parametrize("state", [None, 3, ["up"]])
+def test_one_name_of_tied_tensors_is_enough(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Linear(3, 5, bias=False))
+    model[1].weight = model[0].weight
+    save_file({"0.weight": torch.arange(15.0).reshape(5, 3)}, tmp_path / "one.safetensors")
+    report = load_into(tmp_path / "one.safetensors", model)
+    assert model[1].weight.flatten().tolist() == list(range(15))
+    assert report.missing == ()
+
+
+@pytest.mark.parametrize("state", [None, 3, ["up"], {"up": np.zeros((6, 4))}])
 def test_what_is_no_state(state: Any, source: Path) -> None:
     with pytest.raises(TypeError):
         load_into(source, state)
