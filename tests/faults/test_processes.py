@@ -185,7 +185,7 @@ def test_readers_meet_whole_states_only(writer: str, version: str, tmp_path: Pat
 def test_a_reader_that_was_there_keeps_what_it_opened(
     operation: Any, mmap: bool, tmp_path: Path
 ) -> None:
-    start(tmp_path, version=operation.version)
+    operation.prepare(tmp_path)
     with ztensor.open(tmp_path / TARGET, mmap=mmap) as reader:
         before = {name: reader.read(name).components for name in reader}
         bytes_before = {

@@ -451,7 +451,7 @@ def _gguf_everything(path: Path) -> None:
 
 def safetensors_everything(path: Path) -> None:
     entry = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24], "note": 1, "more": [2]}
-    six = {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [24, 27]}
+    six = {"dtype": "Q6_LATER", "shape": [4], "data_offsets": [24, 27]}
     head = json.dumps({"a": entry, "six": six}).encode()
     path.write_bytes(len(head).to_bytes(8, "little") + head + A.tobytes() + b"abc")
 
@@ -468,7 +468,7 @@ SAFETENSORS = Case(
     "safetensors",
     (),
     safetensors_everything,
-    {("unknown field", "a"): 2, ("unread F6_E2M3", "six"): 1},
+    {("unknown field", "a"): 2, ("unread Q6_LATER", "six"): 1},
     corpus("safetensors/small.safetensors"),
     ("a",),
 )

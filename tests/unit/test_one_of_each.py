@@ -139,7 +139,7 @@ def test_a_layout(add: Add, tmp_path: Path, run: command.Run) -> None:
 
 # --- A storage type and a logical type ------------------------------------------------------
 
-F8 = np.dtype(ml_dtypes.float8_e3m4)  # of ml_dtypes, and no type of any version
+F8 = np.dtype(ml_dtypes.float8_e4m3b11fnuz)  # of ml_dtypes, and no type of any version
 
 
 def _round_trip(path: Path, run: command.Run, expected: dict[str, Any]) -> None:
@@ -158,18 +158,18 @@ def test_a_storage_type(
     monkeypatch: pytest.MonkeyPatch, add: Add, tmp_path: Path, run: command.Run
 ) -> None:
     monkeypatch.setattr(elements, "_SPELLED", {})
-    storage = StorageType("f8", "float8_e3m4", 1, "f")
+    storage = StorageType("f8", "float8_e4m3b11fnuz", 1, "f")
     add(STORAGE_TYPES, "f8", storage)
-    add(BY_LONG_NAME, "float8_e3m4", storage)
-    _round_trip(tmp_path / "w.zt", run, {"dtype": "float8_e3m4"})
+    add(BY_LONG_NAME, "float8_e4m3b11fnuz", storage)
+    _round_trip(tmp_path / "w.zt", run, {"dtype": "float8_e4m3b11fnuz"})
 
 
 def test_a_logical_type(
     monkeypatch: pytest.MonkeyPatch, add: Add, tmp_path: Path, run: command.Run
 ) -> None:
     monkeypatch.setattr(elements, "_SPELLED", {})
-    add(LOGICAL_TYPES, "f8_e3m4", LogicalType("f8_e3m4", "u8", "float8_e3m4"))
-    _round_trip(tmp_path / "w.zt", run, {"type": "f8_e3m4"})
+    add(LOGICAL_TYPES, "f8_e4m3b11fnuz", LogicalType("f8_e4m3b11fnuz", "u8", "float8_e4m3b11fnuz"))
+    _round_trip(tmp_path / "w.zt", run, {"type": "f8_e4m3b11fnuz"})
 
 
 # --- A foreign format, read and written -----------------------------------------------------

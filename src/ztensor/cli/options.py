@@ -135,7 +135,7 @@ CHOICE = (
 COMPRESS = Option("--compress", is_flag=True, help="Compress new data with zstd.")
 CHECKSUM = Option(
     "--checksum",
-    choices=(*ALGORITHMS, "none"),
+    metavar="|".join([*ALGORITHMS, "none"]),
     help="Digest for data that has none yet; by default crc32c, and xxh3 in a file of 2.1.",
 )
 VERSION = Option(

@@ -292,7 +292,7 @@ def require_writable(
         return None
     known = known or writable()
     name = known[0] if checksum is True else checksum
-    require_choice("checksum of this version", name, (*known, True, None))
+    require_choice("checksum of this version", name, (*known, "none"))
     return ALGORITHMS[name]
 
 

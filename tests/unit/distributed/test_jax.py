@@ -294,7 +294,9 @@ def test_leaves_have_names_and_make_the_tree_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "leaf", [object(), jax.random.key(0), jnp.zeros(3, jnp.int4)], ids=["object", "key", "int4"]
+    "leaf",
+    [object(), jax.random.key(0), jnp.zeros(3, jnp.float8_e4m3b11fnuz)],
+    ids=["object", "key", "type"],
 )
 def test_unsupported_leaves_are_refused_before_anything_is_visible(
     tmp_path: Path, leaf: Any
