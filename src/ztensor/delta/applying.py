@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 from ztensor import open as open_reader
-from ztensor.delta.applied import Applied, explained, require_old
+from ztensor.delta.applied import Applied, explained, is_applied, require_old
 from ztensor.delta.binding import bound
 from ztensor.delta.chain import MOST_OPEN, Deltas, Found, opened, ordered
 from ztensor.delta.changes import Delta
@@ -167,17 +167,26 @@ class Chained:
             return applied, write(applied)
         except DeltaError as error:
             reason = explained(error, self._state, self.links, applied, self._only)
-            ids = self.links[0].ids
-            if reason.reason is not DeltaReason.BASE or ids is None or len(self._deltas) < 2:
+            links = self._behind_base(reason)
+            if links is None:
                 raise reason from None
-            try:
-                links = ordered(self._deltas, self._content_id(ids), self._to)
-            except DeltaError:
-                raise reason from None
-            if links in ([], self.links):
-                raise reason from None
-            self.links = opened(links)
+            self.links = links
         return self.run(write)
+
+    def _behind_base(self, reason: DeltaError) -> list[Delta] | None:
+        """Return the deltas behind the state of the base; None if that is no state of the chain."""
+        ids = self.links[0].ids
+        if ids is None and reason.reason is DeltaReason.RESULT:  # versions with checksums
+            counts = range(len(self.links) - 1, 0, -1)
+            done = (count for count in counts if is_applied(self._state, self.links[:count]))
+            return next((self.links[count:] for count in done), None)
+        if reason.reason is not DeltaReason.BASE or ids is None or len(self._deltas) < 2:
+            return None
+        try:
+            links = ordered(self._deltas, self._content_id(ids), self._to)
+        except DeltaError:
+            return None
+        return None if links in ([], self.links) else opened(links)
 
     def report(self, target: str, tensors: int, nbytes: int, verify: str | None) -> ApplyReport:
         """Return the report of a target; see `ApplyReport`."""

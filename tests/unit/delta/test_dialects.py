@@ -247,6 +247,9 @@ def test_a_folder_of_versions_is_a_chain(tmp_path: Path) -> None:
     for to, state in [(None, states[5]), ("3", states[3]), ("version:4", states[4])]:
         delta.apply(updates, base, tmp_path / "result.zt", to=to)
         assert same(load_file(tmp_path / "result.zt"), state)
+    save_file(states[2], tmp_path / "second.zt")  # versions before it are left out
+    delta.apply(updates, tmp_path / "second.zt", tmp_path / "result.zt")
+    assert same(load_file(tmp_path / "result.zt"), states[5])
     delta.fold(updates, tmp_path / "all.zt", base=base)
     delta.apply(tmp_path / "all.zt", base, tmp_path / "result.zt")
     assert same(load_file(tmp_path / "result.zt"), states[5])
