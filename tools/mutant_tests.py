@@ -254,6 +254,8 @@ class Worker:
         mutant = Mutant(path, source, mutated, swaps)
         lines = None if at_import else statement(source, job.line)
         names, imported = self.measured.tests(job.path, lines)
+        if not names:  # only an import runs it, or other processes of tests
+            names, imported = self.measured.tests(job.path, None)[0], True
         if not names:
             return Outcome("survived", "no test runs it")
         first = [name for name in self.noticed.get(job.path, ()) if name in set(names)]

@@ -150,10 +150,12 @@ def test_the_lock_may_be_kept_beyond_the_commit(tmp_path: Path) -> None:
 
 @POSIX
 @pytest.mark.parametrize("by", ["kernel", "hand", "kernel refuses"])
-@pytest.mark.parametrize("length", [0, 1, 49_999, 50_000])
+@pytest.mark.parametrize("start", [0, 77])
+@pytest.mark.parametrize("length", [0, 1, 49_900, 49_923, 50_000])
 def test_a_file_begins_with_a_part_of_another(
-    tmp_path: Path, by: str, length: int, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, by: str, length: int, start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    length = min(length, len(OLD) - start)
     def refuse(*_: object) -> int:
         raise OSError(errno.EXDEV, "across file systems")
 
@@ -167,10 +169,10 @@ def test_a_file_begins_with_a_part_of_another(
         source: Any = old
         for progress in (lambda done, whole: reported.append((done, whole)), None):
             sink = FileSink(str(tmp_path / "new"))
-            sink.start_with(source, length, progress=progress)
+            sink.start_with(source, start + length, start, progress=progress)
             assert sink.position == length
             fill(sink, [b"more"])
-            assert (tmp_path / "new").read_bytes() == OLD[:length] + b"more"
+            assert (tmp_path / "new").read_bytes() == OLD[start : start + length] + b"more"
         sink = FileSink(str(tmp_path / "new"))
         with refused(SourceError, Reason.SOURCE_CHANGED):
             sink.start_with(source, len(OLD) + 1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
 import pytest
 
 from tests.refusals import refused
 from ztensor.errors import EncodingError, Reason
-from ztensor.ext import ENCODINGS
-from ztensor.limits import Limits
+from ztensor.ext import ENCODINGS, Encoding, Stored
+from ztensor.limits import DEFAULT_LIMITS, Limits
 
 RAW = ENCODINGS["raw"]
 LIMITS = Limits(decoded_bytes=1)
@@ -59,3 +60,19 @@ def test_another_length_is_refused_before_anything_is_written(expected: int) -> 
 @pytest.mark.parametrize("data", [b"", b"abc"])
 def test_encoding_yields_the_data_itself(data: bytes) -> None:
     assert list(RAW.encode(memoryview(data), level=3)) == [memoryview(data)]
+
+
+class Whole(Encoding):
+    """An encoding that only decodes everything, into bytes that ascend."""
+
+    name = "whole"
+
+    def decode_into(self, stored: Stored, destination: memoryview, limits: Limits) -> None:
+        np.frombuffer(destination, np.uint8)[:] = np.arange(destination.nbytes)
+
+
+@pytest.mark.parametrize("length", [0, 1, 8 * MIB, 16 * MIB + 5])
+def test_an_encoding_that_decodes_the_whole_is_cut_into_chunks(length: int) -> None:
+    chunks = [*Whole().decode_chunks(Memory(b""), length, DEFAULT_LIMITS)]
+    assert max((chunk.nbytes for chunk in chunks), default=0) <= 8 * MIB
+    assert b"".join(chunks) == np.arange(length).astype(np.uint8).tobytes()

@@ -223,3 +223,19 @@ def test_positions_are_distinct(shape: tuple[int, ...]) -> None:
             check(*places)
     if len(shape) == 2:
         check((1, 1), (1, 2), (2, 1), (2, 2))  # equal along one axis only
+
+
+@pytest.mark.parametrize("at", [1, 1 << 20, (1 << 20) + 1, (2 << 20) - 1])
+def test_the_columns_of_a_row_ascend_across_blocks(at: int) -> None:
+    """Rows of 2^20 and more columns: a fall is found wherever it is, unless a row begins there."""
+    count = 2 << 20
+    indices = np.arange(count, dtype=np.uint64)
+    indices[at:] -= np.uint64(1)
+    for middle in (at, at - 1):
+        arrays = {"indices": indices, "indptr": np.array([0, middle, count], np.uint64)}
+        view = View((2, count), arrays, {})
+        if middle == at:
+            sparse.require_entries_once("sparse_csr", view)
+            continue
+        with refused(LayoutError, Reason.INDEX_ORDER):
+            sparse.require_entries_once("sparse_csr", view)

@@ -433,7 +433,7 @@ def test_wrong_options_are_refused(
 @pytest.mark.parametrize(
     ("step", "metrics", "kind"),
     [
-        *((step, {}, ArgumentValueError) for step in (-1, 10**18)),
+        *((step, {}, ArgumentValueError) for step in (-1, 10**18, 10**19)),
         *((step, {}, ArgumentTypeError) for step in (1.0, "1", True, None)),
         *((1, one, ArgumentTypeError) for one in ({1: 2.0}, {"loss": "much"}, {"loss": None})),
     ],
