@@ -156,6 +156,7 @@ def test_a_file_begins_with_a_part_of_another(
     tmp_path: Path, by: str, length: int, start: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     length = min(length, len(OLD) - start)
+
     def refuse(*_: object) -> int:
         raise OSError(errno.EXDEV, "across file systems")
 
