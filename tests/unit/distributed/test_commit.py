@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import ztensor
 from tests.unit.distributed.saving import save
-from ztensor.distributed import PartWriter, commit
+from ztensor.distributed import PartWriter, commit, compact
 
 W = np.arange(24.0).reshape(6, 4)
 
@@ -127,3 +128,13 @@ def test_a_part_is_divided_into_files_of_a_size(tmp_path: Path) -> None:
     commit(tmp_path, [record])
     with ztensor.open(tmp_path) as reader:
         assert all((reader[f"t{number}"] == number).all() for number in range(6))
+
+
+def test_parts_that_no_root_names_are_removed(tmp_path: Path) -> None:
+    save(tmp_path, {"w": np.zeros((4, 3))})
+    kept, left = set(os.listdir(tmp_path)), "00000-0123abcd.zt"
+    shutil.copy(next(tmp_path.glob("00000-*.zt")), tmp_path / left)
+    assert compact(tmp_path, dry_run=True) == [left]
+    assert set(os.listdir(tmp_path)) == {*kept, left}
+    assert compact(tmp_path) == [left]
+    assert set(os.listdir(tmp_path)) == kept

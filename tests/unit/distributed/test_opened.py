@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 from pathlib import Path
@@ -224,3 +225,15 @@ def test_a_lost_root_is_made_of_the_files(tmp_path: Path, axis: int, compression
         assert (reader.read("sparse").to_dense() == sparse.to_dense()).all()
         assert reader.verify().ok
     assert repair(tmp_path).written is None
+
+
+@pytest.mark.parametrize("shape", [(3, 300_000), (2, 3, 50_000), (40, 70)])
+def test_a_target_with_gaps_is_filled(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    """Rows of more than a mebibyte are read one by one, shorter ones together."""
+    value = np.arange(math.prod(shape), dtype=np.float64).reshape(shape)
+    save(tmp_path, {"w": value}, processes=2)
+    target = np.zeros((*shape[:-1], 2 * shape[-1]))
+    with ztensor.open(tmp_path, mmap=False) as reader:
+        reader.read_into("w", target[..., ::2])
+    assert np.array_equal(target[..., ::2], value)
+    assert not target[..., 1::2].any()
