@@ -219,9 +219,11 @@ def _apply(terminal: Terminal, options: Namespace) -> None:
         threads=options.threads,
         dry_run=options.dry_run,
     )
-    done = "would have" if options.dry_run else "has"
-    of = f"{count_text(len(report.deltas), 'delta')}, {count_text(report.tensors, 'new tensor')}"
-    terminal.line(f"{report.path}: {done} the state {_short(report.result)}: {of}")
+    done = "would be applied" if options.dry_run else "applied"
+    of = f"{count_text(len(report.deltas), 'delta')} {done}"
+    of += f", {count_text(report.tensors, 'new tensor')}"
+    state = f", the state {_short(report.result)}" if report.verified == "full" else ""
+    terminal.line(f"{report.path}: {of}{state}")
     terminal.result({**_fields(report), "dry_run": options.dry_run})
 
 

@@ -51,8 +51,9 @@ def apply(
             shards.
         in_place: True changes `base` itself, a `.zt` or `.safetensors` file.
         to: the state to stop at: its id, the first digits of it, or the label of a delta.
-        verify: `"touched"`: each new tensor must be the one that the delta was made from;
-            `"full"`: all tensors of the base, too; None compares nothing.
+        verify: `"touched"`: each new tensor must be the one that the delta was made from, and other
+            tensors are not looked at unless they are tied to a changed one; `"full"`: the base and
+            the result as a whole, too; None compares nothing.
         if_applied: `"skip"` accepts a base that already has the result.
         durable: as in `ztensor.typing.SaveOptions`.
         threads: how many decode; None uses the cores, at most four.
@@ -137,6 +138,9 @@ class Chained:
         self._deltas, self._state, self._to = deltas, state, to
         self._verify, self._threads, self._only = verify, threads, only
         ids = next((each.ids for each in deltas if each.ids is not None), None)
+        self.links: list[Delta] = []
+        if not deltas:
+            return
         try:
             links = ordered(deltas, None, to)
             if len(links) > 2 * MOST_OPEN and ids is not None:  # perhaps the base has most of them
@@ -160,6 +164,10 @@ class Chained:
             DeltaError: the deltas do not fit the base.
         """
         applied = None
+        if not self._deltas:
+            error = DeltaError("there is no delta to apply", reason=DeltaReason.APPLIED)
+            error.hint = "if_applied='skip' (`--skip-applied`) accepts that"
+            raise error
         try:
             compares = self._verify is not None
             applied = Applied(self._state, self.links, compares=compares, only=self._only)
@@ -195,6 +203,15 @@ class Chained:
         names = tuple(each.name for each in self.links)
         return ApplyReport(target, first, last, names, tensors, nbytes, verify)
 
+    def _unties(self, applied: Applied) -> bool:
+        """Return whether a tensor of a file stays as it is, although a tied one changes."""
+        if self._state.reader is None:  # `apply_to` refuses it
+            return False
+        touched = {*applied.tensors, *applied.removed} & {*self._state}
+        changed = {place for name in touched for place in self._state.places(name)}
+        left = (name for name in self._state if name not in touched)
+        return bool(changed) and any(changed & self._state.places(name) for name in left)
+
     def _content_id(self, ids: str) -> str:
         return content_id(self._state.ids(ids, threads=self._threads), ids)
 
@@ -205,7 +222,7 @@ class Chained:
         whole = [name for name, tensor in applied.tensors.items() if tensor.is_whole]
         require_old(applied, [*whole, *applied.removed], self._threads)
         ids, last = self.links[0].ids, self.links[-1]
-        if self._verify != "full" or ids is None:
+        if ids is None or not (self._verify == "full" or self._unties(applied)):
             return
         found = self._content_id(ids)
         if found != self.links[0].base:

@@ -34,7 +34,7 @@ def make(
     checksum: str | bool | None = True,
     include: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
-    label: str | None = None,
+    label: object = None,
     durable: Durable = "auto",
     threads: int | None = None,
     progress: Progress | None = None,
@@ -61,7 +61,7 @@ def make(
             `"adler32"`.
         include: a pattern of names, or several; other tensors stay as they are in `base`.
         exclude: a pattern of names, or several, that stay as they are in `base`.
-        label: text to find the delta by, such as a step.
+        label: text or a number to find the delta by, such as a step.
         durable: as in `ztensor.typing.SaveOptions`.
         threads: how many compute and compress; None uses the cores, at most four.
         progress: called with the number of changed tensors written so far and of all of them.
@@ -95,7 +95,8 @@ def make(
                 if progress is not None:
                     progress(done, len(both.names))
             states = both.base_id, both.result_id
-            return writer.finish(states, both.elements, both.removed, both.attributes(), label)
+            text = None if label is None else str(label)
+            return writer.finish(states, both.elements, both.removed, both.attributes(), text)
 
 
 def in_order(

@@ -73,7 +73,7 @@ class Recorder:
             self._published = self._newest(max(numbers["full"]), max(numbers["delta"], default=-1))
         else:
             self._published = _Copy(State(state))
-            self._write_full(self._path("full"))
+            self._write_full(self._path("full"), State(state))
             self._next += 1
 
     def publish(self, state: Mapping[str, TensorLike], label: object = None) -> str:
@@ -90,13 +90,12 @@ class Recorder:
         """
         after, path, full = State(state), self._path("delta"), self._path("full")
         Place.of(path).require_free()  # another recorder has the folder
-        text = None if label is None else str(label)
-        make(self._published, after, path, label=text, **self._options)
+        make(self._published, after, path, label=label, **self._options)
         with open_delta(path) as delta:
             self._published.follow(after, delta)
         self._next += 1
         if self._full_every is not None and (self._next - 1) % self._full_every == 0:
-            self._write_full(full)
+            self._write_full(full, after)
         return path
 
     def _path(self, kind: str, number: int | None = None) -> str:
@@ -129,17 +128,19 @@ class Recorder:
                 links = opened(ordered(found.deltas, base_id, newest[0].result))
             return _Copy(Applied(base, links))
 
-    def _write_full(self, path: str) -> None:
-        """Write the published state to a file of its own; equal tensors share their bytes."""
+    def _write_full(self, path: str, state: State) -> None:
+        """Write the published state to a file of its own; tensors tied in `state` share bytes."""
         names = ("version", "checksum", "durable", "threads")
         options = {name: self._options[name] for name in names if name in self._options}
-        first: dict[bytes, str] = {}
+        first: dict[object, str] = {}
         with Writer(path, **options) as writer:
             for name, id_ in self._published.ids(self._ids).items():
-                if first.setdefault(id_, name) == name:
+                places = state.places(name)
+                same = first.setdefault((id_, places), name) if places else name
+                if same == name:
                     writer.write(name, self._published[name])
                 else:
-                    writer.share(name, first[id_])
+                    writer.share(name, same)
 
 
 class _Copy(State):

@@ -115,6 +115,15 @@ class State(Mapping[str, Tensor]):
         described = self[name] if self.reader is None else self.reader.metadata(name)
         return element_count(described.shape)
 
+    def places(self, name: str) -> frozenset[tuple[object, ...]]:
+        """Return where the bytes of a tensor are: names of tied tensors have the same places."""
+        if self.reader is not None:
+            part = self.reader.objects.part(name)
+            components = part.object(name).components.values()
+            return frozenset((id(part), c.offset, c.length) for c in components if c.length)
+        arrays = self[name].components.values()
+        return frozenset((a.__array_interface__["data"][0], a.nbytes) for a in arrays if a.nbytes)
+
     def __enter__(self) -> Self:
         """Return the state itself."""
         return self

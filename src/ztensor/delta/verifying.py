@@ -6,12 +6,12 @@ import collections
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ztensor.delta.chain import Deltas, Found, opened, ordered
+from ztensor.delta.chain import Deltas, Found, opened, ordered, shown
 from ztensor.delta.changes import Delta
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.folding import links_from, wrong_result
 from ztensor.delta.states import State, content_id
-from ztensor.errors import ZTensorError
+from ztensor.errors import ArgumentValueError, ZTensorError
 from ztensor.typing import Readable, TensorLike
 
 
@@ -72,9 +72,15 @@ def verify(
                 with State.of(base) as before:
                     links = links_from(before, found.deltas)
                     problems += _wrong_states(before, links, {p.object_name for p in problems})
+                    problems += _not_reached(found.deltas, links)
                     undecoded = 0
             if new is not None and links:
                 with State.of(new) as after:
+                    if links[-1].ids is None:
+                        raise ArgumentValueError(
+                            "a delta without ids is compared with a state by `apply` and `diff`",
+                            file=links[-1].name,
+                        )
                     _compare(links[-1], after)
         except DeltaError as error:
             problems.append(error)
@@ -138,16 +144,35 @@ def _wrong_states(
             yield error.locate(object_name=name)
 
 
+def _not_reached(deltas: Sequence[Delta], links: Sequence[Delta]) -> Iterator[DeltaError]:
+    """Yield an error for each delta that neither follows from the first link nor leads to it."""
+    edges = {(delta.base, delta.result) for delta in deltas if delta.base != delta.result}
+    reached, before = ({links[0].base}, {links[0].base}) if links else (set(), set())
+    while more := {result for base, result in edges if base in reached} - reached:
+        reached |= more
+    while more := {base for base, result in edges if result in before} - before:
+        before |= more
+    apart = [delta for delta in deltas if links and delta.base not in {None, *reached, *before}]
+    for delta in apart:
+        if any(delta.base == other.result for other in apart):
+            continue
+        yield DeltaError(
+            "the delta cannot be reached from the base, and nothing behind it was computed",
+            reason=DeltaReason.CHAIN,
+            file=delta.name,
+            expected=f"a delta that gives {shown([str(delta.base)])}",
+            found="none",
+        )
+
+
 def _compare(last: Delta, new: State) -> None:
-    """Compare a state with the result of a delta.
+    """Compare a state with the result of a delta that has ids.
 
     Raises:
         DeltaError: they differ (`delta_result`).
     """
-    if last.ids is None:
-        return
-    ids = new.ids(last.ids)
-    if (found := content_id(ids, last.ids)) != last.result:
+    ids = new.ids(str(last.ids))
+    if (found := content_id(ids, str(last.ids))) != last.result:
         others = [name for name, change in last.items() if change.new != ids.get(name)]
         raise DeltaError(
             "the new state is not the result of the deltas",

@@ -29,9 +29,12 @@ def test_make_and_apply_give_the_second_file(run: Run, folder: Path) -> None:
     made = run("delta", "make", folder / "0.zt", folder / "1.zt", "-o", folder / "d.zt", "--json")
     assert (made.code, made.err) == (0, "")
     assert (made.json["tensors"], made.json["file"]) == (3, str(folder / "d.zt"))
-    ended = run("delta", "apply", folder / "d.zt", folder / "0.zt", "-o", folder / "new.zt")
-    assert (ended.code, ended.err) == (0, "")
-    assert made.json["result"].partition(":")[2][:12] in ended.out
+    apply = ["delta", "apply", folder / "d.zt", folder / "0.zt", "--force", "-o", folder / "new.zt"]
+    for verify in ("touched", "full"):
+        ended = run(*apply, "--verify", verify)
+        assert (ended.code, ended.err) == (0, "")
+        is_computed = verify == "full"  # of the whole state
+        assert (made.json["result"].partition(":")[2][:12] in ended.out) is is_computed
     assert same(load_file(folder / "new.zt"), STATES[1])
 
 

@@ -14,10 +14,11 @@ import pytest
 
 import ztensor
 from tests.unit.distributed.saving import save as save_parts
+from ztensor import delta
 from ztensor.delta import DeltaError, DeltaReason, apply, make
 from ztensor.errors import UsageError
 from ztensor.ext import Place
-from ztensor.numpy import save_file
+from ztensor.numpy import load_file, save_file
 
 _TYPES = [
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
@@ -553,3 +554,28 @@ def test_wrong_arguments_are_refused(files: Files) -> None:
             call()
     assert not files.new.exists()
     assert not other.exists()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_tied_tensor_does_not_stay_behind(in_place: bool, tmp_path: Path) -> None:
+    """A delta of a file that left out one of two names would break the tie."""
+    old, new = np.zeros((4, 3)), np.ones((4, 3))
+    save_file({"w": old, "head": old, "b": old[0]}, tmp_path / "tied.zt")
+    delta.make({"w": old, "b": old[0]}, {"w": new, "b": old[0]}, tmp_path / "d.zt")
+    before = (tmp_path / "tied.zt").read_bytes()
+    target = {"in_place": True} if in_place else {"output": tmp_path / "new.zt"}
+    with pytest.raises(DeltaError) as caught:
+        delta.apply(tmp_path / "d.zt", tmp_path / "tied.zt", **target)
+    assert caught.value.reason is DeltaReason.BASE
+    assert (tmp_path / "tied.zt").read_bytes() == before
+    assert not (tmp_path / "new.zt").exists()
+
+
+def test_no_delta_is_nothing_to_do(tmp_path: Path) -> None:
+    save_file({"w": np.zeros(3)}, tmp_path / "base.zt")
+    (tmp_path / "none").mkdir()
+    with pytest.raises(DeltaError) as caught:
+        delta.apply(tmp_path / "none", tmp_path / "base.zt", tmp_path / "new.zt")
+    assert caught.value.reason is DeltaReason.APPLIED
+    delta.apply(tmp_path / "none", tmp_path / "base.zt", tmp_path / "new.zt", if_applied="skip")
+    assert load_file(tmp_path / "new.zt")["w"].tolist() == [0, 0, 0]

@@ -232,6 +232,9 @@ WRONG: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[Any]]] = {
         lambda folder: None, {"base": {**STATES[0], "fixed": np.ones(7)}}, [DeltaReason.BASE],
     ),
     "another result": (lambda folder: None, {"new": STATES[4]}, [DeltaReason.RESULT]),
+    "a gap behind the base": (
+        lambda folder: (folder / "48.zt").unlink(), {"base": STATES[0]}, [DeltaReason.CHAIN],
+    ),
 }  # fmt: skip
 
 

@@ -250,3 +250,17 @@ def test_a_chain_of_128_links_of_a_training_run(tmp_path: Path) -> None:
     assert delta.verify(tmp_path / "fold.zt", base=states[0], new=states[-1]).ok
     whole = (tmp_path / "run" / "000000.full.zt").stat().st_size
     assert sum(link.nbytes for link in chain.links) < 128 * whole / 4
+
+
+def test_only_tied_tensors_share_bytes_in_a_full_file(tmp_path: Path) -> None:
+    """Equal ones change apart: a state that is loaded from the file goes on."""
+    tied, equal = np.zeros(30), np.zeros(30)
+    state = {"a": tied, "b": tied, "c": equal}
+    recorder = delta.Recorder(state, tmp_path / "run", full_every=None)
+    loaded = load_file(tmp_path / "run" / "000000.full.zt", copy=True)
+    assert np.shares_memory(loaded["a"], loaded["b"])
+    assert not np.shares_memory(loaded["a"], loaded["c"])
+    equal += 1
+    recorder.publish(state, label=7)
+    delta.apply_to(loaded, tmp_path / "run", to="7")
+    assert loaded["c"].tolist() == [1] * 30
