@@ -34,7 +34,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ztensor.delta.stream import SparseStream, encode
+from ztensor.delta.file import SparsePart
+from ztensor.delta.states import Header
+from ztensor.delta.stream import encode
 
 State = dict[str, Any]  # name: uint16, the bits of bf16
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -214,7 +216,8 @@ def ours(name: str, **options: Any) -> Coder:
     def read(state: State, deltas: State) -> None:
         for key, blob in deltas.items():
             live = state[key].reshape(-1).view(BF16)
-            SparseStream(memoryview(blob), live.size, BF16).apply(live, live)
+            header = Header("bf16", None, live.nbytes)
+            SparsePart(header, np.frombuffer(blob, np.uint8)).apply(live, live)
             digest(state[key])
 
     return Coder(name, write, read)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ztensor import Tensor
-from ztensor.delta.changes import Change, Delta, Part
+from ztensor.delta.changes import Change, Delta, Part, write_changes
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.states import ComponentHasher, State, headers_of, id_of_digests, stored_form
 from ztensor.errors import counted, describe
@@ -220,14 +220,8 @@ def _patched(
         while pending is not None:
             positions, values = pending
             count = int(np.searchsorted(positions, stop))
-            at = slice(None) if count == block.size else positions[:count] - start
-            new = values[:count]
-            if is_difference and block.size > count > block.size // 8:  # faster than to gather
-                differences = np.zeros(block.size, block.dtype)
-                differences[at] = new
-                block += differences
-            else:
-                block[at] = block[at] + new if is_difference else new
+            at, new = positions[:count] - start, values[:count]
+            write_changes(block, at, new, is_difference=is_difference)
             if count < positions.size:
                 pending = positions[count:], values[count:]
                 break

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta.errors import DeltaError, DeltaReason
@@ -48,7 +50,6 @@ class Part(abc.ABC):
         self.header, self.nbytes = header, nbytes
         self.changed, self.needs_old = changed, needs_old
 
-    @abc.abstractmethod
     def apply(self, old: Array | None, out: Array) -> None:
         """Write the new elements to `out`, which may be `old` itself.
 
@@ -60,9 +61,15 @@ class Part(abc.ABC):
         Raises:
             DeltaError: the bytes are malformed.
         """
+        if old is not None and old is not out:
+            out[...] = old
+        bits = out.view(f"<u{out.itemsize}")
+        for positions, values in self._unordered(old):
+            write_changes(bits, positions, values, is_difference=self.needs_old is not None)
 
+    @abc.abstractmethod
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]] | None:
-        """Yield the changed elements in bounded pieces; None for a whole component, the default.
+        """Yield the changed elements in bounded pieces; None for a whole component.
 
         Each piece is `(positions, values)`: ascending positions in the flat component, int64, and
         unsigned integers of the element's width. They are new bits if `needs_old` is None, else
@@ -74,8 +81,10 @@ class Part(abc.ABC):
         Raises:
             DeltaError: the bytes are malformed, or `old` is needed.
         """
-        del old
-        return None
+
+    def _unordered(self, old: Array | None) -> Iterable[tuple[Array, Array]]:
+        """Return the pieces of `changes`, in any order."""
+        return self.changes(old) or ()
 
     def whole(self, old: Array | None) -> Array:
         """Return all new elements: memory that is only read, or newly allocated.
@@ -89,6 +98,30 @@ class Part(abc.ABC):
         out = self.header.empty()
         self.apply(old, out)
         return out
+
+
+def write_changes(bits: Array, positions: Array, values: Array, *, is_difference: bool) -> None:
+    """Write changed elements.
+
+    Args:
+        bits: the elements, (count,) unsigned integers of their width.
+        positions: ascending, (changed,) int64; they become scratch memory.
+        values: new bits, or wrapping differences, (changed,).
+        is_difference: whether they are differences.
+    """
+    if not positions.size:
+        return
+    first = int(positions[0])
+    reach = slice(first, int(positions[-1]) + 1)
+    count = reach.stop - first
+    if count > positions.size > count // 8 and is_difference:  # faster than to gather and scatter
+        spread = np.zeros(count, bits.dtype)
+        positions -= first
+        spread[positions] = values
+        bits[reach] += spread
+        return
+    at = reach if count == positions.size else positions
+    bits[at] = bits[at] + values if is_difference else values
 
 
 class Checksum(NamedTuple):

@@ -54,15 +54,12 @@ class SparsePart(Part):
             "positions" if self._stream.needs_old else None if has_new_bits else "values",
         )
 
-    def apply(self, old: Array | None, out: Array) -> None:
-        """Write the new elements; see `Part`."""
-        if old is None:
-            raise malformed("a whole component is stored as a difference")
-        self._stream.apply(old, out)
-
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
         """Yield the changed elements; see `Part`."""
         return self._stream.changes(old)
+
+    def _unordered(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
+        return self._stream.changes(old, is_ordered=False)  # twice as fast with classes
 
 
 class WholePart(Part):
@@ -84,6 +81,10 @@ class WholePart(Part):
         """Write the new elements; see `Part`."""
         del old
         out.view(np.uint8)[...] = self.blob
+
+    def changes(self, old: Array | None) -> None:
+        """Return None; see `Part`."""
+        del old
 
     def whole(self, old: Array | None) -> Array:
         """Return all new elements, of the delta's own memory; see `Part`."""

@@ -40,9 +40,6 @@ DENSE_ELEMENTS = 1 << 20  # of a segment where more than 5 percent changed: it t
 _HEAD = struct.Struct("<IBBH")
 _VALUES: tuple[Values, ...] = ("difference", "new")
 _SAMPLES, _SAMPLE_ELEMENTS = 4, 1 << 16
-# Where more than one element in so many changed, it is faster to add zeros to the others than to
-# gather and to scatter the changed ones.
-_SPREAD_SHARE = 8
 
 
 def encode(
@@ -217,45 +214,7 @@ class SparseStream:
             changed += segment.changed
         return needs_old, changed
 
-    def apply(self, old: Array, out: Array) -> int:
-        """Write the new elements into `out`, and return the number of changed elements.
-
-        An error leaves `out` changed in part.
-
-        Args:
-            old: the old elements, (count,), C-contiguous, of the stream's dtype.
-            out: as `old`; the same memory (in place), or memory that does not overlap.
-        """
-        before, after = _bits(old), _bits(out)
-        is_apart = not np.may_share_memory(before, after)
-        changed = done = 0
-        for start, segment in self._segments():
-            stop = start + segment.elements
-            target = after[start:stop]
-            if is_apart:
-                np.copyto(after[done:start], before[done:start])
-                done = stop
-            self._apply(segment, before[start:stop] if is_apart else target, target)
-            changed += segment.changed
-        if is_apart:
-            np.copyto(after[done:], before[done:])
-        return changed
-
-    def _apply(self, segment: Segment, source: Array, target: Array) -> None:
-        is_difference = self.values == "difference"
-        changes = segment.changes(source, is_difference=is_difference)
-        if is_difference and segment.changed * _SPREAD_SHARE > segment.elements:
-            differences = np.zeros(segment.elements, source.dtype)
-            for positions, values in changes:
-                differences[positions] = values
-            np.add(source, differences, out=target)
-            return
-        if target is not source:
-            np.copyto(target, source)
-        for positions, values in changes:
-            target[positions] = values + source[positions] if is_difference else values
-
-    def changes(self, old: Array | None = None) -> Iterator[Changes]:
+    def changes(self, old: Array | None = None, *, is_ordered: bool = True) -> Iterator[Changes]:
         """Yield the changes of each segment that has some.
 
         Positions are those in the array, (changed,) int64, ascending. Values are unsigned integers
@@ -263,14 +222,16 @@ class SparseStream:
 
         Args:
             old: the old elements, (count,), C-contiguous; None unless `needs_old`.
+            is_ordered: False yields the classes of a segment one by one, each ascending. A segment
+                may be changed when its first class has been yielded.
         """
         before = None if old is None else _bits(old)
         for start, segment in self._segments():
             part = None if before is None else before[start : start + segment.elements]
             changes = segment.changes(part, is_difference=self.values == "difference")
-            positions, values = self._merged(segment, changes)
-            positions += start
-            yield positions, values
+            pieces = [self._merged(segment, changes)] if is_ordered else changes
+            for at, values in pieces:
+                yield np.add(at, start, out=at), values
 
     def _merged(self, segment: Segment, changes: Iterator[Changes]) -> Changes:
         """Return the changes of all classes, ascending."""

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import ztensor
@@ -190,6 +190,8 @@ def three_states(draw: st.DrawFn) -> list[State]:
 @given(states=three_states(), values=st.sampled_from(["difference", "new"]))
 def test_a_fold_gives_the_last_state(states: list[State], values: Any) -> None:
     a, b, c = states
+    contents = [{n: (v.dtype, v.tobytes()) for n, v in state.items()} for state in states]
+    assume(contents[0] == contents[1] or contents[0] != contents[2])  # a circle has no start
     with tempfile.TemporaryDirectory() as folder:
         one, two, fold = (Path(folder) / f"{name}.zt" for name in ("1", "2", "fold"))
         delta.make(a, b, one, values=values)
