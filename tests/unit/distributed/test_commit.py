@@ -138,3 +138,16 @@ def test_parts_that_no_root_names_are_removed(tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) == {*kept, left}
     assert compact(tmp_path) == [left]
     assert set(os.listdir(tmp_path)) == kept
+
+
+def test_young_parts_stay_in_a_store() -> None:
+    """No store knows whether their writer lives."""
+    obstore = pytest.importorskip("obstore")
+    store = obstore.store.MemoryStore()
+    place, left = ztensor.Remote("memory:///run", store), "00000-0123abcd.zt"
+    save(place, {"w": np.zeros((4, 3))})
+    paths = [one["path"] for one in obstore.list(store).collect()]
+    part = next(path for path in paths if path.startswith("run/00000-"))
+    obstore.put(store, f"run/{left}", obstore.get(store, part).bytes())
+    assert compact(place) == []
+    assert compact(place, older_than=0) == [left]
