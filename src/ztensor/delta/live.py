@@ -228,21 +228,21 @@ class _Target:
         """Write the new elements."""
         if self._is_array:
             stored = stored_form(self._value)
-            if not np.shares_memory(stored, self._value) and self.nbytes:
-                # Elements of less than a byte, or big-endian ones.
+            if np.shares_memory(stored, self._value) or not self.nbytes:
+                for part in self.parts:
+                    part.apply(stored, stored)
+            else:  # elements of less than a byte, or big-endian ones
                 new = self.parts[-1].header.restored(np.frombuffer(self.whole(), np.uint8))
                 self._value[...] = new[: self._value.size].reshape(self._value.shape)
-                return
-            bits = stored.view(f"<u{stored.itemsize}")
-        else:
-            width = self.parts[0].header._replace(nbytes=0).empty().itemsize
-            like = self._moved(np.empty(0, _SIGNED[width]))
-            bits = self._value.detach().reshape(-1).view(like.dtype)
+            return
+        width = self.parts[0].header._replace(nbytes=0).empty().itemsize
+        like = self._moved(np.empty(0, _SIGNED[width]))
+        bits = self._value.detach().reshape(-1).view(like.dtype)
         for part in self.parts:
             old = self._stored() if part.needs_old == "positions" else None
             pieces = part.changes(old)
             if pieces is None:
-                whole = part.whole(self._stored())
+                whole = part.whole(None)
                 bits[...] = self._moved(whole.view(f"<u{whole.itemsize}"))
                 continue
             for positions, values in pieces:
@@ -250,17 +250,12 @@ class _Target:
                 bits[at] = moved if part.needs_old is None else bits[at] + moved
 
     def _stored(self) -> Array:
-        """Return the present stored elements, on the CPU."""
-        value = self._value
-        if not self._is_array:
-            stored = FRAMEWORKS["torch"].loaded().stored(value)
-            value = stored.components[self._role] if isinstance(stored, Tensor) else stored
-        return stored_form(value)
+        """Return the present stored elements of a torch tensor, on the CPU."""
+        stored = FRAMEWORKS["torch"].loaded().stored(self._value)
+        return stored_form(stored.components["data"] if isinstance(stored, Tensor) else stored)
 
     def _moved(self, array: Array) -> Any:
-        """Return an array as the target's framework has it, on the target's device."""
-        if self._is_array:
-            return array
+        """Return an array as a torch tensor on the target's device."""
         signed = array.view(_SIGNED[array.itemsize]) if array.dtype.kind == "u" else array
         adapter = FRAMEWORKS["torch"].loaded()
         return adapter.value_of(Tensor(signed), device=self._value.device)
