@@ -28,6 +28,7 @@ FOLLOWED = {"a", "area", "form"}  # addresses of other tags are loaded without a
 SHOWN_AS = {
     "ztensor.ext.cbor": "ztensor.spec.wire.cbor",
     "ztensor.ext.locking": "ztensor.io.source.locking",
+    "ztensor.ext.streams": "ztensor.spec.encoding.streams",
     "ztensor.lightning.CheckpointIO": "ztensor.lightning.TreeCheckpoints",
     "ztensor.trainer.CheckpointCallback": "ztensor.trainer.SavesSteps",
 }
