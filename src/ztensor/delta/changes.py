@@ -61,10 +61,10 @@ class Part(abc.ABC):
         Raises:
             DeltaError: the bytes are malformed.
         """
+        pieces, bits = self._unordered(old), out.view(f"<u{out.itemsize}")
         if old is not None and old is not out:
             out[...] = old
-        bits = out.view(f"<u{out.itemsize}")
-        for positions, values in self._unordered(old):
+        for positions, values in pieces:
             write_changes(bits, positions, values, is_difference=self.needs_old is not None)
 
     @abc.abstractmethod

@@ -10,7 +10,7 @@ import numpy as np
 from ztensor import Tensor
 from ztensor.delta import stream
 from ztensor.delta.changes import Change, Kind, Part
-from ztensor.delta.file import SparsePart, WholePart
+from ztensor.delta.file import SparsePart, whole_parts
 from ztensor.delta.states import PLAIN_LAYOUTS, State, content_id, headers_of, stored_form
 
 Effort = Literal["fast", "small"]
@@ -109,20 +109,20 @@ class Comparison:
 
 def difference(pair: Pair, *, effort: Effort, values: Values) -> Change:
     """Return the difference of a tensor; equal components have no part."""
-    kind, tensor, parts = pair.kind, pair.new, dict[str, Part]()
-    for role, header in headers_of(tensor).items():
-        new = stored_form(tensor.components[role])
-        changed = new.size
-        if pair.old is not None and kind == "changed":
-            old = stored_form(pair.old.components[role])
-            blob = stream.encode(old, new, effort=effort, values=values)
-            if blob is None:
-                continue
-            parts[role] = sparse = SparsePart(header, np.frombuffer(blob, np.uint8))
-            if len(blob) < new.nbytes:
-                continue
-            changed = int(sparse.changed or 0)
-        parts[role] = WholePart(header, new.view(np.uint8), changed)
+    kind, tensor = pair.kind, pair.new
+    whole = whole_parts(tensor)
+    parts: dict[str, Part] = {**whole}
+    before = pair.old.components if pair.old is not None and kind == "changed" else {}
+    for role, array in before.items():
+        old = stored_form(array)
+        blob = stream.encode(old, whole[role].blob.view(old.dtype), effort=effort, values=values)
+        if blob is None:
+            del parts[role]
+            continue
+        sparse = SparsePart(whole[role].header, np.frombuffer(blob, np.uint8))
+        whole[role].changed = sparse.changed
+        if sparse.nbytes < whole[role].nbytes:
+            parts[role] = sparse
     is_stored = kind != "changed" or tensor.format not in PLAIN_LAYOUTS
     attributes = dict(tensor.attributes) if is_stored else {}
     return Change(pair.name, kind, tuple(tensor.shape), tensor.format, attributes, *pair.ids, parts)

@@ -7,6 +7,7 @@ the differences of the tensor's components, as bytes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, Self
 
@@ -15,14 +16,15 @@ import numpy as np
 from ztensor import Reader, Tensor, Writer
 from ztensor import open as open_reader
 from ztensor.delta.changes import Change, Delta, Kind, Part
-from ztensor.delta.errors import DeltaError, malformed
+from ztensor.delta.errors import malformed
 from ztensor.delta.report import DeltaReport
-from ztensor.delta.states import IDS, Header
+from ztensor.delta.states import IDS, Header, headers_of, stored_form
 from ztensor.delta.stream import SparseStream
 from ztensor.errors import ManifestError, ZTensorError, describe
 from ztensor.ext import (
     EMITTERS,
     STORAGE_TYPES,
+    ObjectReader,
     cached_property,
     cbor,
     element_count,
@@ -92,6 +94,15 @@ class WholePart(Part):
         return self.blob.view(self.header._replace(nbytes=0).empty().dtype)
 
 
+def whole_parts(tensor: Tensor) -> dict[str, WholePart]:
+    """Return the components of a tensor, each as a whole."""
+    parts = {}
+    for role, header in headers_of(tensor).items():
+        stored = stored_form(tensor.components[role])
+        parts[role] = WholePart(header, stored.view(np.uint8), stored.size)
+    return parts
+
+
 class _Changes(Mapping[str, Change]):
     """The changes of a delta file; the table is decoded once, a stream when it is looked up."""
 
@@ -147,17 +158,23 @@ def read(path: Openable) -> Delta | None:
         SourceError: it cannot be read.
     """
     reader = open_reader(path, verify=True)
-    try:
+    with closed_on_error(reader, reader.name):
         fields = reader.attributes.get(KEY)
-        if fields is None:
-            reader.close()
-            return None
-        return _delta(reader, fields)
-    except DeltaError as error:
+        if fields is not None:
+            return _delta(reader, fields)
+    reader.close()
+    return None
+
+
+@contextlib.contextmanager
+def closed_on_error(reader: ObjectReader, path: str) -> Iterator[None]:
+    """Close a reader if an error is raised, and locate the library's errors in a path."""
+    try:
+        yield
+    except BaseException as error:
         reader.close()
-        raise error.locate(file=reader.name) from None
-    except BaseException:
-        reader.close()
+        if isinstance(error, ZTensorError):
+            error.locate(file=path)
         raise
 
 

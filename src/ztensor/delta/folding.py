@@ -22,10 +22,10 @@ from ztensor.delta.chain import Deltas, Found, opened, ordered, shown
 from ztensor.delta.changes import Change, Delta, Part
 from ztensor.delta.comparing import Effort
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
-from ztensor.delta.file import DeltaWriter, SparsePart, WholePart
+from ztensor.delta.file import DeltaWriter, SparsePart, WholePart, whole_parts
 from ztensor.delta.making import in_order, make
 from ztensor.delta.report import DeltaReport
-from ztensor.delta.states import State, content_id, headers_of, stored_form
+from ztensor.delta.states import State, content_id
 from ztensor.errors import describe
 from ztensor.ext import thread_count
 from ztensor.options import require_choice
@@ -168,9 +168,7 @@ def _folded(links: Sequence[Delta], name: str) -> Change | bytes | None:
         for change in changes[1:]:
             tensor = change.tensor(tensor)
         kind, attributes = "added" if old is None else "replaced", tensor.attributes
-        for role, header in headers_of(tensor).items():
-            array = stored_form(tensor.components[role])
-            parts[role] = WholePart(header, array.view(np.uint8), array.size)
+        parts.update(whole_parts(tensor))
     if not parts:
         raise malformed("nothing is left of changes between different tensors", object_name=name)
     return Change(name, kind, last.shape, last.layout, attributes, old, last.new, parts)
