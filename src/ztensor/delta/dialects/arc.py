@@ -29,7 +29,6 @@ from ztensor.delta.dialects.loose import (
     bytes_of,
     changed_elements,
     checksum_of,
-    closed_on_error,
     coded,
     file_name,
     framed,
@@ -39,6 +38,7 @@ from ztensor.delta.dialects.loose import (
     zstd_blocks,
 )
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.errors import ZTensorError, describe
 from ztensor.ext import ObjectReader, Range

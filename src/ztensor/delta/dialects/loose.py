@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import os
@@ -16,9 +15,9 @@ import numpy as np
 from ztensor.delta.changes import Change, Checksum, Delta, Part
 from ztensor.delta.comparing import Comparison, Pair
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
-from ztensor.delta.file import WholePart
+from ztensor.delta.file import whole_parts
 from ztensor.delta.making import in_order
-from ztensor.delta.states import Header, State, headers_of, stored_form
+from ztensor.delta.states import Header, headers_of, stored_form
 from ztensor.errors import ArgumentValueError, Reason, ZTensorError, describe
 from ztensor.ext import ENCODINGS, ObjectReader, Range, path_text
 from ztensor.limits import Limits
@@ -138,9 +137,6 @@ class _LoosePart(Part):
         super().__init__(Header("u8", None, 0), nbytes, None, "positions")
         self.coding = coding
 
-    def apply(self, old: Array | None, out: Array) -> None:
-        raise needs_base()
-
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
         raise needs_base()
 
@@ -158,15 +154,11 @@ class WholeDelta(Delta):
     def __init__(self, reader: ObjectReader, **facts: Any) -> None:
         self._facts = {**facts, "close": reader.close, "nbytes": reader.nbytes}
         changes = {}
-        with State(reader) as state:
-            for name, tensor in state.items():
-                headers = headers_of(tensor)
-                parts = {
-                    role: _whole(headers[role], array) for role, array in tensor.components.items()
-                }
-                shape, layout = tuple(tensor.shape), tensor.format
-                own = dict(tensor.attributes)
-                changes[name] = Change(name, "replaced", shape, layout, own, None, None, parts)
+        for name in reader:
+            tensor = reader.read(name)
+            shape, layout, own = tuple(tensor.shape), tensor.format, dict(tensor.attributes)
+            parts = whole_parts(tensor)
+            changes[name] = Change(name, "replaced", shape, layout, own, None, None, parts)
         super().__init__(reader.name, changes, **self._facts)
 
     def bound(self, forms: Mapping[str, Any]) -> Delta:
@@ -177,11 +169,6 @@ class WholeDelta(Delta):
         }
         gone = {name: b"" for name in forms if name not in changes}
         return Delta(self.name, changes, removed=gone, **self._facts)
-
-
-def _whole(header: Header, array: Array) -> Part:
-    stored = stored_form(array)
-    return WholePart(header, stored.view(np.uint8), stored.size)
 
 
 class XorPart(Part):
@@ -201,14 +188,6 @@ class XorPart(Part):
     ) -> None:
         super().__init__(header, nbytes, None, "positions")
         self._blocks = blocks
-
-    def apply(self, old: Array | None, out: Array) -> None:
-        """Write the new elements; see `Part`."""
-        before, after, at = _bytes_of(old), out.view(np.uint8), 0
-        for block in self._blocks(self.header.nbytes):
-            stop = at + block.nbytes
-            np.bitwise_xor(before[at:stop], block, out=after[at:stop])
-            at = stop
 
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
         """Yield the changed elements; see `Part`."""
@@ -239,13 +218,6 @@ class BytesPart(Part):
         super().__init__(header, nbytes, None, "positions")
         self._content = content
 
-    def apply(self, old: Array | None, out: Array) -> None:
-        """Write the new elements; see `Part`."""
-        positions, values = self._content()
-        after = out.view(np.uint8)
-        after[...] = _bytes_of(old)
-        after[positions] = values
-
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
         """Yield the changed elements; see `Part`."""
         bits = _bits_of(old)
@@ -265,14 +237,10 @@ class BytesPart(Part):
                 yield changed, after - before
 
 
-def _bytes_of(old: Array | None) -> Array:
+def _bits_of(old: Array | None) -> Array:
     if old is None:
         raise needs_base()
-    return old.view(np.uint8)
-
-
-def _bits_of(old: Array | None) -> Array:
-    return _bytes_of(old).view(f"<u{old.itemsize}")  # type: ignore[union-attr]  # is checked
+    return old.view(f"<u{old.itemsize}")
 
 
 def stored_of(reader: ObjectReader, name: str) -> Range:
@@ -338,18 +306,6 @@ def other_length(stored: Range, length: int) -> DeltaError:
         file=stored.source.name,
         expected=f"{length:,} bytes",
     )
-
-
-@contextlib.contextmanager
-def closed_on_error(reader: ObjectReader, path: str) -> Iterator[None]:
-    """Close a reader if an error is raised, and locate the library's errors in a path."""
-    try:
-        yield
-    except BaseException as error:
-        reader.close()
-        if isinstance(error, ZTensorError):
-            error.locate(file=path)
-        raise
 
 
 # --- Writing ------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ from ztensor.delta.dialects.loose import (
     bytes_of,
     changed_elements,
     checksum_of,
-    closed_on_error,
     coded,
     framed,
     save,
@@ -45,6 +44,7 @@ from ztensor.delta.dialects.loose import (
     zstd_blocks,
 )
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import HASHERS, Header
 from ztensor.errors import (

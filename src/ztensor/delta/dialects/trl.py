@@ -30,12 +30,12 @@ from ztensor.delta.dialects.loose import (
     WholeDelta,
     bytes_of,
     changed_elements,
-    closed_on_error,
     coded,
     file_name,
     save,
 )
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import Header, headers_of
 from ztensor.errors import ArgumentValueError, ZTensorError, describe
@@ -130,14 +130,6 @@ class _Part(Part):
             )
         super().__init__(header, nbytes, reader.metadata(f"{name}.idx").shape[0])
         self._reader, self._name = reader, name
-
-    def apply(self, old: Array | None, out: Array) -> None:
-        """Write the new elements; see `Part`."""
-        if old is not None:
-            out[...] = old
-        bits = out.view("<u2")
-        for positions, values in self.changes(old):
-            bits[positions] = values
 
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
         """Yield the changed elements; see `Part`."""
