@@ -25,7 +25,18 @@ import ml_dtypes
 import numpy as np
 
 import ztensor.numpy
-from tests.interop.frameworks import PACKED, TYPES, Seen, Torch, bits, part, patterns, typed
+from tests.interop.frameworks import (
+    NARROW,
+    PACKED,
+    TYPES,
+    Seen,
+    Torch,
+    bits,
+    part,
+    patterns,
+    typed,
+    unpacked,
+)
 from ztensor import Tensor
 from ztensor.ext import STORAGE_TYPES, numpy_dtype
 from ztensor.typing import Array
@@ -207,7 +218,8 @@ class ZTensor(Format):
             for role, stored in entry["components"].items():
                 words = stored.get("type"), stored["dtype"]
                 kind = next(kind for word in words if (kind := self._kind(word)))
-                values = typed(kind, self._stored(data, stored, stored["length"]))
+                whole = self._stored(data, stored, stored["length"])
+                values = unpacked(kind, whole) if kind in NARROW else typed(kind, whole)
                 parts[role] = part(role, values)
             tensors[name] = Seen(tuple(entry["shape"]), parts)
             notes[name] = entry.get("attributes") or {}
@@ -480,7 +492,7 @@ class TorchZip(Format):
         """Return the types this release of torch has, and loads from such a file."""
         torch, known = library("torch"), []
         for kind in ALL:
-            with contextlib.suppress(AttributeError):
+            with contextlib.suppress(AttributeError, TypeError):  # torch has no such type
                 data = io.BytesIO()
                 value = Torch().vector(typed(kind, patterns(kind)))
                 torch.save(value, data, _use_new_zipfile_serialization=self.is_zip)

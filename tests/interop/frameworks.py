@@ -99,6 +99,15 @@ def typed(kind: str, data: bytes) -> Array:
     return np.stack([pairs & 15, pairs >> 4], 1).reshape(-1).view(numpy_dtype(kind))
 
 
+def unpacked(kind: str, data: bytes) -> Array:
+    """Return the elements of stored bytes of a type in `NARROW`, the first in the lowest bits."""
+    width = NARROW[kind].bit_length()
+    stream = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+    count = stream.size // width
+    codes = np.packbits(stream[: count * width].reshape(count, width), 1, bitorder="little")
+    return codes[:, 0].copy().view(numpy_dtype(kind))
+
+
 def bits(array: Array) -> tuple[str, bytes]:
     """Return an array's element type and bytes; `typed` the other way around."""
     if array.dtype.name in NARROW:  # JAX extends the sign into the other bits
@@ -479,7 +488,7 @@ def main() -> int:
 
 def print_row(first: str, cells: Iterable[str]) -> None:
     """Print a row of the table, its cells filled up to the width of their columns."""
-    print("    ".join([f"{first:11}", *cells]).rstrip())
+    print("    ".join([f"{first:12}", *cells]).rstrip())
 
 
 if __name__ == "__main__":

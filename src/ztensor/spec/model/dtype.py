@@ -102,8 +102,8 @@ LOGICAL_TYPES: Registry[str, LogicalType] = Registry(
             # Open extensions, under the names later releases use.
             LogicalType("f8_e8m0", "u8", "float8_e8m0fnu"),
             LogicalType("f4_e2m1", "u8", "float4_e2m1fn", elements_per_storage=2),
-            # Open extensions without a name elsewhere.
-            LogicalType("f8_e4m3", "u8", "float8_e4m3"),
+            # Open extensions without a name elsewhere. 1.1 has a word f8_e4m3, for f8_e4m3fn.
+            LogicalType("f8_e4m3_ieee", "u8", "float8_e4m3"),
             LogicalType("f8_e3m4", "u8", "float8_e3m4"),
             LogicalType("f6_e2m3", "u8", "float6_e2m3fn", 3, 4),
             LogicalType("f6_e3m2", "u8", "float6_e3m2fn", 3, 4),

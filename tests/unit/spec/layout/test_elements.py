@@ -34,7 +34,7 @@ def component(dtype: str, type: str | None = None, **more: Any) -> Component:
 
 
 _BITS = {
-    "f8_e4m3": 8, "f8_e3m4": 8, "f6_e2m3": 6, "f6_e3m2": 6, "f4_e2m1": 4,
+    "f8_e4m3_ieee": 8, "f8_e3m4": 8, "f6_e2m3": 6, "f6_e3m2": 6, "f4_e2m1": 4,
     "int4": 4, "uint4": 4, "int2": 2, "uint2": 2,
 }  # fmt: skip
 
