@@ -46,7 +46,7 @@ class SparsePart(Part):
 
     def __init__(self, header: Header, blob: Array) -> None:
         self.blob = blob
-        element = header._replace(nbytes=0).empty().dtype
+        element = header.stored_dtype
         self._stream = SparseStream(blob.data, header.nbytes // element.itemsize, element)
         has_new_bits = self._stream.values == "new"
         super().__init__(
@@ -91,7 +91,7 @@ class WholePart(Part):
     def whole(self, old: Array | None) -> Array:
         """Return all new elements, of the delta's own memory; see `Part`."""
         del old
-        return self.blob.view(self.header._replace(nbytes=0).empty().dtype)
+        return self.blob.view(self.header.stored_dtype)
 
 
 def whole_parts(tensor: Tensor) -> dict[str, WholePart]:

@@ -181,7 +181,7 @@ def _merged(parts: Sequence[Part]) -> Part | None:
         raise malformed("links have other types of a component", found=describe(header))
     if any(part.needs_old == "positions" for part in parts):
         raise _needs_base("the positions of changes are counted with the base")
-    dtype = header._replace(nbytes=0).empty().dtype
+    dtype = header.stored_dtype
     whole = [number for number, part in enumerate(parts) if part.changes(None) is None]
     if whole:
         out = header.empty()

@@ -235,7 +235,7 @@ class _Target:
                 new = self.parts[-1].header.restored(np.frombuffer(self.whole(), np.uint8))
                 self._value[...] = new[: self._value.size].reshape(self._value.shape)
             return
-        width = self.parts[0].header._replace(nbytes=0).empty().itemsize
+        width = self.parts[0].header.stored_dtype.itemsize
         like = self._moved(np.empty(0, _SIGNED[width]))
         bits = self._value.detach().reshape(-1).view(like.dtype)
         for part in self.parts:

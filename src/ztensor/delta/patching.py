@@ -103,7 +103,7 @@ def _sparse(change: Change, delta: Delta, state: State | None) -> tuple[Array, A
     part = _part(change)
     if change.kind != "changed":
         return None
-    element = part.header._replace(nbytes=0).empty().dtype
+    element = part.header.stored_dtype
     is_split = element.itemsize * element_count(change.shape) != part.header.nbytes
     if is_split or element.kind not in "fV":  # bits, complex numbers; integers
         return None

@@ -196,7 +196,7 @@ class ComponentHasher:
         self._hasher = HASHERS[algorithm]()
         self._index: np.dtype[Any] | None = None
         if known is not None and role in known.index_roles:
-            self._index, self._word = header._replace(nbytes=0).empty().dtype, "u64"
+            self._index, self._word = header.stored_dtype, "u64"
 
     def update(self, block: memoryview) -> None:
         """Take the next stored bytes: whole elements."""
@@ -239,6 +239,11 @@ class Header(NamedTuple):
     dtype: str
     type: str | None
     nbytes: int
+
+    @property
+    def stored_dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the stored elements, see `stored_form`."""
+        return self._replace(nbytes=0).empty().dtype
 
     def empty(self) -> Array:
         """Return new memory for the stored elements: flat, see `stored_form`."""

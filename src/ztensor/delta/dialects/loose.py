@@ -370,7 +370,7 @@ def framed(data: Array, level: int) -> Array:
 
 def changed_elements(pair: Pair, old: Array, new: Array) -> Array:
     """Return the positions of changed elements, (n,) int64, from the bytes of both tensors."""
-    element = headers_of(pair.new)["data"]._replace(nbytes=0).empty().dtype
+    element = headers_of(pair.new)["data"].stored_dtype
     dtype = f"<u{min(element.itemsize, 8)}"
     return np.flatnonzero(old.view(dtype) != new.view(dtype))
 
