@@ -191,7 +191,7 @@ def test_every_verb_with_a_folder(
         assert "bug" not in text
     # Those that are not here take one file, or none; with a folder they are refused, too.
     named = {verb for verbs in VERBS.values() for verb in verbs}
-    others = {"ckpt", "conformance", "completions"}
+    others = {"ckpt", "conformance", "completions", "delta"}
     assert named == {*READ, *WRITTEN, *CHANGING} | others
 
 
@@ -200,7 +200,7 @@ def test_what_takes_readers_takes_a_url_with_its_storage(
 ) -> None:
     place = ztensor.Remote(f"{folder}/m/", s3.storage(), cache=tmp_path / "kept")
     local = tmp_path / "local"
-    more: dict[str, list[Any]] = {"diff": [local], "plot": ["weight"]}
+    more: dict[str, list[Any]] = {"diff": [local], "plot": ["weight"], "torch load_into": [{}]}
     for name, function in takers("Readable").items():
         if name == "report":
             function(place, tmp_path / "report.html")

@@ -68,6 +68,8 @@ def arguments(verb: str, url: str, folder: Path) -> list[str]:
         "append": [str(folder / "m.zt")], "replace": ["weight", str(folder / "m.zt")],
         "rm": ["bias"], "mv": ["bias", "b"], "set": ["step=1"],
     }  # fmt: skip
+    if verb == "delta":
+        return ["make", url, str(folder / "m.zt"), "-o", "delta.zt"]
     return ["ls", url] if verb == "ckpt" else [url, *more.get(verb, [])]
 
 
@@ -164,7 +166,8 @@ def test_what_python_shows(
     for what, function in takers("Openable").items():
         attempt(what, WAYS[what.rpartition(" ")[2]](function), url, storage=options)
     targets = {"report": tmp_path / "r.html", "convert": tmp_path / "c.zt"}
-    others = {"diff": folder / "m.zt", "plot": "weight", **targets}
+    others: dict[str, Any] = {"diff": folder / "m.zt", "plot": "weight", **targets}
+    others["torch load_into"] = {}
     for what, function in takers("Readable").items():
         attempt(what, function, remote, *([others[what]] if what in others else []))
     attempt("reader", ztensor.open, url, storage=options)
