@@ -65,7 +65,8 @@ def test_a_box_is_read_into_memory_of_any_strides(
                 plain = np.empty(sizes, whole.dtype)
                 turned = np.empty(sizes[::-1], whole.dtype).T
                 wide = np.zeros((*sizes, 2), whole.dtype)[..., 0]
-                for target in (plain, turned, wide):
+                bits = np.zeros((*sizes, 2), f"u{whole.itemsize}")[..., 0]  # of the same width
+                for target in (plain, turned, wide, bits):
                     checkpoint.read_box(name, starts, sizes, target)
                     assert target.tobytes() == expected.tobytes(), name
 

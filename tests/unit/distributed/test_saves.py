@@ -208,6 +208,14 @@ def test_a_process_that_tried_again_with_the_same_id_is_noticed(tmp_path: Path) 
     assert _repaired(tmp_path) is None
 
 
+def test_files_of_two_tries_of_a_process_are_never_joined(tmp_path: Path) -> None:
+    before, first, after = _written("several files", tmp_path / "first", 1)
+    _, second, _ = _written("several files", tmp_path / "second", 1)
+    for number, files in enumerate(itertools.combinations([*first, *second], len(first))):
+        folder = _there(tmp_path / str(number), [*before, *files, *after])
+        assert _repaired(folder) == ({1} if list(files) in (first, second) else None)
+
+
 def test_a_save_that_took_chunks_over_is_not_made_of_its_own_files_alone(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
