@@ -39,6 +39,15 @@ def test_a_long_place_is_cut(length: int, shown: str) -> None:
     assert tally() == [Unrepresented("code", shown, 2, 7)]
 
 
+def test_after_200_entries_only_totals_grow() -> None:
+    tally = Tally()
+    for number in range(203):
+        tally.add(f"kind {number}", nbytes=2)
+    *listed, rest = tally()
+    assert [entry.kind for entry in listed] == [f"kind {number}" for number in range(200)]
+    assert (rest.count, rest.nbytes) == (3, 6)
+
+
 def test_a_file_of_ours_says_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "a.zt"
     save_file({"a": A}, path, {"k": 1})

@@ -100,7 +100,7 @@ class Kind(NamedTuple):
         if not is_right or not all(
             kind is object or type(item) is kind for item, kind in zip(items, kinds, strict=True)
         ):
-            raise malformed("a value is made of a wrong type", describe(of, 60))
+            raise malformed("a value is made of a wrong type", describe(of))
         return self.join(*items)
 
 

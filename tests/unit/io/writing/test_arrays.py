@@ -130,11 +130,19 @@ def test_what_cannot_be_stored_says_what_would_work(value: Any, advice: str) -> 
     assert advice in str(caught.value)
 
 
-@pytest.mark.parametrize("value", ["text", b"bytes", None, object(), {1, 2}, [[1], [2, 3]], {}])
-def test_what_is_not_an_array_is_a_wrong_argument(value: Any) -> None:
+@pytest.mark.parametrize(
+    ("value", "has_advice"),
+    [
+        ("text", True), (b"bytes", True), (None, True), ({}, True),
+        (object(), False), ({1, 2}, False), ([[1], [2, 3]], False),
+    ],
+    ids=["text", "bytes", "None", "dict", "object", "set", "ragged list"],
+)  # fmt: skip
+def test_what_is_not_an_array_is_a_wrong_argument(value: Any, has_advice: bool) -> None:
     with pytest.raises(ArgumentTypeError) as caught:
         save({"x": value})
     assert caught.value.object_name == "x"
+    assert (caught.value.hint is not None) is has_advice
 
 
 # --- Components and shapes ----------------------------------------------------------------------

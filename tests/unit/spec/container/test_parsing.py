@@ -236,6 +236,11 @@ def test_a_broken_rule_is_named_with_its_place(
         assert error.component == ("data" if "data" in path else None)
 
 
+def test_a_blob_outside_the_file_is_named_with_its_end() -> None:
+    (problem,) = refusal("1", root({"w": component(length=2**63)})).problems
+    assert f"[64, {2**63 + 64})" in problem.message
+
+
 @pytest.mark.parametrize(
     ("version", "fields", "expected"),
     [

@@ -40,6 +40,7 @@ def test_it_decodes_to_the_same_bytes(length: int) -> None:
         stored = Memory(data)
         chunks = list(RAW.decode_chunks(stored, expected, LIMITS))
         assert b"".join(chunks) == data
+        assert all(chunk.nbytes == MIB for chunk in chunks[:-1])
         assert all(chunk.nbytes <= MIB and chunk.obj is stored.data.obj for chunk in chunks)
 
 

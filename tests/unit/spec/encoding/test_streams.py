@@ -24,8 +24,11 @@ STREAMS = {
     "random": (RANDOM.randbytes(70_000), streams.RAW),
     "skewed": (SKEWED, streams.FRAME),
     "short": (SKEWED[:300], streams.FRAME),
+    "up to 16 KiB all bytes count": (
+        b"".join(bytes([number]) + bytes(16) for number in range(256)), streams.FRAME
+    ),
     "long": (SKEWED * 5, streams.FRAME),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("has_matches", [False, True])

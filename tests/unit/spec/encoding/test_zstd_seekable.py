@@ -7,6 +7,7 @@ import pytest
 import zstandard
 
 import ztensor
+from ztensor.errors import EncodingError
 from ztensor.ext import ENCODINGS
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.testing.builder_2 import File2, dense, seekable
@@ -108,6 +109,15 @@ def test_every_frame_of_4_kib_can_be_entered() -> None:
     runs = ENCODING.require_length(Counting(short), len(data), DEFAULT_LIMITS)
     assert runs is not None
     assert list(runs.decoded) == [0, 4096, 8192, 12288, 16384, 20480]
+
+
+def test_a_gap_before_the_table_is_named() -> None:
+    frames = [*map(zstandard.compress, (DATA[:50], DATA[50:90]))]
+    whole, end = seekable(frames, [50, 40]), sum(map(len, frames))
+    stored = Counting(whole[:end] + b"?" + whole[end:])
+    with pytest.raises(EncodingError) as caught:
+        ENCODING.require_length(stored, 90, DEFAULT_LIMITS)
+    assert caught.value.found == f"{end} bytes of frames, the table at {end + 1}"
 
 
 def test_a_high_ratio_is_accepted_if_the_frame_headers_allow_it() -> None:

@@ -67,6 +67,15 @@ def test_the_same_tree_gives_the_same_bytes() -> None:
     assert encode(tree()).shape == encode(tree()).shape
 
 
+def test_integers_of_64_bits_take_8_bytes() -> None:
+    one = len(encode({"a": 1}).shape)
+    for number in (-(1 << 63), (1 << 63) - 1):
+        assert len(encode({"a": number}).shape) == one
+    assert len(encode({"a": 1 << 63}).shape) > one
+    assert len(encode({"a": [*range(1000)]}).shape) < one + 9 * 1000
+    assert len(encode({"a": dict.fromkeys(range(1000))}).shape) < one + 10 * 1000
+
+
 def test_the_order_of_a_set_does_not_matter() -> None:
     words = [f"word {number}" for number in range(50)]
     assert encode({*words, 1}).shape == encode({1, *words[::-1]}).shape

@@ -76,7 +76,8 @@ def test_tuples_are_as_deep_in_keys_that_are_saved_as_in_loaded_ones(
     value: Any = ()
     for _ in range(depth - 1):
         value = (value,)
-    assert loads_if_it_saves(HOLDERS[holder](value)) or depth > 31
+    deepest = 32 if holder.startswith("element") else 33  # the tuple of a set counts
+    assert loads_if_it_saves(HOLDERS[holder](value)) is (depth <= deepest)
 
 
 @pytest.mark.slow

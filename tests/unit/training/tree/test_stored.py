@@ -127,6 +127,17 @@ def test_a_large_tree_is_renamed_too(tmp_path: Path) -> None:
     same(ztensor.load_tree(tmp_path / "a.zt"), tree)
 
 
+@pytest.mark.parametrize(("more", "encoding"), [(0, None), (1, "zstd")])
+def test_a_shape_over_64_kib_is_compressed(more: int, encoding: str | None, tmp_path: Path) -> None:
+    tree = {"a": bytes(65442 + more)}
+    ztensor.save_tree(tree, tmp_path / "a.zt")
+    with ztensor.open(tmp_path / "a.zt") as reader:
+        stored: Any = reader.attributes["tree"]
+    assert stored.get("encoding") == encoding
+    assert stored.get("length", len(stored["shape"])) == (64 << 10) + more
+    same(ztensor.load_tree(tmp_path / "a.zt"), tree)
+
+
 def test_an_attribute_named_tree_that_is_not_one_is_left_alone(tmp_path: Path) -> None:
     for attribute in ("oak", 3, {"version": 1}, [1]):
         with ztensor.Writer(tmp_path / "a.zt", attributes={"tree": attribute}) as writer:

@@ -82,7 +82,7 @@ def walk_frames(
             single-segment frames: one pass decodes them without a window.
     """
     if not stored.length:
-        raise _truncated(0, 0)
+        raise _truncated(start, stored.length)
     end = stored.length if stop is None else stop
     look = _Look(hold(stored, start, end, WALKED_BYTES))
     while start < end:
