@@ -52,7 +52,7 @@ from ztensor.options import (
     require_bytes,
     require_options,
 )
-from ztensor.typing import Array
+from ztensor.typing import Array, Bytes, JaxDevice, JaxSharding, Openable, Target
 
 try:
     import jax
@@ -76,7 +76,6 @@ if TYPE_CHECKING:
     from ztensor import TensorMetadata
     from ztensor.distributed.jax import leaf_names, save_sharded
     from ztensor.jax.trees import load_tree, save_tree
-    from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 else:  # checkpoints and training states take as long to import as all else
     __getattr__ = Registry.lazy(
         __name__,

@@ -14,16 +14,14 @@ Frames are Huffman codes without matches: numbers hardly repeat, and such frames
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ztensor.errors import EncodingError, Reason, describe
+from ztensor.limits import Limits
 from ztensor.spec.encoding.base import Encoding
 from ztensor.spec.encoding.zstd.codec import ZSTD
-
-if TYPE_CHECKING:
-    from ztensor.limits import Limits
 
 RAW, FRAME, REPEATED = 0, 1, 2
 
