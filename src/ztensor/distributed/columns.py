@@ -78,7 +78,7 @@ class Columns:
         self._budget.charge_bytes(length * _INTEGERS[data.dtype])
         array = self._file.array(self._prefix + name, copy=True)
         if len(array):
-            if array.dtype.kind == "i" and int(array.min()) < 0:
+            if int(array.min()) < 0:
                 raise broken(f"{name!r} has a negative number", found=str(int(array.min())))
             top = int(array.max())
             if top > (1 << 62 if most is None else most):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ztensor import Remote
-from ztensor.distributed.chunks.table import WHOLE_OBJECT, Chunk, Kind, TableFile
+from ztensor.distributed.chunks.table import Chunk, Kind, TableFile
 from ztensor.distributed.place import Place, opener
 from ztensor.distributed.root import read_root
 from ztensor.errors import SourceError
@@ -76,7 +76,7 @@ class Older:
         for row in self._rows.get((name, offsets), ()):
             if table.content[row].tobytes() == content:
                 chunk = table.chunk(row)
-                if chunk.sizes == sizes and chunk.encoding != WHOLE_OBJECT:
+                if chunk.sizes == sizes:
                     self._kept.setdefault(chunk.file, []).append(chunk._replace(tensor=tensor))
                     return True
         return False

@@ -12,7 +12,7 @@ import pytest
 
 import ztensor
 from tests.unit.distributed.saving import save
-from ztensor.distributed import PartWriter, commit, compact
+from ztensor.distributed import PartWriter, commit, compact, read_root
 
 W = np.arange(24.0).reshape(6, 4)
 
@@ -78,6 +78,25 @@ def test_chunks_that_do_not_make_a_tensor_are_refused_and_the_old_state_stays(
         commit(tmp_path, records)  # type: ignore[arg-type]
     with ztensor.open(tmp_path) as reader:
         assert (reader["w"] == W).all()
+
+
+@pytest.mark.parametrize("shape", [(8,), (4, 6), (2, 4, 6)])
+def test_a_root_lists_chunks_in_the_order_of_their_first_elements(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    size = (2,) * len(shape)
+    boxes = [tuple(2 * n for n in box) for box in np.ndindex(*(n // 2 for n in shape))]
+    records = []
+    for process, own in enumerate((boxes[::-3], boxes[-2::-3], boxes[-3::-3])):
+        with PartWriter(tmp_path, process=process) as part:
+            for name in "vw":
+                for offsets in own:
+                    part.add(name, np.ones(size), shape=shape, offsets=offsets)
+            records.append(part.finish())
+    commit(tmp_path, records)
+    table = read_root(tmp_path).table
+    for tensor in (0, 1):
+        assert table.boxes(tensor)[0].tolist() == [list(box) for box in boxes]
 
 
 def test_a_value_no_file_can_hold_is_refused_by_name_before_anything_is_visible(

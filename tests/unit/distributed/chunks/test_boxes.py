@@ -30,9 +30,7 @@ class Tiles(NamedTuple):
 
 
 def grid(shape: Shape, counts: Shape) -> list[Box]:
-    cuts = [
-        np.linspace(0, n, c + 1).astype(int).tolist() for n, c in zip(shape, counts, strict=True)
-    ]
+    cuts = [[n * cut // c for cut in range(c + 1)] for n, c in zip(shape, counts, strict=True)]
     cells = itertools.product(*(itertools.pairwise(cut) for cut in cuts))
     return [
         (tuple(start for start, _ in cell), tuple(stop - start for start, stop in cell))
@@ -127,6 +125,16 @@ def test_tensors_of_the_largest_shapes_are_checked() -> None:
     boxes = grid((side, side, side), (2, 3, 1))
     assert find_misfit(*tiles([boxes], [(side,) * 3])) is None
     found = find_misfit(*tiles([boxes[1:]], [(side,) * 3]))
+    assert found == (0, [0, 0, 0], [])
+
+
+def test_corners_are_distinct_where_their_coordinates_need_more_than_64_bits() -> None:
+    """One side of a shape is cut along the last axis only, the other so that all axes have cuts."""
+    side = (1 << 62) - 1
+    one, other = grid((1, side, side), (1, 1, 5)), grid((1, side, side), (1, 2, 6))
+    boxes = [*one, *(((1, *offsets[1:]), sizes) for offsets, sizes in other)]
+    assert find_misfit(*tiles([boxes], [(2, side, side)]), piece=1) is None
+    found = find_misfit(*tiles([boxes[1:]], [(2, side, side)]), piece=1)
     assert found == (0, [0, 0, 0], [])
 
 
