@@ -202,6 +202,16 @@ def test_a_part_of_which_a_file_is_missing_is_no_part(tmp_path: Path) -> None:
         assert _repaired(_there(tmp_path / str(number), left)) is None
 
 
+def test_of_many_files_four_are_named(tmp_path: Path) -> None:
+    _by_part_writers(tmp_path, 1, 6)
+    next(tmp_path.glob("00002-*.zt")).unlink()
+    with pytest.raises(ztensor.UsageError) as caught:
+        repair(tmp_path)
+    assert caught.value.found is not None
+    assert caught.value.found.count(".zt") == 4
+    assert caught.value.found.endswith(", and 1 more")
+
+
 def test_a_process_that_tried_again_with_the_same_id_is_noticed(tmp_path: Path) -> None:
     _by_part_writers(tmp_path, 1, WORLD)
     _part(tmp_path, 1, WORLD, 1)

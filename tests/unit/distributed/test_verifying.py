@@ -70,6 +70,17 @@ def test_another_file_in_the_place_of_one_is_found(tmp_path: Path) -> None:
             reader["w"]
 
 
+def test_256_differences_of_a_file_are_listed(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        tensors = {f"w{number:03}": np.arange(4) + ord(name) for number in range(299)}
+        save(tmp_path / name, tensors, processes=1)
+    ours, theirs = (next((tmp_path / name).glob("00000-*.zt")) for name in "ab")
+    ours.write_bytes(theirs.read_bytes())
+    with ztensor.open(tmp_path / "a") as reader:
+        assert len(reader.verify().problems) == 256
+
+
 def test_every_chunk_of_a_file_is_compared_with_the_root(tmp_path: Path) -> None:
     """The last of many is the one that differs."""
     for name in "ab":

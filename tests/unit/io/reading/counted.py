@@ -48,6 +48,12 @@ class Far(MemorySource):
         return None
 
 
+class Near(Far):
+    """A source with cheap requests, which are recorded alike."""
+
+    prefers_long_reads = False
+
+
 def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
     """Return a reader of a far source, and the source with no reads recorded."""
     source = Far(data)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.io.reading.counted import Counted
+from tests.unit.io.reading.counted import Counted, Near
 from ztensor.ext import FileObjects
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load_file, save, save_file
@@ -108,3 +108,18 @@ def test_of_objects_outside_the_names_no_byte_is_read(compression: bool) -> None
     report = file.check(list(tensors)[::3])
     assert (report.ok, report.checked) == (True, 10)
     assert source.count == report.nbytes < sum(map(len, tensors.values())) / 2
+
+
+@pytest.mark.parametrize(
+    ("compression", "reads"),
+    [(False, [1, 1]), (True, [1, 1, 1])],  # 6 MB; 3 MB and 6 MB that they decode to
+)
+def test_neighbours_are_one_read_of_at_most_4_mib(compression: bool, reads: list[int]) -> None:
+    tensors = {f"w{index:03}": half_random(60_000, index) for index in range(100)}
+    source = Near(save(tensors, version="1.2.0", compression=compression))
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
+    file = FileObjects(source, manifest)
+    source.asked.clear()
+    report = file.check()
+    assert report.ok
+    assert [len(request) for request in source.asked] == reads

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.io.reading.counted import Far, Near
 from ztensor import Tensor
 from ztensor.errors import DigestMismatchError
-from ztensor.ext import load_files, open_file
+from ztensor.ext import FileObjects, ObjectReader, load_files, open_file
+from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.spec.model.objects import TableObjects
 from ztensor.testing.builder_2 import File2, dense
@@ -86,6 +88,34 @@ def test_a_large_tensor_is_read_in_pieces(length: int, checksum: str | None) -> 
             load(bytes(data), copy=True, threads=3)
         assert caught.value.object_name == "w"
         data[place.offset + spot] ^= 1
+
+
+@pytest.mark.parametrize(("kind", "piece"), [(Near, MIB), (Far, 8 * MIB)])
+def test_pieces_are_longer_where_requests_are_slow(kind: type[Far], piece: int) -> None:
+    value = np.arange(20 * MIB + 3, dtype=np.uint8)
+    source = kind(save({"w": value}))
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
+    reader = ObjectReader(FileObjects(source, manifest))
+    source.asked.clear()
+    assert np.array_equal(reader.read_numpy("w", copy=True), value)
+    lengths = [length for request in source.asked for _, length in request]
+    assert lengths == [piece] * (len(value) // piece) + [len(value) % piece]
+    assert len(source.asked) == (1 if kind is Far else len(lengths))
+
+
+@pytest.mark.parametrize("frames", [64, 65])
+def test_4_mib_of_decoded_frames_are_kept(frames: int) -> None:
+    array = np.random.default_rng(0).integers(
+        0, 9, (frames * 16, 4096), np.uint8
+    )  # 16 rows: 64 KiB
+    source = Near(save({"w": array}, compression=True, chunk_rows=16))
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
+    part = ObjectReader(FileObjects(source, manifest)).get_slice("w")
+    for row in range(0, len(array), 16):
+        assert np.array_equal(part[row], array[row])
+    source.asked.clear()
+    assert np.array_equal(part[1], array[1])
+    assert len(source.asked) == frames - 64
 
 
 @pytest.mark.wing

@@ -83,6 +83,19 @@ def test_behind_a_long_encoded_component_reads_go_on() -> None:
     source.close()
 
 
+@pytest.mark.parametrize("gap", [256 << 10, (256 << 10) + 1])
+def test_short_gaps_are_fetched_with_the_components_around_them(gap: int) -> None:
+    far, length = Far(DATA), MIB // 2
+    first, second, third = 0, length + gap, 2 * (length + gap)
+    source = AheadSource(far)
+    source.expect(lambda: ([first, second, third], [length] * 3, [False] * 3))
+    for offset in (first, second):
+        read(source, offset, length)
+    together = [(second, length + gap + length)]
+    apart = [(second, length), (third, length)]
+    assert far.asked[1] == (together if gap == 256 << 10 else apart)
+
+
 class Failing(Far):
     """A source that fails once."""
 
@@ -117,3 +130,10 @@ def test_heads_in_order_come_together(length: int) -> None:
     for start in starts[60:]:  # those of the last request are kept, no others
         read(source, start, length)
     assert [len(request) for request in far.asked] == [1, 5]
+
+
+def test_heads_within_8_mib_come_together() -> None:
+    source, far, starts = ahead([128 << 10] * 100, start=0, is_patient=True)
+    for start in starts:
+        read(source, start, 600)
+    assert [len(request) for request in far.asked] == [1, 64, 35]

@@ -523,6 +523,33 @@ def test_every_other_form_is_refused_in_a_strict_reading(name: str) -> None:
 # --- Memory; attacks are in `tests/attacks/test_budget_manifests.py` ------------------------
 
 
+# What an item takes at most while it is decoded, in bytes.
+COSTS: dict[str, tuple[str, int]] = {
+    "a number": ("01", 0),
+    "a byte string": ("41ff", 80 + 1),
+    "a text": ("6161", 80 + 2),
+    "a wide text": ("62c3a4", 80 + (2 + 5) * 2),
+    "an array": ("80", 96),
+    "an array of three": ("83010203", 96 + 64 * 3),
+    "a map": ("a0", 96),
+    "a map of one text": ("a1616101", 96 + 160 + 82),
+    "a map of one number": ("a10101", 96 + 160 + 360),
+    "a map of two numbers": ("a201010201", 96 + (160 + 360) * 2),
+    "a tag": ("c101", 96 + 64),
+    "an endless array": ("9f0102ff", 96 + 64 * 2),
+    "an endless map": ("bf0101ff", 96 + 360 * 2),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_the_memory_of_an_item_is_charged(name: str) -> None:
+    data, cost = bytes.fromhex(COSTS[name][0]), COSTS[name][1]
+    cbor.decode(data, budget=Budget(Limits(cost_floor=cost, cost_factor=0), 0))
+    if cost:
+        with refused(LimitError, Reason.LIMIT_COST):
+            cbor.decode(data, budget=Budget(Limits(cost_floor=cost - 1, cost_factor=0), 0))
+
+
 def test_bytes_in_chunks_are_never_wide() -> None:
     """Of a text every character may take four bytes, if one does."""
     chunk = cbor.head(2, 1 << 16) + b"\xff" * (1 << 16)
