@@ -151,7 +151,7 @@ def draft(name: str, new: Any, choices: Choices) -> tuple[Fields, Fields, Object
         **({} if logical is None else {"type": logical}),
     }  # fmt: skip
     entry = {
-        "kind": "changed", "layout": "dense",
+        "kind": "changed", "layout": "dense", "shape": list(array.shape),
         "old": TENSORS[name], "new": tensors[name], "parts": {"data": part},
     }  # fmt: skip
     elements = sum(int(np.prod(x.shape)) for x in BASE.values())
@@ -159,13 +159,13 @@ def draft(name: str, new: Any, choices: Choices) -> tuple[Fields, Fields, Object
         "version": 1, "ids": "sha256", "base": BASE_ID, "result": result,
         "tensors": 1, "changed": changed, "elements": elements,
     }  # fmt: skip
-    return fields, {name: entry}, {name: difference(blob, array.shape)}
+    return fields, {name: entry}, {name: difference(blob)}
 
 
-def difference(blob: Any, shape: tuple[int, ...], layout: str = LAYOUT) -> Tensor:
+def difference(blob: Any, layout: str = LAYOUT) -> Tensor:
     """Return the object of a difference."""
     data = blob if isinstance(blob, np.ndarray) else np.frombuffer(blob, np.uint8)
-    return Tensor({"data": data}, shape=shape, format=layout)
+    return Tensor({"data": data}, shape=(data.size,), format=layout)
 
 
 # --- Files that the library makes: every kind of change and profile -------------------------------
@@ -232,18 +232,18 @@ def blob(at: int, new: bytes) -> Edit:
     def change(fields: Fields, table: Fields, objects: Objects) -> None:
         data = objects["i32"].components["data"].copy()
         data[at : at + len(new)] = list(new)
-        objects["i32"] = difference(data, (300,))
+        objects["i32"] = difference(data)
 
     return change
 
 
 def whole(**values: Any) -> Edit:
-    """Return an edit of the object: of its bytes (a function of them), shape or layout."""
+    """Return an edit of the object: of its bytes (a function of them), or layout."""
 
     def change(fields: Fields, table: Fields, objects: Objects) -> None:
         data = objects["i32"].components["data"]
-        shape, layout = values.get("shape", (300,)), values.get("layout", LAYOUT)
-        objects["i32"] = difference(values.get("data", lambda x: x)(data), shape, layout)
+        layout = values.get("layout", LAYOUT)
+        objects["i32"] = difference(values.get("data", lambda x: x)(data), layout)
 
     return change
 
@@ -269,7 +269,8 @@ REFUSED: dict[str, tuple[str, Edit]] = {
     "an unknown kind": ("1: kinds are changed, replaced, added", entry(kind="moved")),
     "no old id": ("1: old is absent for added only", entry(old=None)),
     "a short new id": ("1: new has 32 bytes", entry(new=b"short")),
-    "another shape": ("1: length is that of shape and type", whole(shape=(299,))),
+    "another shape": ("1: length is that of shape and type", entry(shape=[299])),
+    "a shape of text": ("1: shape is an array of uint", entry(shape=["300"])),
     "an object of another layout": ("1: objects have this layout", whole(layout="other/1")),
     "elements of another type": ("1: components are u8", whole(data=lambda x: x.view(np.int8))),
     "an added difference": ("1: only changed tensors have sparse parts", entry(kind="added")),

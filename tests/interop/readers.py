@@ -6,8 +6,9 @@ Each version is written as a file of dense tensors, raw and compressed, and each
 them. A cell is "yes" where a wheel gives every element back. It ends with status 1 where the table
 of the README says something else.
 
-A file with a tensor in planes is opened by the last wheels of 1.x and 2.x, too: they read the other
-tensor and refuse that one, which the page of planes says.
+The last wheels of 1.x and 2.x also open a file with a tensor in planes, and a delta beside a tensor:
+they read the tensor and refuse the other object. The wheel of 2.x gives the bytes of a delta, as many
+as there are.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ print(total)
 
 
 # Prints the sum of the tensor "raw", and the error that another one of the file raises.
-PLANES = """
+BESIDE = """
 import sys
 import numpy as np
 import ztensor
@@ -68,18 +69,25 @@ else:
     source = ztensor.open(sys.argv[1])
     names = list(source)
     get = lambda name: np.frombuffer(source[name].tobytes(), "<f4")
-assert sorted(names) == ["planes", "raw"], names
+assert sorted(names) == ["other", "raw"], names
 print(float(get("raw").sum()))
+if not hasattr(ztensor, "Reader") and source["other"].layout == "pyztensor.delta/1":
+    tensor = source["other"]
+    array = np.from_dlpack(tensor)
+    assert array.shape == (tensor.nbytes,), array.shape
+    print(array.dtype, "vector of all bytes")
+    raise SystemExit(0)
 try:
-    get("planes")
+    get("other")
 except Exception as error:
     print(type(error).__name__, error)
 else:
-    raise SystemExit("planes were read")
+    raise SystemExit("the other object was read")
 """
-REFUSALS = {  # the last wheel of a container, the version of the file, a part of its error
-    "1.2.3": ("1.2.0", "dense"),
-    "2.1.2": ("2.1", "pyztensor.planes/1"),
+# The last wheel of a container, the version of the file, and parts of its errors.
+REFUSALS = {
+    "1.2.3": ("1.2.0", {"planes": "dense", "delta": "dense"}),
+    "2.1.2": ("2.1", {"planes": "pyztensor.planes/1", "delta": "uint8 vector of all bytes"}),
 }
 
 
@@ -103,16 +111,22 @@ def reads(wheel: str, path: Path, total: float) -> bool:
     return lines[-1:] == [str(total)]
 
 
-def refuses_planes(wheel: str, folder: str) -> bool:
-    """Return whether a wheel reads a tensor beside one in planes, and refuses that one."""
-    version, error = REFUSALS[wheel]
-    path, raw = Path(folder, f"planes-{version}.zt"), np.arange(400, dtype=np.float32)
-    with ztensor.Writer(path, version=version) as writer:
-        writer.write("raw", raw)
-        writer.write("planes", np.ones((100, 100), np.float32), compress="planes")
-    lines = output(wheel, PLANES, path)
-    print(f"{version:6} with planes, read by {wheel}:", *lines, flush=True)
-    return lines[:1] == [str(float(raw.sum()))] and error in lines[-1]
+def refuses(wheel: str, kind: str, folder: str) -> bool:
+    """Return whether a wheel reads a tensor beside planes or a delta, and refuses that object."""
+    version, errors = REFUSALS[wheel]
+    path, raw = Path(folder, f"{kind}-{version}.zt"), np.arange(400, dtype=np.float32)
+    other = np.ones((100, 100), np.float32)
+    if kind == "delta":
+        ztensor.delta.make({"other": other}, {"other": 2 * other}, path, version=version)
+    else:
+        with ztensor.Writer(path, version=version) as writer:
+            writer.write("other", other, compress="planes")
+    with ztensor.Editor(path) as editor:
+        editor.write("raw", raw)
+        editor.finish()
+    lines = output(wheel, BESIDE, path)
+    print(f"{version:6} with {kind}, read by {wheel}:", *lines, flush=True)
+    return lines[:1] == [str(float(raw.sum()))] and errors[kind] in lines[-1]
 
 
 def main() -> int:
@@ -133,7 +147,8 @@ def main() -> int:
             if said != [*found, True]:
                 print(f"README.md says {said}")
                 wrong += 1
-        wrong += sum(not refuses_planes(wheel, folder) for wheel in REFUSALS)
+        for wheel, (_, errors) in REFUSALS.items():
+            wrong += sum(not refuses(wheel, kind, folder) for kind in errors)
     return int(wrong > 0)
 
 

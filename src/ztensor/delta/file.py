@@ -1,8 +1,9 @@
 """A delta as a zTensor file: `docs/specification/delta.md`, section 1.
 
 The file attribute `pyztensor.delta` has the ids of both states, and a table of the changed tensors.
-Each is an object of its name and new shape, with the layout `pyztensor.delta/1`: its components are
-the differences of the tensor's components, as bytes.
+Each is an object of its name, with the layout `pyztensor.delta/1`: its components are the bytes of
+the differences of the tensor's components, and its shape is the length of the shortest. Releases of
+2.x export an object by its shape, whatever its layout, and would read beyond the bytes.
 """
 
 from __future__ import annotations
@@ -222,11 +223,14 @@ def _delta(reader: Reader, fields: Any) -> Delta:
 def _change(name: str, fields: Any, ids: str, stored: Tensor) -> Change:
     _require_map(fields, "the change")
     kind, layout = fields.get("kind"), fields.get("layout")
-    if not (kind in _KINDS and isinstance(layout, str) and stored.format == LAYOUT):
+    shape = fields.get("shape")
+    is_shape = isinstance(shape, list) and all(map(_is_count, shape))
+    is_known = kind in _KINDS and isinstance(layout, str) and is_shape
+    if not (is_known and stored.format == LAYOUT):
         raise malformed(
             "the change of a tensor is malformed",
-            expected=f"a kind and a layout, and an object of the layout {LAYOUT}",
-            found=f"{describe(kind)}, {describe(layout)}, {describe(stored.format)}",
+            expected=f"a kind, a layout and a shape, and an object of the layout {LAYOUT}",
+            found=", ".join(map(describe, (kind, layout, shape, stored.format))),
         )
     parts = _require_map(fields.get("parts"), "parts")
     if parts.keys() != stored.components.keys():
@@ -235,11 +239,11 @@ def _change(name: str, fields: Any, ids: str, stored: Tensor) -> Change:
             expected=describe(sorted(parts)),
             found=describe(sorted(stored.components)),
         )
-    whole = element_count(stored.shape) if layout == "dense" else None
+    whole = element_count(shape) if layout == "dense" else None
     return Change(
         name=name,
         kind=kind,
-        shape=stored.shape,
+        shape=tuple(shape),
         layout=layout,
         attributes=_require_map(fields.get("attributes", {}), "attributes"),
         old=None if kind == "added" else _require_id(fields.get("old"), ids, "old"),
@@ -354,7 +358,8 @@ class DeltaWriter:
         else:
             parts: Mapping[str, Any] = change.parts
             arrays = {role: part.blob for role, part in parts.items()}
-            self._writer.write(change.name, Tensor(arrays, shape=change.shape, format=LAYOUT))
+            shape = [min(array.size for array in arrays.values())]
+            self._writer.write(change.name, Tensor(arrays, shape=shape, format=LAYOUT))
             self._table[change.name] = _fields(change)
         self._changed += change.changed or 0
 
@@ -407,7 +412,7 @@ def _fields(change: Change) -> dict[str, object]:
         words = {"dtype": dtype, **({} if type_ is None else {"type": type_}), "length": nbytes}
         parts[role] = {**words, "coding": part.coding, "changed": part.changed}
     entry: dict[str, object] = {"kind": change.kind, "layout": change.layout}
-    entry |= {"new": change.new, "parts": parts}
+    entry |= {"shape": list(change.shape), "new": change.new, "parts": parts}
     if change.old is not None:
         entry["old"] = change.old
     if change.attributes:
