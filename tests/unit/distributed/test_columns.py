@@ -59,6 +59,14 @@ def test_an_object_that_is_not_a_column_of_integers_is_refused(
         repair(_changed(tmp_path, **{column: NO_COLUMNS[kind]}))
 
 
+def test_a_number_is_at_most_2_to_the_62(tmp_path: Path) -> None:
+    column = np.full(4, (1 << 62) + 1)
+    with refused(FormatError, Reason.SHARD_INDEX) as caught:
+        repair(_changed(tmp_path, chunks__offsets=column))
+    assert caught.value.expected == f"at most {1 << 62}"
+    assert caught.value.found == str(column[0])
+
+
 @pytest.mark.parametrize(
     ("names", "reason"),
     [(b"vw", None), (b"ww", Reason.SHARD_INDEX), (b"v\xff", Reason.CBOR_UTF8)],

@@ -81,7 +81,7 @@ def test_slices_and_whole_loads_are_those_of_any_file(tmp_path: Path) -> None:
         target = np.empty_like(value)
         reader.read_into("w", target)
         assert (target == value).all()
-        assert b"".join(map(bytes, reader.decoded_chunks("w"))) == value.tobytes()
+        assert [*map(bytes, reader.decoded_chunks("w"))] == [value.tobytes()]  # up to 8 MiB
         assert (pickle.loads(pickle.dumps(reader))["w"] == value).all()
     assert (ztensor.numpy.load_file(tmp_path)["w"] == value).all()
 

@@ -321,6 +321,10 @@ WHOLE: Any = ((2, 3), ((0, 0), (2, 3)))  # the size and the box of a tensor that
 IMPOSSIBLE = {
     "gap": (boxed((4, 3), ((0, 0), (2, 3)), ((3, 0), (1, 3))), "do not cover"),
     "overlap": (boxed((3, 3), ((0, 0), (2, 3)), ((1, 0), (2, 3))), "overlap"),
+    "overlap of the last": (
+        boxed((3, 3), ((0, 0), (1, 3)), ((1, 0), (2, 3)), ((2, 0), (1, 3))),
+        r"overlap.* at \[1, 0\].* at \[2, 0\]",
+    ),
     "outside": (boxed((2, 3), ((0, 0), (1, 3)), ((1, 0), (2, 3))), "is outside its tensor"),
     "huge": (boxed((1 << 40, 1 << 40), ((0, 0), (1 << 40, 1 << 40))), "decoded_bytes"),
     "large": (boxed((1 << 16, 1 << 16), ((0, 0), (1 << 16, 1 << 16))), "another shape"),
