@@ -6,9 +6,9 @@ Each version is written as a file of dense tensors, raw and compressed, and each
 them. A cell is "yes" where a wheel gives every element back. It ends with status 1 where the table
 of the README says something else.
 
-The last wheels of 1.x and 2.x also open a file with a tensor in planes, and a delta beside a tensor:
-they read the tensor and refuse the other object. The wheel of 2.x gives the bytes of a delta, as many
-as there are.
+The last wheels of 1.x and 2.x also open a file with a tensor in planes, and a delta beside a
+tensor: they read the tensor and refuse the other object. The wheel of 2.x gives the bytes of a
+delta, as many as there are.
 """
 
 from __future__ import annotations
