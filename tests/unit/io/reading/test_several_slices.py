@@ -213,6 +213,17 @@ def test_memory_that_waits_is_bounded() -> None:
     assert peak < 80 << 20
 
 
+@pytest.mark.parametrize("compression", [False, True])
+def test_neighbouring_rows_are_read_in_place(compression: bool) -> None:
+    value = np.zeros((8 << 20, 4), np.uint8)
+    reader, _ = far(save({"w": value}, compression=compression))
+    with traced() as memory:
+        (part,) = reader.read_slices([("w", slice(1, None))])
+        _, peak = memory()
+    assert part.shape == (len(value) - 1, 4)
+    assert peak < value.nbytes + (8 << 20)
+
+
 @pytest.mark.parametrize("verify", [None, True, False])
 def test_a_whole_is_held_to_its_digest(verify: bool | None) -> None:
     data = bytearray(save({"a": W, "b": W + 1}))

@@ -13,8 +13,9 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
+from tests.unit.io.reading.counted import Near
 from ztensor.errors import ArgumentTypeError, ArgumentValueError
-from ztensor.ext import Range, source_of
+from ztensor.ext import FileObjects, ObjectReader, Range, source_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, save
 from ztensor.spec.encoding.zstd.frames import walk_frames
@@ -188,3 +189,14 @@ def test_only_the_end_of_a_large_stream_decides() -> None:
     assert encodings(data)["w"] == "zstd"
     assert len(data) < NOISE.nbytes * 1.001
     assert written(streamed(LATE, None, 7), threads=4) == save({"w": LATE}, compression=True)
+
+
+@pytest.mark.parametrize(("noise", "is_read_again"), [(7, False), (9, True)])
+def test_frames_are_held_up_to_8_mib_until_they_save(noise: int, is_read_again: bool) -> None:
+    half = NOISE[: noise << 10]
+    source = Near(save({"w": np.concatenate([half, np.zeros_like(half)])}))
+    reader = ObjectReader(FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1]))
+    source.asked.clear()
+    assert encodings(written(lambda writer: writer.copy("w", reader, compress=True)))["w"] == "zstd"
+    nbytes = sum(length for request in source.asked for _, length in request)
+    assert (nbytes > 2 * half.nbytes) is is_read_again
