@@ -13,9 +13,10 @@ import pytest
 import ztensor
 from tests.refusals import refused
 from tests.unit.distributed.saving import save
-from ztensor.distributed import PartWriter, commit, repair
-from ztensor.errors import FormatError, Reason
+from ztensor.distributed import PartWriter, commit, read_root, repair
+from ztensor.errors import FormatError, LimitError, Reason
 from ztensor.ext import open_file
+from ztensor.limits import Limits
 
 W = np.arange(24.0).reshape(6, 4)
 # What stands in the place of a column of whole numbers.
@@ -76,6 +77,13 @@ def test_names_are_unique_text(tmp_path: Path, names: bytes, reason: Reason | No
     folder = _changed(tmp_path, tensors__names=np.frombuffer(names, np.uint8))
     with refused(FormatError, reason) if reason else contextlib.nullcontext():
         repair(folder)
+
+
+def test_names_are_charged(tmp_path: Path) -> None:
+    save(tmp_path, {f"{number:0120}": W[:1] for number in range(2000)}, processes=1)
+    with refused(LimitError, Reason.LIMIT_COST):
+        read_root(tmp_path, limits=Limits(cost_floor=1 << 20, cost_factor=0))
+    read_root(tmp_path, limits=Limits(cost_floor=1 << 21, cost_factor=0))
 
 
 def test_a_tensor_may_be_called_like_the_columns(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ from tests.unit.formats.test_dcp_edges import shard
 from ztensor.distributed import PartWriter, commit, read_root, repair
 from ztensor.distributed.chunks.table import ChunkTable, Kind, TableFile
 from ztensor.distributed.root import BOXES, encode_values, write_root
-from ztensor.errors import FormatError, Reason, UsageError
+from ztensor.errors import FormatError, LimitError, Reason, UsageError
 from ztensor.ext import FileSink
+from ztensor.limits import Limits
 
 ROWS = 4200
 AT = 2050  # the box that is wrong
@@ -192,6 +193,8 @@ def test_a_table_of_many_chunks_is_small_and_makes_no_object_for_each(tmp_path: 
     assert peak < 24 << 20
     assert len(root.table) == 64_000
     assert root.table.chunk(63_999).offsets == (31 * 4, 0)
+    with refused(LimitError, Reason.LIMIT_COST):
+        read_root(tmp_path, limits=Limits(cost_floor=100 * 64_000, cost_factor=0))
 
 
 @pytest.mark.parametrize("place", [0, 16_383, 16_384, 16_385, 39_999])

@@ -114,6 +114,16 @@ def test_some_objects(names: Any, objects: int) -> None:
     assert report.ok is (objects == 0)
 
 
+def test_a_report_of_files_counts_those_that_could_be_opened() -> None:
+    with ztensor.open(save({"a": np.zeros(3), "b": np.zeros(4)})) as reader:
+        good = reader.verify()
+    error = FormatError("it is damaged", reason=Reason.DIGEST_MISMATCH)
+    report = VerifyReport.of_files([("good.zt", good), ("damaged.zt", error)])
+    assert [problem.path for problem in report.problems] == [("damaged.zt",)]
+    for count in ("checked", "undigested", "objects", "nbytes"):
+        assert getattr(report, count) == getattr(good, count)
+
+
 def test_a_name_that_is_not_there() -> None:
     with ztensor.open(many_damages()) as reader, pytest.raises(ObjectNotFoundError):
         reader.verify(["matrix", "no such"])

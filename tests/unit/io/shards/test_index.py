@@ -37,11 +37,20 @@ def test_an_index_in_any_form(text: str) -> None:
     assert list(found["weight_map"]) == list(MAP)
 
 
-def test_an_index_is_charged() -> None:
-    text = json.dumps({"weight_map": {f"{number}": "1.zt" for number in range(1000)}})
-    assert len(parse_index(text.encode())["weight_map"]) == 1000
+@pytest.mark.parametrize(
+    ("metadata", "names", "limits"),
+    [
+        ("", 1000, Limits(cost_floor=0, cost_factor=2)),
+        ("a" * 100_000, 1, Limits(cost_floor=10_000, cost_factor=5)),
+    ],
+    ids=["map", "metadata"],
+)
+def test_an_index_is_charged(metadata: str, names: int, limits: Limits) -> None:
+    weight_map = {f"{number}": "1.zt" for number in range(names)}
+    text = json.dumps({"metadata": {"x": metadata}, "weight_map": weight_map})
+    assert parse_index(text.encode())["weight_map"] == weight_map
     with refused(LimitError, Reason.LIMIT_COST):
-        parse_index(text.encode(), Limits(cost_floor=0, cost_factor=2))
+        parse_index(text.encode(), limits)
 
 
 W = np.arange(6.0)

@@ -6,11 +6,14 @@ Both ways are reachable by a file: the number of its objects decides. Here the t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ztensor
+from tests.refusals import refused
 from tests.tracing import traced
 from tests.unit.spec.container.parsing import (
     BULK,
@@ -24,9 +27,9 @@ from tests.unit.spec.container.parsing import (
     table_of,
 )
 from ztensor import LogicalType, register_logical_type
-from ztensor.errors import Reason
+from ztensor.errors import LimitError, Reason
 from ztensor.ext import Manifest, cbor
-from ztensor.limits import DEFAULT_LIMITS
+from ztensor.limits import DEFAULT_LIMITS, Limits
 from ztensor.spec.container import framing
 from ztensor.testing.builder import item
 from ztensor.testing.builder_2 import File2, dense
@@ -106,6 +109,31 @@ def test_opening_needs_little_memory() -> None:
 
 
 # --- 2.x ------------------------------------------------------------------------------------
+
+
+def wide_names(count: int) -> bytes:
+    """Return a file of long names with one character that Python stores in four bytes."""
+    zeros = np.zeros(0, np.float32)
+    return ztensor.numpy.save({f"\U0001f600{'x' * 240}{number}": zeros for number in range(count)})
+
+
+def empty_blobs(count: int) -> bytes:
+    """Return a file of 2.x whose objects have short names and no bytes."""
+    return File2().seal({"objects": {f"{number:x}": EMPTY for number in range(count)}})
+
+
+@pytest.mark.parametrize(
+    ("make", "floor"),
+    [(wide_names, 1700), (empty_blobs, 540)],
+    ids=lambda one: getattr(one, "__name__", None),
+)
+def test_what_bulk_parsing_takes_is_charged(make: Callable[[int], bytes], floor: int) -> None:
+    """`floor` bytes an object and the length of the file are too few, a quarter more is enough."""
+    count = 2000
+    data = make(count)
+    with refused(LimitError, Reason.LIMIT_COST):
+        ztensor.open(data, limits=Limits(cost_floor=floor * count, cost_factor=1))
+    ztensor.open(data, limits=Limits(cost_floor=floor * count * 5 // 4, cost_factor=1)).close()
 
 
 def many(count: int = 40) -> tuple[bytes, int]:
