@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 import zstandard
 
 import ztensor
+from tests.unit.io.reading.counted import Near
 from ztensor.errors import DigestMismatchError, EncodingError
-from ztensor.ext import load_files
-from ztensor.numpy import load_file, save_file
+from ztensor.ext import FileObjects, ObjectReader, load_files
+from ztensor.limits import DEFAULT_LIMITS
+from ztensor.numpy import load_file, save, save_file
 from ztensor.testing.builder_2 import File2, dense, seekable
 
 MIB = 1 << 20
@@ -51,6 +54,34 @@ def test_every_use_gives_the_same(
         reader.read_into("large", target)
         assert np.array_equal(target, large["large"])
         assert np.array_equal(reader.get_slice("large")[5:-3], large["large"][5:-3])
+
+
+class Meeting(Near):
+    """A source of which the first read of each thread waits for that of another thread."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.barrier = threading.Barrier(2)
+        self.threads: set[int] = set()
+
+    def read_into(self, offset: int, destination: memoryview) -> None:
+        if threading.get_ident() not in self.threads:
+            self.threads.add(threading.get_ident())
+            self.barrier.wait(10)
+        super().read_into(offset, destination)
+
+
+def test_threads_share_the_frames_of_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZTENSOR_NUM_THREADS", "2")
+    array = np.random.default_rng(0).integers(0, 9, (64, 64 << 10), np.uint8)
+    source = Meeting(save({"w": array}, compression=True))
+    source.threads.add(threading.get_ident())
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
+    part = ObjectReader(FileObjects(source, manifest)).get_slice("w")
+    assert np.array_equal(part[0], array[0])
+    source.threads.clear()
+    assert np.array_equal(part[2:-1], array[2:-1])
+    assert len(source.threads) == 2
 
 
 @pytest.mark.parametrize("at", [0.2, 0.9])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib
 import io
 import random
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -728,3 +730,36 @@ def test_without_matches_numbers_take_less(encoding: Zstd) -> None:
     ]
     assert len(frames[1]) < len(frames[0])
     assert encoding.decode_frame(memoryview(frames[1]), len(data), DEFAULT_LIMITS) == data
+
+
+# --- Threads --------------------------------------------------------------------------------
+
+
+class Meeting(Copied):
+    """Stored bytes of which each read waits for one of another thread."""
+
+    def __init__(self, data: bytes, timeout: float) -> None:
+        super().__init__(data)
+        self.barrier = threading.Barrier(2, timeout=timeout)
+
+    def read(self, offset: int, length: int) -> memoryview:
+        self.barrier.wait()
+        return super().read(offset, length)
+
+
+@pytest.mark.parametrize(("window", "is_apart"), [(8 * MIB, False), (16 * MIB, True)])
+def test_only_large_windows_wait_for_one_another(window: int, is_apart: bool) -> None:
+    """Of 24 MiB in one frame without its size: it is decoded with its window."""
+    code = window.bit_length() - 11 << 3
+    data = frame(*[raw(bytes(128 << 10))] * 192, window=code)
+    stored = Meeting(data, timeout=0.5 if is_apart else 20)
+
+    def decode(_: int) -> None:
+        codec.ZSTD.decode_into(stored, memoryview(bytearray(24 * MIB)), DEFAULT_LIMITS)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        if is_apart:
+            with pytest.raises(threading.BrokenBarrierError):
+                list(pool.map(decode, range(2)))
+        else:
+            list(pool.map(decode, range(2)))

@@ -17,6 +17,7 @@ import pytest
 
 import ztensor
 from tests.flipping import flip
+from tests.tracing import traced
 from tests.unit.training.tree.alike import assert_alike
 from ztensor import CheckpointManager
 from ztensor.distributed import PartWriter, commit
@@ -93,6 +94,18 @@ def test_a_state_may_change_as_soon_as_save_returns(tmp_path: Path) -> None:
             assert found["sparse"].components["values"] == [step]
             assert found["list"] == [1]
             tree["list"].pop()
+
+
+def test_the_copy_of_a_state_takes_the_memory_of_the_one_before(tmp_path: Path) -> None:
+    tree = {"large": np.zeros(3_000_000)}  # 24 MB
+    with CheckpointManager(tmp_path, durable=False) as manager:
+        manager.save(1, tree)
+        manager.wait()
+        with traced() as memory:
+            manager.save(2, tree)
+            _, peak = memory()
+        manager.wait()
+    assert peak < 12 << 20
 
 
 def test_rules_keep_their_union(tmp_path: Path) -> None:
