@@ -7,6 +7,8 @@ import errno
 import io
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -408,3 +410,35 @@ def test_gathered_bytes_are_dropped_by_an_abort() -> None:
     writer.write("a", TENSORS["a"])
     writer.abort()
     assert target.getvalue() == b""
+
+
+# --- Space that is reserved -----------------------------------------------------------------
+
+# Writes a long piece and a short one, and prints the extents that it reserved.
+RESERVING = """
+import ctypes, struct, sys
+from ztensor.ext import FileSink
+
+class Library:
+    def fstatfs(self, descriptor, status):
+        struct.pack_into("l", status, 0, 0xEF53)  # ext4
+        return 0
+
+    def fallocate(self, descriptor, mode, start, count):
+        print(start.value, count.value)
+        return 0
+
+ctypes.CDLL = lambda name: Library()
+sink = FileSink(sys.argv[1])
+for nbytes in (1 << 18, (1 << 18) - 1):
+    sink.write(bytes(nbytes))
+sink.commit()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="space is reserved on ext4 only")
+def test_space_is_reserved_for_writes_of_256_kib(tmp_path: Path) -> None:
+    """In another process, in which the system's library can be replaced before its first use."""
+    command = [sys.executable, "-c", RESERVING, str(tmp_path / "m.zt")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["0", str(1 << 18)]
