@@ -47,9 +47,12 @@ LAYOUTS_OF: dict[str, tuple[str, ...]] = {
 }
 LATEST = "1.2.0"
 
-_PACKED = frozenset(
-    logical.long_name for logical in LOGICAL_TYPES.values() if logical.elements_per_storage > 1
-)
+# Types of less than a byte, with the mask of their bits in memory.
+_PACKED = {
+    logical.long_name: (1 << logical.bits) - 1
+    for logical in LOGICAL_TYPES.values()
+    if logical.elements_per_storage > 1
+}
 
 
 # --- Names and attributes -------------------------------------------------------------------
@@ -150,7 +153,7 @@ def arrays(
     if name == "bool":
         bits &= 1
     elif name in _PACKED:
-        bits &= 15
+        bits &= _PACKED[name]
     array: Array = bits.view(kind).reshape(dimensions)
     if not any_memory:
         return array
