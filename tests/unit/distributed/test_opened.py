@@ -235,3 +235,22 @@ def test_chunks_of_columns_fill_their_parts_of_rows(tmp_path: Path, shape: tuple
     save(tmp_path, {"w": value}, processes=2, axis=len(shape) - 1)
     with ztensor.open(tmp_path, mmap=False) as reader:
         assert np.array_equal(reader["w"], value)
+
+
+@pytest.mark.skipif(not hasattr(os, "preadv"), reason="a call of POSIX")
+def test_parts_of_rows_are_read_up_to_a_mebibyte_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = np.arange(6 * 150_000, dtype=np.float64).reshape(6, 150_000)
+    save(tmp_path, {"w": value}, processes=2, axis=1)
+    lengths: list[int] = []
+    preadv = os.preadv
+
+    def counted(number: int, buffers: list[memoryview], offset: int) -> int:
+        lengths.extend(buffer.nbytes for buffer in buffers)
+        return preadv(number, buffers, offset)
+
+    with ztensor.open(tmp_path, mmap=False) as reader:
+        monkeypatch.setattr(os, "preadv", counted)
+        assert np.array_equal(reader["w"], value)
+    assert lengths.count(600_000) == 12

@@ -148,6 +148,18 @@ def test_what_bulk_parsing_takes_is_charged(make: Callable[[int], bytes], floor:
     ztensor.open(data, limits=Limits(cost_floor=floor * count * 11 // 10, cost_factor=1)).close()
 
 
+def test_kinds_that_differ_late_are_kept_apart() -> None:
+    """Types of one width of name, each with two digests and without."""
+    file, objects = File2(), {}
+    algorithms = ("xxh3", "sha256", None)
+    for number in range(360):
+        values = np.zeros(2, ("f2", "f4", "f8")[number % 3])
+        part = file.part(values, digest=algorithms[number // 3 % 3])
+        objects[f"w{number:03}"] = dense(part, [2])
+    manifest = cbor.encode({"objects": objects})
+    assert compare(manifest, in_2(manifest, len(file.data) + -len(file.data) % 4096)) == BULK
+
+
 def many(count: int = 40) -> tuple[bytes, int]:
     """Return the manifest of a file of many plain objects, and the length of its blobs."""
     file = File2()
