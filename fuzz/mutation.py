@@ -108,13 +108,21 @@ def fresh(seed: int, number: int) -> Base:
     raise AssertionError("1.2 holds everything")
 
 
+# Types of less than a byte, with their bits.
+PACKED = {
+    logical.long_name: logical.bits
+    for logical in LOGICAL_TYPES.values()
+    if logical.elements_per_storage > 1
+}
+
+
 def random_array(rng: random.Random, dtype: str, shape: tuple[int, ...]) -> Any:
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     count = int(np.prod(shape, dtype=np.int64))
     if kind.name == "bool":
         stored = bytes(rng.getrandbits(1) for _ in range(count))
-    elif kind.name == "float4_e2m1fn":
-        stored = bytes(rng.getrandbits(4) for _ in range(count))
+    elif kind.name in PACKED:
+        stored = bytes(rng.getrandbits(PACKED[kind.name]) for _ in range(count))
     else:
         stored = rng.randbytes(count * kind.itemsize)
     return np.frombuffer(stored, kind).reshape(shape)
@@ -128,7 +136,7 @@ def random_tensor(rng: random.Random) -> Any:
     if layout < 4:
         shape = tuple(rng.choice([0, 1, 2, 3, 5, 8]) for _ in range(rng.randrange(5)))
         return random_array(rng, dtype, shape)
-    if dtype == "float4_e2m1fn":
+    if dtype in PACKED:  # only a dense shape implies a count
         dtype = "float32"
     if layout == 4:
         lengths = [rng.randrange(columns + 1) for _ in range(rows)]
