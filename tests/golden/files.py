@@ -114,6 +114,16 @@ def save_planes(folder: Path, version: str) -> None:
     ztensor.numpy.save_file(tensors, folder / "a.zt", **options)
 
 
+@each("save/types of few bits", ("1.2.0", "2.1"))
+def save_types_of_few_bits(folder: Path, version: str) -> None:
+    """Five elements of each: they end inside a byte. NumPy's int4 and its like are of ml_dtypes."""
+    floats = ["float8_e4m3", "float8_e3m4", "float6_e2m3fn", "float6_e3m2fn"]
+    names = [*floats, "int4", "uint4", "int2", "uint2"]
+    codes = np.array([0, 1, 2, 3, 1], np.uint8)
+    tensors = {name: codes.view(getattr(ml_dtypes, name)) for name in names}
+    ztensor.numpy.save_file(tensors, folder / "a.zt", **of_version(version))
+
+
 @each("save/blocks", WITH_LAYOUTS)
 def save_blocks(folder: Path, version: str) -> None:
     tensors: dict[str, Any] = {
