@@ -30,7 +30,7 @@ MOST_OPEN = 64  # each is two files when it is mapped; some systems allow 256
 # --- The graph ----------------------------------------------------------------------------------
 
 
-class _Graph:
+class Graph:
     """States as nodes, and deltas as edges between them.
 
     Args:
@@ -103,7 +103,7 @@ def ordered(
         if not edges and to is None:
             return links
         raise _refusal("deltas without ids cannot be ordered", "ids in all of them", "none")
-    graph = _Graph(edges)
+    graph = Graph(edges)
     target = None if to is None else _state(links, to)
     start = base_id
     if start is None:
@@ -342,7 +342,7 @@ def log(source: Deltas) -> Chain:
     with Found(source) as found:
         links = [Link.of(delta) for delta in found.deltas]
     named = [link for link in links if link.base and link.result]
-    graph = _Graph([(str(link.base), str(link.result)) for link in named])
+    graph = Graph([(str(link.base), str(link.result)) for link in named])
     reached = {state: graph.paths(state) for state in graph.starts or list(graph.following)[:1]}
     first = max(reached, key=lambda state: len(reached[state]), default="")
     order = dict.fromkeys(

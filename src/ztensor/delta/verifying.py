@@ -6,7 +6,7 @@ import collections
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ztensor.delta.chain import Deltas, Found, opened, ordered, shown
+from ztensor.delta.chain import Deltas, Found, Graph, opened, ordered, shown
 from ztensor.delta.changes import Delta
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.folding import links_from, wrong_result
@@ -146,13 +146,13 @@ def _wrong_states(
 
 def _not_reached(deltas: Sequence[Delta], links: Sequence[Delta]) -> Iterator[DeltaError]:
     """Yield an error for each delta that neither follows from the first link nor leads to it."""
-    edges = {(delta.base, delta.result) for delta in deltas if delta.base != delta.result}
-    reached, before = ({links[0].base}, {links[0].base}) if links else (set(), set())
-    while more := {result for base, result in edges if base in reached} - reached:
-        reached |= more
-    while more := {base for base, result in edges if result in before} - before:
-        before |= more
-    apart = [delta for delta in deltas if links and delta.base not in {None, *reached, *before}]
+    start = links[0].base if links else None
+    if start is None:
+        return
+    edges = [(each.base, each.result) for each in deltas if each.base and each.result]
+    reached = Graph(edges).paths(start)
+    before = Graph([(result, base) for base, result in edges]).paths(start)
+    apart = [delta for delta in deltas if delta.base not in {None, *reached, *before}]
     for delta in apart:
         if any(delta.base == other.result for other in apart):
             continue

@@ -89,7 +89,7 @@ class LooseDelta(Delta):
                 object_name=odd[0],
                 file=self.name,
             )
-        changes = dict(self._changes)
+        changes = dict(self)
         for name, entry in self._entries.items():
             if name not in forms:
                 continue

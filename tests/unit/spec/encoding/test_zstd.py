@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.planes.memory import Memory as Mapped
 from tests.refusals import refused
 from ztensor.errors import (
     EncodingError,
@@ -105,20 +106,6 @@ def _header_length(one_frame: bytes) -> int:
     flags = one_frame[4]
     is_single = flags >> 5 & 1
     return 6 - is_single + (0, 1, 2, 4)[flags & 3] + (is_single, 2, 4, 8)[flags >> 6]
-
-
-class Mapped:
-    """Stored bytes that hand out views of one buffer."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = memoryview(data)
-        self.length = len(data)
-        self.reads: list[tuple[int, int]] = []
-
-    def read(self, offset: int, length: int) -> memoryview:
-        assert 0 <= offset <= offset + length <= self.length
-        self.reads.append((offset, length))
-        return self.data[offset : offset + length]
 
 
 class Copied(Mapped):
