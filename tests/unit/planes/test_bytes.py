@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.planes import slow
 from tests.planes.broken import BROKEN, DATA, GOOD
-from tests.planes.memory import Memory
 from tests.refusals import refused
+from tests.stored import Memory
 from ztensor.errors import EncodingError, LimitError, ZTensorError
 from ztensor.ext import ENCODINGS, Component, Encoding
 from ztensor.limits import DEFAULT_LIMITS, Limits

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.planes.memory import Memory as Mapped
 from tests.refusals import refused
+from tests.stored import Memory as Mapped
 from ztensor.errors import (
     EncodingError,
     LimitError,
