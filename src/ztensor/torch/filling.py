@@ -114,8 +114,10 @@ def load_into(
             type is an error.
         dequantize: True converts quantized objects to floats of the state's types. Each process
             then reads such an object as a whole.
-        group: a process group whose ranks all call this: tensors that each rank has as a whole are
-            read by its first rank, and broadcast. By default every rank reads them.
+        group: a process group whose ranks all call this with the same names: elements that several
+            ranks have are then read by the first of them, and broadcast. Plain tensors are in all
+            ranks of the group; a `DTensor` is replicated as its placements say, over its own mesh.
+            By default every rank reads what it has.
         options: see `ztensor.typing.OpenOptions`.
 
     Raises:
@@ -130,13 +132,13 @@ def load_into(
     if isinstance(state, torch.nn.Module):
         state = state.state_dict()
     groups = tied(state) if isinstance(state, Mapping) else []
-    filling = _Filling(_targets(state), groups, rules or {}, cast=cast, dequantize=dequantize)
-    is_reader = group is None or torch.distributed.get_rank(group) == 0
+    targets = _targets(state, group)
+    filling = _Filling(targets, groups, rules or {}, cast=cast, dequantize=dequantize)
 
     def read() -> None:
         reader = source if isinstance(source, ObjectReader) else open_reader(source, **options)
         try:
-            filling.read(reader, strict=strict, is_alone=group is None, is_first=is_reader)
+            filling.read(reader, strict=strict)
         finally:
             if reader is not source:
                 reader.close()
@@ -145,8 +147,9 @@ def load_into(
         read()
     else:
         _agree(group, read)
-        for target in filling.shared:
-            _broadcast(target.boxes[0].local, group)
+        for target in filling.filled:
+            for replicas in target.replicas if target.boxes else ():
+                _broadcast(target.boxes[0].local, replicas)
     return filling.report()
 
 
@@ -170,14 +173,15 @@ class _Target(NamedTuple):
         shape: the shape of the whole tensor.
         dtype: its element type.
         boxes: the elements of this process.
-        is_whole: whether every process has all elements.
+        replicas: process groups whose ranks have the same elements, of which the first rank sends
+            them to the others, group by group.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: Any
     boxes: tuple[_Box, ...]
-    is_whole: bool
+    replicas: tuple[Any, ...]
 
 
 class _Read(NamedTuple):
@@ -188,7 +192,7 @@ class _Read(NamedTuple):
     local: torch.Tensor
 
 
-def _targets(state: Any) -> list[_Target]:
+def _targets(state: Any, group: Any) -> list[_Target]:
     """Return the tensors of a module or state dict, sorted by name, as ranks agree on it."""
     if not isinstance(state, Mapping) or any(isinstance(v, np.ndarray) for v in state.values()):
         raise ArgumentTypeError(
@@ -196,19 +200,20 @@ def _targets(state: Any) -> list[_Target]:
             expected="a module, or a mapping to tensors",
             found=describe(type(state).__name__),
         )
-    return [_target(name, state[name]) for name in sorted(state) if _is_tensor(state[name])]
+    names = [name for name in sorted(state) if _is_tensor(state[name])]
+    return [_target(name, state[name], group) for name in names]
 
 
 def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or hasattr(value, "local_shards")
 
 
-def _target(name: str, value: Any) -> _Target:
+def _target(name: str, value: Any, group: Any) -> _Target:
     shape = tuple(value.size())
+    replicas: tuple[Any, ...] = ()
     if hasattr(value, "local_shards"):  # a ShardedTensor
         shards = value.local_shards()
         boxes = tuple(_Box(tuple(s.metadata.shard_offsets), s.tensor.detach()) for s in shards)
-        dtype, is_whole = value.dtype, False
     elif hasattr(value, "placements"):  # a DTensor
         local, chunks = value.detach().to_local(), value.__create_chunk_list__()
         boxes = tuple(_Box(tuple(chunk.offsets), local) for chunk in chunks if local.numel())
@@ -218,14 +223,17 @@ def _target(name: str, value: Any) -> _Target:
                 object_name=name,
                 found=describe(value.placements),
             )
-        dtype, is_whole = value.dtype, all(place.is_replicate() for place in value.placements)
+        if group is not None and boxes:
+            copied = [at for at, place in enumerate(value.placements) if place.is_replicate()]
+            replicas = tuple(map(value.device_mesh.get_group, copied))
     else:
-        boxes, dtype, is_whole = (_Box((0,) * len(shape), value.detach()),), value.dtype, True
+        boxes = (_Box((0,) * len(shape), value.detach()),)
+        replicas = () if group is None else (group,)
     if any(box.local.is_meta for box in boxes):
         error = UsageError("on the meta device a tensor has no elements to fill", object_name=name)
         error.hint = "give it memory first: module.to_empty(device=...)"
         raise error
-    return _Target(name, shape, dtype, boxes, is_whole)
+    return _Target(name, shape, value.dtype, boxes, replicas)
 
 
 class _Filling:
@@ -240,7 +248,6 @@ class _Filling:
 
     Attributes:
         filled: the tensors that the source has.
-        shared: those of them that the first rank of a group reads for the others.
     """
 
     def __init__(
@@ -266,16 +273,13 @@ class _Filling:
         self._missing: list[str] = []
         self._nbytes_read = 0
         self.filled: list[_Target] = []
-        self.shared: list[_Target] = []
 
-    def read(self, reader: ObjectReader, *, strict: bool, is_alone: bool, is_first: bool) -> None:
+    def read(self, reader: ObjectReader, *, strict: bool) -> None:
         """Check all names, shapes and types, then read what this process has to read.
 
         Args:
             reader: the source.
             strict: as for `load_into`.
-            is_alone: whether no group shares the work.
-            is_first: whether this process reads for its group.
         """
         self._reader, self._names = reader, list(reader)
         reads: dict[str, list[_Read]] = {}
@@ -299,10 +303,11 @@ class _Filling:
                 object_name=self._missing[0],
                 found=", ".join(describe(n) for gone in absent.values() for n in gone)[:1000],
             )
-        if not is_alone:
-            self.shared = [each for each in self.filled if each.is_whole and each.boxes]
-        left = set() if is_first else {target.name for target in self.shared}
-        self._read(read for name in reads if name not in left for read in reads[name])
+        is_first = {
+            target.name: not any(map(torch.distributed.get_rank, target.replicas))
+            for target in self.filled
+        }
+        self._read(read for name in reads if is_first[name] for read in reads[name])
 
     def report(self) -> FillReport:
         """Return what was filled and read."""
