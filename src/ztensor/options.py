@@ -353,6 +353,33 @@ class FleetOptions(TypedDict, total=False):
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
 
 
+# Values of options of zTensor files that ask for nothing: no other format has digests or encodings.
+_NOTHING: dict[str, tuple[object, ...]] = {
+    "compression": (False, None, "none", "raw"),
+    "chunk_rows": (None,),
+    "checksum": (True, "crc32c", "none", None, False),
+    "version": ("1.2.0",),
+    "alignment": (None,),
+    "canonical": (False,),
+}
+
+
+def require_nothing_of_zt(kind: str, options: Mapping[str, object]) -> None:
+    """Raise if an option that only zTensor files have is set for a file of another format.
+
+    Raises:
+        ArgumentValueError: it is set.
+    """
+    for name in _NOTHING.keys() & options if kind != "zt" else ():
+        value = options[name]
+        if (type(value), value) not in [(type(other), other) for other in _NOTHING[name]]:
+            raise ArgumentValueError(
+                f"{name} is an option of zTensor files, not of {kind} files",
+                expected=f"a path that ends with .zt, or no {name}",
+                found=describe(value),
+            )
+
+
 def parse_size(size: int | str) -> int:
     """Return the bytes of a size such as "5GB" or "500MiB".
 

@@ -14,8 +14,8 @@ from ztensor.converting.settings import (
     Settings,
     format_of,
     matching,
-    require_compressed,
     require_divided,
+    require_fitting,
 )
 from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.errors import ArgumentValueError
@@ -93,7 +93,7 @@ def convert_as(
     target = path_text(path)
     kind = format_of(target, to)
     settings = dataclasses.replace(settings, version=EMITTERS.known(settings.version))
-    require_compressed(kind, settings.compression, settings.chunk_rows)
+    require_fitting(kind, settings)
     if not overwrite:
         Place.of(path).require_free()
         for there in ShardSet.earlier(path).files() if max_shard_size is not None else ():

@@ -14,7 +14,7 @@ from ztensor import open as open_files
 from ztensor.converting.atomic_folder import AtomicFolder, require_place
 from ztensor.converting.files import write_file
 from ztensor.converting.report import ConversionReport, Loss
-from ztensor.converting.settings import Settings, require_divided
+from ztensor.converting.settings import Settings, require_divided, require_fitting
 from ztensor.errors import (
     FormatError,
     LimitError,
@@ -161,6 +161,7 @@ def convert_folder(
     settings = Settings(
         compression=compression, strict=strict, check=True, durable=durable, threads=threads
     )
+    require_fitting(to, settings)
     folder = _Folder(old, to, settings, pickled=pickled)
     steps = _planned(old, folder.files(), to, pickled=pickled)
     folder.indexes(steps)

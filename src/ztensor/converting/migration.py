@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ztensor import open as open_file
 from ztensor.converting.files import write_file
 from ztensor.converting.report import ConversionReport
-from ztensor.converting.settings import Settings, require_compressed
+from ztensor.converting.settings import Settings, require_fitting
 from ztensor.converting.source import is_same
 from ztensor.errors import UsageError
 from ztensor.ext import EMITTERS, FORMATS, Place, Portable, path_text
@@ -63,7 +63,7 @@ def migrate(
     if version is not None:
         version = EMITTERS.known(version)
     settings = Settings(strict=strict, check=True, **options)
-    require_compressed("zt", settings.compression, settings.chunk_rows)
+    require_fitting("zt", settings)
     in_place = output is None or is_same(source, target)
     place = Place.of(path if output is None else output)
     if not in_place:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, counted, describe
 from ztensor.ext import EMITTERS, FORMATS
-from ztensor.options import keeps
+from ztensor.options import keeps, require_nothing_of_zt
 from ztensor.typing import Durable, Progress
 
 if TYPE_CHECKING:
@@ -63,17 +63,20 @@ def require_divided(kind: str) -> None:
         )
 
 
-def require_compressed(
-    kind: str,
-    compression: bool | int | str | None,  # noqa: FBT001  # as callers pass it
-    chunk_rows: int | None,
-) -> None:
-    """Raise if `chunk_rows` is set for a file that is not compressed."""
-    if chunk_rows is not None and (kind != "zt" or compression in (None, False, "none", "raw")):
+def require_fitting(kind: str, settings: Settings) -> None:
+    """Raise if an option is set that a file of a format does not have.
+
+    Raises:
+        ArgumentValueError: the file is no `.zt`, or `chunk_rows` is set and it is not compressed.
+    """
+    fields = dataclasses.fields(settings)
+    require_nothing_of_zt(kind, {each.name: getattr(settings, each.name) for each in fields})
+    rows, compression = settings.chunk_rows, settings.compression
+    if rows is not None and compression in (None, False, "none", "raw"):
         raise ArgumentValueError(
             "chunk_rows goes with a zTensor file that is compressed",
-            expected="compression: 'zstd' or a level, and a .zt file to write",
-            found=f"chunk_rows {chunk_rows}, compression {describe(compression)}, format {kind}",
+            expected="compression: 'zstd' or a level",
+            found=f"chunk_rows {rows}, compression {describe(compression)}",
         )
 
 

@@ -6,24 +6,14 @@ import bisect
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import ztensor
-from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
+from ztensor.errors import NotRepresentableError
 from ztensor.ext import FORMATS, FileObjects, Manifest, ObjectReader, Sink, Source
+from ztensor.options import require_nothing_of_zt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from typing_extensions import Buffer
-
-
-# Values of options of zTensor files that ask for nothing: no other format has digests.
-_NOTHING: dict[str, tuple[object, ...]] = {
-    "compression": (False,),
-    "chunk_rows": (None,),
-    "checksum": (True, "crc32c", "none", None, False),
-    "version": ("1.2.0",),
-    "alignment": (None,),
-    "canonical": (False,),
-}
 
 
 def write_dict(
@@ -49,13 +39,7 @@ def write_dict(
         ArgumentValueError: an option that only zTensor files have is set.
         SourceError: the bytes could not be stored.
     """
-    for name, value in options.items():
-        if (type(value), value) not in [(type(default), default) for default in _NOTHING[name]]:
-            raise ArgumentValueError(
-                f"{name} is an option of zTensor files, not of {kind} files",
-                expected=f'a path that ends with .zt, or format="zt", or no {name}',
-                found=describe(value),
-            )
+    require_nothing_of_zt(kind, options)
     held = _Held()
     with ztensor.Writer(held, attributes=metadata, checksum=None) as writer:
         for name in sorted(tensors, key=str):
