@@ -41,6 +41,25 @@ class WritableFile(Protocol):
         ...
 
 
+class ShardIdentity(Protocol):
+    """What the root of a 2.x model says of one shard: not where it is, but which file it is."""
+
+    @property
+    def name(self) -> str:
+        """Return its name in the root's table; safe as one component of a path."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Return its length in bytes."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Return `algorithm:hex` of all its bytes."""
+        ...
+
+
 # Each alias is one string: pyright does not take concatenated strings as a type.
 
 # Sources and targets.
@@ -52,6 +71,8 @@ Storage: TypeAlias = "Mapping[str, Any] | ObjectStore"
 """How the store of a URL is opened: options by obstore's names, or a store of obstore."""
 Openable: TypeAlias = "Path | Buffer | ReadableFile | Sequence[Path]"
 """A source of `ztensor.open`: a path, bytes, a file object, or several paths."""
+Resolver: TypeAlias = "Callable[[ShardIdentity], Path | Buffer | ReadableFile | None]"
+"""A function that finds a shard; None leaves it to the usual places."""
 Target: TypeAlias = "Path | WritableFile"
 """The target of a file: a path, or a file object."""
 Progress: TypeAlias = "Callable[[int, int], None]"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from ztensor.accepted import Durable, Path, Progress, Storage
+    from ztensor.accepted import Durable, Path, Progress, Resolver, Storage
     from ztensor.limits import Limits
 
 # --- Writing ----------------------------------------------------------------------------------
@@ -262,12 +262,18 @@ class FileOptions(TypedDict, total=False):
         limits: safety caps; `ztensor.Limits()` by default.
         recover: True opens a torn file at its last committed state, and logs a warning; the file is
             not changed.
+        resolver: finds the shards that a file of 2.x names: a function of a value with `name`,
+            `size` and `digest`. It returns a path, a URL, bytes or an open file, which is checked
+            like any shard; or None for the usual places: `<stem>-<name>.zt` beside the file,
+            `blobs/<algorithm>/<hex>` there, and on disk any file there of this size and digest.
+            `ztensor.io.ShardFolder` is one for another folder.
     """
 
     verify: bool | None
     mmap: bool
     limits: Limits | None
     recover: bool
+    resolver: Resolver | None
 
 
 class OpenOptions(FileOptions, total=False):

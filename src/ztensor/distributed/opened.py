@@ -437,8 +437,8 @@ def open_divided(
         folder: the folder or the URL of the prefix, or the root in it.
         storage: see `ztensor.typing.OpenOptions`.
         options: see `ztensor.typing.FileOptions`. `verify` is of chunks: None checks those that are
-            read as a whole, True all that are touched. `mmap` and `recover` are of no matter:
-            tensors of many files are read, and a root is never torn.
+            read as a whole, True all that are touched. `mmap`, `recover` and `resolver`
+            are of no matter: tensors of many files are read, and a root is never torn, nor of 2.x.
 
     Raises:
         UsageError: the folder has a file of that name that is not a root.

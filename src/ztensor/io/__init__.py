@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ztensor.io.metadata import ComponentMetadata
     from ztensor.io.opening import ShardedReader
     from ztensor.io.reading.file import Location
+    from ztensor.io.reading.shards import ShardFolder
     from ztensor.io.reading.verify import VerifyReport
     from ztensor.io.writing.stream import ObjectSink
 else:
@@ -30,6 +31,7 @@ else:
             "ztensor.io.metadata": "ComponentMetadata",
             "ztensor.io.opening": "ShardedReader",
             "ztensor.io.reading.file": "Location",
+            "ztensor.io.reading.shards": "ShardFolder",
             "ztensor.io.reading.verify": "VerifyReport",
             "ztensor.io.writing.stream": "ObjectSink",
         },
@@ -39,6 +41,7 @@ __all__ = [
     "ComponentMetadata",
     "Location",
     "ObjectSink",
+    "ShardFolder",
     "ShardedReader",
     "VerifyReport",
 ]

@@ -12,7 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ztensor.arguments import require_choice
+from ztensor.arguments import require_choice, require_function
 from ztensor.errors import (
     ContainerError,
     FormatError,
@@ -52,10 +52,12 @@ def open_file(
     mmap: bool = True,
     limits: Limits | None = None,
     recover: bool = False,
+    resolver: Any = None,
 ) -> FileObjects:
     """Return the objects of one file; see `ztensor.Reader` and `FileOptions`."""
     if verify is not None:
         require_choice("verify", verify, (None, True, False))
+    require_function("resolver", resolver)
     caps = DEFAULT_LIMITS if limits is None else caps_of(limits)
     for left in reversed(range(_TRIES)):
         source = _source_of(path, mapped=mmap)
@@ -83,13 +85,15 @@ def open_file(
     if manifest.shards:
         from ztensor.io.reading.shards import join_shards  # few files have shards
 
-        joined = join_shards(joined, manifest.shards, caps)
+        joined = join_shards(joined, manifest.shards, caps, resolver)
     if joined is not source:
         ahead = _ahead(joined) if joined.prefers_long_reads else None
     if ahead is not None:
         is_patient = isinstance(manifest.objects, LaterObjects)
         ahead.expect(functools.partial(component_extents, manifest), is_patient=is_patient)
-    reopen = functools.partial(open_file, verify=verify, mmap=mmap, limits=limits, recover=recover)
+    reopen = functools.partial(
+        open_file, verify=verify, mmap=mmap, limits=limits, recover=recover, resolver=resolver
+    )
     return FileObjects(joined, ahead=ahead, verify=verify, limits=caps, reopen=reopen, **how)
 
 

@@ -1,58 +1,126 @@
 """Find, check and open the shards of a 2.x file, and join them to one source.
 
 The format does not define paths, and shard names are not paths. Here, shard `n` of `<stem>.zt` is
-`<stem>-<n>.zt` in the same folder, or `blobs/<algorithm>/<hex>` there, by its digest. Only shards
-with a component are opened.
+the file that the caller's resolver returns, or `<stem>-<n>.zt` in the same folder, or
+`blobs/<algorithm>/<hex>` there, by its digest, or any file there of its size and digest. Only
+shards with a component are opened.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ztensor.accepted import Path, Resolver, ShardIdentity
 from ztensor.errors import (
+    ArgumentTypeError,
     ContainerError,
     Reason,
+    SourceError,
     SourceNotFoundError,
     UnsupportedError,
     ZTensorError,
     describe,
+    system_call,
 )
 from ztensor.io.reading.file import FileObjects
-from ztensor.io.source.base import Source
+from ztensor.io.source.base import Range, Source
 from ztensor.io.source.beneath import Beneath
 from ztensor.io.source.joined import JoinedSource
-from ztensor.io.source.stores import open_url
+from ztensor.io.source.paths import path_text
+from ztensor.io.source.stores import source_of
+from ztensor.io.source.urls import Remote
 from ztensor.limits import Limits
 from ztensor.spec.container.framing import Container
-from ztensor.spec.digest import parse_digest
+from ztensor.spec.digest import Digest, parse_digest
 from ztensor.spec.model.manifest import Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 SECTION = "2.1 section 7.3"
+_BYTES = 1 << 20  # read at a time for a digest
 
 
-def join_shards(root: Source, shards: Mapping[str, Shard], limits: Limits) -> Source:
+class ShardFolder:
+    """Finds shards among the files of a folder by size and digest, whatever their names.
+
+    A resolver for the option `resolver` of `ztensor.open`. The folder is listed once, here. Files
+    of a shard's exact size are read, each once, for their digests. Hidden and temporary files,
+    links out of the folder and files that cannot be read are passed over, and subfolders are not
+    searched. A shard whose digest has an unknown algorithm is not found.
+
+    Args:
+        folder: a folder on disk.
+
+    Raises:
+        SourceError: the folder cannot be listed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = path_text(folder, absolute=True, local=True)
+        self._names: dict[int, list[str]] = {}
+        self._digests: dict[object, str] = {}
+        with system_call("cannot list the folder", self._folder), os.scandir(self._folder) as files:
+            for file in sorted(files, key=lambda file: file.name):
+                if not file.name.startswith(".") and not file.name.endswith(".tmp"):
+                    with contextlib.suppress(OSError):  # a link to nothing
+                        self._names.setdefault(file.stat().st_size, []).append(file.name)
+
+    def __call__(self, shard: ShardIdentity) -> Beneath | None:
+        """Return the place of a shard; None if the folder has none of that digest."""
+        digest = parse_digest(shard.digest, strict=True)
+        for name in self._names.get(shard.size, ()) if digest.known else ():
+            place = Beneath(os.path.join(self._folder, name), Beneath.roots_of(self._folder))
+            with contextlib.suppress(ZTensorError):
+                if self._hexdigest(place, digest) == digest.expected:
+                    return place
+        return None
+
+    def _hexdigest(self, place: Beneath, digest: Digest) -> str | None:
+        with contextlib.closing(place.open(mapped=False)) as source:
+            key = digest.algorithm, source.identity()
+            if digest.known and key not in self._digests:
+                pieces = Range(source, 0, source.size).pieces(_BYTES)
+                self._digests[key] = parse_digest(digest.known.of(pieces)).expected
+            return self._digests.get(key)
+
+
+def join_shards(
+    root: Source,
+    shards: Mapping[str, Shard],
+    limits: Limits,
+    resolver: Resolver | None = None,
+) -> Source:
     """Return one source over a file and the shards that its objects need.
 
     Args:
         root: the file; closed if this raises.
         shards: the shards that its manifest names.
         limits: the caps in force.
+        resolver: see `ztensor.typing.FileOptions`.
 
     Raises:
         ContainerError: a shard is missing, has another size, or is not a file of 2.x.
-        UnsupportedError: the file was opened without a path, or a link leads out of its folder.
+        UnsupportedError: the file was opened without a path and no resolver has the shard, or a
+            link leads out of its folder.
+        ArgumentTypeError: the resolver returns another type.
         SourceError: a shard cannot be read.
     """
     parts: list[tuple[int, Source]] = [(0, root)]
     needed = sorted((s.start, s.name, s) for s in shards.values() if s.start is not None)
+    folder = functools.cache(ShardFolder)  # listed once, and only if a shard is looked for there
     try:
         for start, _, shard in needed:
-            parts.append((start, _open(root, shard, limits)))
+            resolved = None if resolver is None else resolver(shard)
+            if resolved is None:
+                source = _found(root, shard, limits, folder)
+            else:
+                source = _fit(_source_of(resolved), shard, limits)
+            parts.append((start, source))
     except BaseException:
         for _, source in parts:
             source.close()
@@ -60,48 +128,75 @@ def join_shards(root: Source, shards: Mapping[str, Shard], limits: Limits) -> So
     return JoinedSource(parts) if needed else root
 
 
-def _places(path: str, shard: Shard) -> list[tuple[str, ...]]:
-    stem, digest = (
-        os.path.basename(path).removesuffix(".zt"),
-        parse_digest(shard.digest, strict=True),
-    )
-    places = (f"{stem}-{shard.name}.zt",), ("blobs", digest.algorithm, digest.expected)
-    # Digests may have any length; file names have at most 255 bytes.
-    return [place for place in places if len(os.fsencode(place[-1])) <= 255]
-
-
-def _open(root: Source, shard: Shard, limits: Limits) -> Source:
+def _found(
+    root: Source, shard: Shard, limits: Limits, folder: Callable[[str], ShardFolder]
+) -> Source:
+    """Return the first file in the usual places that is the shard."""
     path = root.path if root.remote is None else root.name
     if path is None:
         raise UnsupportedError(
-            "the file has shards, which are found by its path: open it by its path",
+            "the file has shards, which are found by its path: open it by its path, or with the "
+            "option resolver",
             reason=Reason.SHARD_FILE,
             file=root.name,
             found=f"the shard {describe(shard.name)}",
         )
     wrong: ZTensorError | None = None
-    for place in _places(path, shard):
+    for place in _places(path, root.remote, shard, folder):
         try:
-            if root.remote is None:
-                source: Source = Beneath.beside(path, place).open(mapped=False)
-            else:
-                source = open_url(root.remote.beside("/".join(place)))
+            return _fit(source_of(place, mapped=False), shard, limits)
         except SourceNotFoundError:
             continue
-        try:
-            _require_shard(source, shard, limits)
         except ZTensorError as error:
-            source.close()
-            wrong = wrong or error.locate(file=source.name)
-        else:
-            return source
+            wrong = wrong or error
     expected = os.path.basename(path).removesuffix(".zt") + f"-{shard.name}.zt"
     raise wrong or _unfit(
         "missing shard",
         file=path,
-        expected=f"{describe(expected)} in the same folder, or a file of `blobs` named by digest",
+        expected=f"{describe(expected)} in the same folder, a file of `blobs` named by digest, or "
+        f"a file of {shard.size} bytes and {describe(shard.digest)} in the folder",
         found="no such file",
     )
+
+
+def _places(
+    path: str, remote: Remote | None, shard: Shard, folder: Callable[[str], ShardFolder]
+) -> Iterator[Beneath | Remote]:
+    """Yield the places where the shard may be."""
+    stem = os.path.basename(path).removesuffix(".zt")
+    digest = parse_digest(shard.digest, strict=True)
+    for place in (f"{stem}-{shard.name}.zt",), ("blobs", digest.algorithm, digest.expected):
+        # Digests may have any length; file names have at most 255 bytes.
+        if len(os.fsencode(place[-1])) <= 255:
+            yield remote.beside("/".join(place)) if remote else Beneath.beside(path, place)
+    if remote is None:
+        with contextlib.suppress(SourceError):  # a folder that cannot be listed
+            if (found := folder(os.path.dirname(path))(shard)) is not None:
+                yield found
+
+
+def _source_of(resolved: Any) -> Source:
+    """Return the source of what a resolver returned."""
+    try:
+        return source_of(resolved, mapped=False)
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(
+            "the resolver returned something else than a shard",
+            expected="a path, a URL, bytes, a seekable binary file object, or None",
+            found=describe(resolved, 40),
+        ) from error
+
+
+def _fit(source: Source, shard: Shard, limits: Limits) -> Source:
+    """Return an opened file if it is the shard; close it and raise otherwise."""
+    try:
+        _require_shard(source, shard, limits)
+    except BaseException as error:
+        source.close()
+        if isinstance(error, ZTensorError):
+            error.locate(file=source.name)
+        raise
+    return source
 
 
 def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
