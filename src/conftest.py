@@ -14,7 +14,7 @@ _NEEDS = {
     "training/jax_tree.py": "jax",
     "accelerate.py": "torch", "lightning.py": "torch", "trainer.py": "torch",
     "transformers.py": "torch", "diffusers.py": "torch", "peft.py": "torch",
-    "vllm.py": "vllm",
+    "vllm.py": "vllm", "xarray.py": "xarray",
 }  # fmt: skip
 
 collect_ignore = [

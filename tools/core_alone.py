@@ -27,7 +27,7 @@ PACKAGES = ["spec", "io", "threads", "testing"]
 WINGS = {
     "accelerate.py", "dask.py", "diffusers.py", "divided.py", "fleet.py", "flax.py",
     "keras.py", "lightning.py", "model_folder.py", "peft.py", "scipy.py", "trainer.py",
-    "transformers.py",
+    "transformers.py", "xarray.py",
 }  # fmt: skip
 TESTS = [
     "test_arguments.py", "test_bools.py", "test_buffers.py", "test_errors.py", "test_guard.py",

@@ -68,7 +68,7 @@ MEMBERS = {
     "insight": "fleet",
     "cli": "installation __main__",
     FACES: "edit torch jax flax scipy dask transformers diffusers peft model_folder iterating "
-    "handle vllm",
+    "handle vllm xarray",
 }
 HOME = {
     **{wing: wing for wing in WINGS},
@@ -76,7 +76,7 @@ HOME = {
 }
 PUBLIC = re.compile(
     r"ztensor(\.(ext|errors|limits|typing|options|numpy|torch|jax|flax|scipy|dask|transformers"
-    r"|diffusers|peft|edit|divided|distributed|fleet|lightning|accelerate|trainer|keras|vllm|v2|testing(\.\w+)?"
+    r"|diffusers|peft|edit|divided|distributed|fleet|lightning|accelerate|trainer|keras|vllm|xarray|v2|testing(\.\w+)?"
     r"|conformance|delta|aio))?"
 )
 MODULE_NAME = re.compile(r"ztensor\.[a-z_0-9.]+(:\w+|\.[A-Z]\w+)?")

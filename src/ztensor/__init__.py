@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ztensor import transformers as transformers
     from ztensor import typing as typing
     from ztensor import vllm as vllm
+    from ztensor import xarray as xarray
     from ztensor.converting import convert, convert_folder, merge, migrate, split
     from ztensor.edit import remove_tensors as remove_tensors  # and the next: aliases
     from ztensor.edit import replace_tensor as replace_tensor
@@ -108,6 +109,7 @@ _SUBMODULES = frozenset(
         *("accelerate", "converting", "dask", "delta", "diffusers", "distributed", "divided"),
         *("edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras", "lightning", "numpy"),
         *("peft", "torch", "trainer", "training", "transformers", "typing", "vllm"),
+        "xarray",
     ]
 )
 

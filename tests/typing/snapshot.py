@@ -33,7 +33,7 @@ MODULES = [
             "divided", "edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras",
             "lightning", "numpy", "peft", "testing.builder", "testing.builder_2",
             "testing.damage", "testing.promise", "testing.strategies", "torch", "trainer",
-            "training", "transformers", "typing", "v2",
+            "training", "transformers", "typing", "v2", "xarray",
         )
     ),
 ]  # fmt: skip

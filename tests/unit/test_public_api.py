@@ -29,6 +29,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = [
     "", ".numpy", ".torch", ".jax", ".flax", ".divided", ".edit", ".errors", ".typing", ".fleet",
     ".dask", ".transformers", ".diffusers", ".peft", ".io", ".insight", ".training", ".converting",
+    ".xarray",
 ]  # fmt: skip
 
 
@@ -407,7 +408,7 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
     modules = (
         "accelerate converting dask delta diffusers distributed divided edit errors flax fleet "
         "insight io jax keras lightning numpy peft torch trainer training transformers typing "
-        "vllm"
+        "vllm xarray"
     )
     beside = set() if suffix else set(modules.split())
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {

