@@ -1,15 +1,18 @@
 """`save_sharded`: save arrays that are spread over processes, without gathering them.
 
 Every process writes the shards of which it has the first replica into files of its own. When all
-have written, process 0 writes the root. `load_file` reads the result under any sharding, with any
-number of processes.
+have written, process 0 writes the root. `load_sharded` reads the result under any sharding, with
+any number of processes. A save in the background copies the shards first, and does the rest in a
+thread.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import functools
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,28 +24,22 @@ from ztensor.distributed.place import Place
 from ztensor.distributed.root import encode_values
 from ztensor.errors import (
     ArgumentValueError,
-    SourceError,
     ZTensorError,
-    describe,
 )
-from ztensor.ext import cbor
-from ztensor.jax.values import is_value, require_readable, stored
+from ztensor.ext import cbor, run_jobs, thread_count
+from ztensor.jax.exchange import Coordinator, Exchange, gathered, gathered_in_thread, together
+from ztensor.jax.values import is_on_cpu, is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
-from ztensor.training import tree as saved
+from ztensor.training.checkpoints.background import BackgroundSave
 from ztensor.typing import Path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import Unpack
 
-    Exchange = Callable[[bytes], Sequence[bytes]]
+__all__ = ["BackgroundSave", "leaf_names", "save_sharded"]
 
-__all__ = ["leaf_names", "save_sharded"]
-
-_DONE, _FAILED = b"\1", b"\0"
-_LEAST_BYTES = 4096
-_MESSAGE_BYTES = 1 << 20  # gRPC accepts four times as much
-_MILLISECONDS = 60_000  # for a message that is there
+_SAVES: list[BackgroundSave] = []  # the last one in the background
 
 
 def save_sharded(
@@ -53,14 +50,15 @@ def save_sharded(
     values: Mapping[str, object] | None = None,
     process_index: int | None = None,
     exchange: Exchange | None = None,
+    background: bool = False,
     **options: Unpack[PartOptions],
-) -> None:
+) -> BackgroundSave:
     """Save arrays that may be spread over processes as a distributed checkpoint; all call it.
 
     Each process writes the shards of which it has the first replica, so each shard is written once.
     Process 0 then writes the root, which replaces the old checkpoint of the folder in one step.
-    `load_file(folder, sharding=...)` reads it under any other sharding, and `ztensor.open(folder)`
-    gives whole tensors.
+    `load_sharded` and `load_file(folder, sharding=...)` read it under any other sharding, and
+    `ztensor.open(folder)` gives whole tensors.
 
     An array that is entirely in one process, such as one of NumPy, is taken to be the same in all
     processes that have it: the first writes it. Plain values are taken from process 0; they are in
@@ -75,8 +73,18 @@ def save_sharded(
             `ztensor.CheckpointManager.save_divided` passes. Process 0 writes them.
         process_index: number of this process; by default `jax.process_index()`.
         exchange: a function that all processes call with bytes; it waits for all of them and
-            returns their bytes in the order of processes. By default JAX's own collectives.
+            returns their bytes in the order of processes. By default JAX's own collectives, and for
+            the thread of a save in the background the store of JAX's coordinator: collectives of a
+            thread would be mixed up with those of the training.
+        background: True copies the shards of this process to its memory, and writes them in a
+            thread: arrays may be changed, donated or deleted as soon as this returns. The folder
+            has the old checkpoint until the save has ended in all processes. A second save waits
+            for the first, and raises its error if `wait` has not; the end of the program waits.
         options: see `ztensor.typing.PartOptions`.
+
+    Returns:
+        The save. `wait()` waits until it has ended and raises its error, once. Without `background`
+        it has ended.
 
     Raises:
         NotRepresentableError: a leaf cannot be stored, such as a key of random numbers; the error
@@ -84,58 +92,57 @@ def save_sharded(
         ArgumentTypeError: an array is traced or deleted.
         ArgumentValueError: two leaves have one name, or another argument has an unknown value.
         UsageError: the shards leave gaps or overlap, the processes disagree about an array, or
-            there is a checkpoint and `overwrite` is False.
+            there is a checkpoint and `overwrite` is False; or processes that save in the background
+            have neither a coordinator nor `exchange`.
         SourceError: this or another process could not write; every process raises then. The
             earlier checkpoint stays.
     """
     require_options("save_sharded", options, PartOptions)
+    while _SAVES:
+        _SAVES.pop().wait()
     own = jax.process_index() if process_index is None else process_index
-    share = _gathered if exchange is None else exchange
+    share = gathered if exchange is None else exchange
+    storage, durable = options.get("storage"), options.get("durable", "auto")
     leaves: list[tuple[str, Any]] = []
     plain: dict[str, object] = {}
 
     def look() -> bytes:
-        leaves.extend(_named(tree))
+        leaves.extend(named_leaves(tree))
         plain.update(_plain(leaves, values or {}))
-        Place(folder, options.get("storage")).make()
+        Place(folder, storage).make()
         names = [name for name, leaf in leaves if _is_of_one_process(leaf)]
         return cbor.encode([secrets.token_bytes(16), *names])
 
-    listed: list[Any] = [cbor.decode(one) for one in _together(share, look)]
-    whole = _each_first(listed)
-    tokens = [one.hex() for one in listed[0] if isinstance(one, bytes)]
-    store = _ToFirst.of(tokens[0]) if exchange is None and tokens else None
-    with contextlib.ExitStack() as kept:  # while the writer lives, clean-ups leave its files
+    listed: list[Any] = [cbor.decode(one) for one in together(share, look)]
+    whole, save_id = _each_first(listed)
+    chunks = _chunks((n, leaf) for n, leaf in leaves if n not in plain and whole.get(n, own) == own)
+    store = Coordinator.of(save_id) if exchange is None and save_id else None
+    if background:
+        chunks, plain = _copied(share, chunks), copy.deepcopy(plain)
+        share = gathered_in_thread(store) if exchange is None else exchange
 
-        def write() -> bytes:
-            save_id = tokens[0] if tokens else None  # the token of process 0 names the save
-            part = PartWriter(
-                folder, process=own, save_id=save_id, processes=len(listed), **options
-            )
-            writer = kept.enter_context(part)
-            for name, leaf in leaves:
-                if name not in plain:
-                    _write(writer, name, leaf, is_ours=whole.get(name, own) == own)
-            record = record_to_bytes(writer.finish())
-            return record if store is None else store.put(own, record)
+    def write(kept: contextlib.ExitStack) -> bytes:
+        part = PartWriter(folder, process=own, save_id=save_id, processes=len(listed), **options)
+        record = _written(kept.enter_context(part), chunks)
+        return record if store is None else store.put(f"part/{own}", record)
 
-        records = _together(share, write)
+    def end(records: list[bytes]) -> bytes:
+        if own == 0:
+            parts = (store.take(f"part/{n}") if store else one for n, one in enumerate(records))
+            how: Any = {"overwrite": overwrite, "durable": durable, "storage": storage}
+            commit(folder, map(record_from_bytes, parts), plain, writer="jax", **how)
+        return b""
 
-        def end() -> bytes:
-            if own == 0:
-                given = records if store is None else map(store.take, range(len(records)), records)
-                commit(
-                    folder,
-                    map(record_from_bytes, given),
-                    plain,
-                    overwrite=overwrite,
-                    durable=options.get("durable", "auto"),
-                    storage=options.get("storage"),
-                    writer="jax",
-                )
-            return b""
+    def save() -> None:
+        with contextlib.ExitStack() as kept:  # while the writer lives, clean-ups leave its files
+            records = together(share, functools.partial(write, kept))
+            together(share, functools.partial(end, records))
 
-        _together(share, end)
+    saving = BackgroundSave(save if background else None, Place(folder, storage).name)
+    if background:
+        _SAVES.append(saving)
+    (saving.start if background else save)()
+    return saving
 
 
 def leaf_names(tree: object) -> object:
@@ -150,49 +157,22 @@ def leaf_names(tree: object) -> object:
     Raises:
         ArgumentValueError: two leaves have one name.
     """
-    names = [name for name, _ in _named(tree)]
-    found: object = jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(tree), names)
+    names = [name for name, _ in named_leaves(tree)]
+    structure = jax.tree_util.tree_structure(tree, is_leaf=is_leaf)
+    found: object = jax.tree_util.tree_unflatten(structure, names)
     return found
-
-
-def laid_over(into: object, found: Mapping[str, Any]) -> object:
-    """Return a tree like `into` with the loaded leaves.
-
-    Args:
-        into: a live tree of arrays, or of objects with their `shape` and `dtype`.
-        found: loaded arrays and plain values by name.
-
-    Raises:
-        ArgumentValueError: the names differ, or an array has another shape or element type.
-    """
-    named = _named(into)
-    names = [name for name, _ in named]
-    more = sorted(set(found) - set(names))
-    for name, leaf in named:
-        if name not in found:
-            raise ArgumentValueError("the checkpoint has no such leaf", object_name=name)
-        if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-            saved.fit(leaf, found[name])
-    if more:
-        message = "the checkpoint has more leaves than the tree"
-        raise ArgumentValueError(message, found=describe(more))
-    structure = jax.tree_util.tree_structure(into)
-    whole: object = jax.tree_util.tree_unflatten(structure, [found[name] for name in names])
-    return whole
 
 
 # --- Leaves ----------------------------------------------------------------------------------
 
 
-def _named(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """Return the leaves of a tree with their names, in JAX's order.
 
     Raises:
         ArgumentValueError: two have one name.
     """
-    leaves, _ = jax.tree_util.tree_flatten_with_path(
-        tree, is_leaf=lambda one: isinstance(one, Tensor) or is_value(one)
-    )
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
     seen: set[str] = set()
     named = []
     for path, leaf in leaves:
@@ -202,6 +182,11 @@ def _named(tree: Any) -> list[tuple[str, Any]]:
         seen.add(name)
         named.append((name, leaf))
     return named
+
+
+def is_leaf(value: object) -> bool:
+    """Return whether a value is a leaf, though JAX would take it apart: a sparse matrix is."""
+    return isinstance(value, Tensor) or is_value(value)
 
 
 def _word(key: Any) -> str:
@@ -228,7 +213,7 @@ def _plain(leaves: list[tuple[str, Any]], values: Mapping[str, object]) -> dict[
 
 
 def _is_array(leaf: Any) -> bool:
-    return is_value(leaf) or isinstance(leaf, (np.ndarray, np.generic, Tensor))
+    return is_leaf(leaf) or isinstance(leaf, (np.ndarray, np.generic))
 
 
 def _is_of_one_process(leaf: Any) -> bool:
@@ -236,153 +221,96 @@ def _is_of_one_process(leaf: Any) -> bool:
     return _is_array(leaf) and not (isinstance(leaf, jax.Array) and not leaf.is_fully_addressable)
 
 
-def _each_first(every: list[Any]) -> dict[str, int]:
-    """Return for each whole array the first process that has it, which writes it."""
+def _each_first(every: list[Any]) -> tuple[dict[str, int], str | None]:
+    """Return for each whole array the first process that has it, which writes it; and a save id.
+
+    The id is the token of process 0, None without one.
+    """
     first: dict[str, int] = {}
     for process, names in enumerate(every):
         for name in names:
             if isinstance(name, str):
                 first.setdefault(name, process)
-    return first
+    return first, next((one.hex() for one in every[0] if isinstance(one, bytes)), None)
 
 
-def _write(writer: PartWriter, name: str, leaf: Any, *, is_ours: bool) -> None:
-    """Write the shards of an array that belong to this process.
+def _written(writer: PartWriter, chunks: Iterable[_Chunk]) -> bytes:
+    """Write chunks, and return the record of the part."""
+    for name, value, box in chunks:
+        with _located(name):
+            writer.add(name, np.asarray(value) if isinstance(value, jax.Array) else value, **box)
+    return record_to_bytes(writer.finish())
+
+
+class _Chunk(NamedTuple):
+    """A chunk that this process writes.
+
+    Attributes:
+        name: the array's name.
+        value: the elements: an array, a `Tensor`, or a shard as an array of JAX.
+        box: for a shard the shape of the whole array, and the offsets.
+    """
+
+    name: str
+    value: Any
+    box: dict[str, tuple[int, ...]]
+
+
+def _chunks(leaves: Iterable[tuple[str, Any]]) -> Iterable[_Chunk]:
+    """Yield the chunks of the arrays that this process has to write.
 
     Raises:
-        ZTensorError: it cannot be stored, by its name.
+        ZTensorError: an array cannot be stored, by its name.
     """
-    if not is_ours:
-        return
+    for name, leaf in leaves:
+        with _located(name):
+            if isinstance(leaf, jax.Array):
+                require_readable(leaf)
+                for shard in leaf.addressable_shards:
+                    if shard.replica_id == 0:
+                        offsets = tuple(part.start or 0 for part in shard.index)
+                        box = {"shape": tuple(leaf.shape), "offsets": offsets}
+                        yield _Chunk(name, shard.data, box)
+            else:
+                yield _Chunk(name, stored(leaf) if is_value(leaf) else leaf, {})
+
+
+@contextlib.contextmanager
+def _located(name: str) -> Iterator[None]:
     try:
-        if isinstance(leaf, jax.Array):
-            require_readable(leaf)
-            for shard in leaf.addressable_shards:
-                if shard.replica_id == 0:
-                    _write_shard(writer, name, leaf, shard)
-        else:
-            writer.add(name, stored(leaf) if is_value(leaf) else leaf)
+        yield
     except ZTensorError as error:
         raise error.locate(object_name=name) from error.__cause__
 
 
-def _write_shard(writer: PartWriter, name: str, array: Any, shard: Any) -> None:
-    offsets = tuple(part.start or 0 for part in shard.index)
-    writer.add(name, np.asarray(shard.data), shape=tuple(array.shape), offsets=offsets)
-
-
-# --- Processes -------------------------------------------------------------------------------
-
-
-def _together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
-    """Do a step in all processes and return their answers, unless one failed.
+def _copied(share: Exchange, chunks: Iterable[_Chunk]) -> list[_Chunk]:
+    """Return copies of chunks in memory that is not shared with JAX; all processes call it.
 
     Raises:
-        SourceError: another process failed, or cannot be reached.
         Exception: the error of this process.
+        SourceError: another process failed.
     """
-    failure: Exception | None = None
-    try:
-        answer = _DONE + work()
-    except Exception as error:  # noqa: BLE001  # the others wait for this answer
-        failure = error
-        answer = _FAILED + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
-    try:
-        answers = [bytes(other) for other in share(answer)]
-    except RuntimeError as error:  # JAX raises a subclass
-        if failure is not None:
-            raise failure from None
-        raise SourceError(
-            "the processes cannot reach one another", found=describe(str(error), 200)
-        ) from error
-    if failure is not None:
-        raise failure
-    for process, other in enumerate(answers):
-        if other[:1] != _DONE:
-            raise SourceError(
-                f"nothing was saved: process {process} failed",
-                found=describe(other[1:].decode("utf-8", "replace"), 400),
-            )
-    return [other[1:] for other in answers]
+    every: list[_Chunk] = []
+
+    def fetch(number: int) -> None:
+        every[number] = every[number]._replace(value=_copy(every[number].value))
+
+    def work() -> bytes:
+        every.extend(chunks)
+        for chunk in every:
+            if isinstance(chunk.value, jax.Array):
+                chunk.value.copy_to_host_async()  # all transfers run at once
+        workers = thread_count(lengths=[chunk.value.nbytes for chunk in every])
+        run_jobs((functools.partial(fetch, number) for number in range(len(every))), workers)
+        return b""
+
+    together(share, work)
+    return every
 
 
-def _gathered(own: bytes) -> Sequence[bytes]:
-    """Return the bytes of every process, by JAX's collectives."""
-    if jax.process_count() == 1:
-        return [own]
-    from jax.experimental import multihost_utils
-
-    lengths = multihost_utils.process_allgather(np.array([len(own)], np.uint32)).reshape(-1)
-    # JAX compiles the exchange for each length, so lengths are rounded up to few.
-    padded = np.zeros(max(_LEAST_BYTES, 1 << int(lengths.max()).bit_length()), np.uint8)
-    padded[: len(own)] = np.frombuffer(own, np.uint8)
-    rows = np.asarray(multihost_utils.process_allgather(padded))
-    rows = rows.reshape(len(lengths), len(padded))
-    return [row[:length].tobytes() for row, length in zip(rows, lengths.tolist(), strict=True)]
-
-
-class _ToFirst:
-    """Sends records to process 0 alone, through the store of JAX's coordinator.
-
-    JAX's collectives would send every record to every process: hundreds of megabytes for a thousand
-    processes, though only the committing one needs them.
-
-    Args:
-        client: client of the store.
-        key: key of this save.
-    """
-
-    def __init__(self, client: Any, key: str) -> None:
-        self._client = client
-        self._key = f"ztensor/{key}"
-
-    @classmethod
-    def of(cls, key: str) -> _ToFirst | None:
-        """Return the store, None for a single process, or if JAX has no such store."""
-        try:
-            from jax._src.distributed import global_state  # as Orbax does
-
-            client = global_state.client
-        except (ImportError, AttributeError):
-            return None
-        needed = ("key_value_set_bytes", "blocking_key_value_get_bytes", "key_value_delete")
-        if jax.process_count() == 1 or not all(hasattr(client, name) for name in needed):
-            return None
-        return cls(client, key)
-
-    def put(self, process: int, record: bytes) -> bytes:
-        """Leave a record for process 0; return the message by which it takes the record.
-
-        Raises:
-            SourceError: the store cannot be reached.
-        """
-        starts = range(0, len(record), _MESSAGE_BYTES)
-        for number, start in enumerate(starts):
-            data = record[start : start + _MESSAGE_BYTES]
-            self._asked(self._client.key_value_set_bytes, self._of(process, number), data)
-        return cbor.encode(len(starts))
-
-    def take(self, process: int, message: bytes) -> bytes:
-        """Return the record of a process, and remove it from the store.
-
-        Raises:
-            SourceError: the store cannot be reached.
-        """
-        count: Any = cbor.decode(message)
-        record = bytearray()
-        for number in range(count):
-            key = self._of(process, number)
-            record += self._asked(self._client.blocking_key_value_get_bytes, key, _MILLISECONDS)
-            self._asked(self._client.key_value_delete, key)
-        return bytes(record)
-
-    def _of(self, process: int, number: int) -> str:
-        return f"{self._key}/{process}/{number}"
-
-    def _asked(self, ask: Callable[..., Any], *arguments: object) -> Any:
-        try:
-            return ask(*arguments)
-        except RuntimeError as error:  # JAX raises a subclass
-            raise SourceError(
-                "the processes cannot reach one another", found=describe(str(error), 200)
-            ) from error
+def _copy(value: Any) -> Any:
+    """Return elements in new memory: the CPU's arrays of JAX are views of its buffers."""
+    if not isinstance(value, jax.Array):
+        return copy.deepcopy(value)
+    is_device = value.sharding.memory_kind == "device" and not is_on_cpu(*value.devices())
+    return np.asarray(value) if is_device else np.array(value)

@@ -6,40 +6,29 @@ Objects of quantized or unknown layouts stay `ztensor.Tensor`s.
 JAX narrows 64-bit elements to 32 bits unless `jax_enable_x64` is set. These functions refuse such
 objects instead, and the message says how to load them.
 
-`values.py` converts one value to its stored form and back; `adapter.py` is the adapter of the table
-of frameworks, and `trees.py` has nested states.
+`values.py` converts one value to its stored form and back, `shards.py` reads the shards of an
+object, `filling.py` loads all leaves of a tree, `exchange.py` sends bytes between processes.
+`adapter.py` is the adapter of the table of frameworks, and `trees.py` has nested states.
 """
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ztensor import Reader, Tensor
+from ztensor import Reader, Tensor, TensorMetadata
 from ztensor import open as open_files
 from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     MissingDependencyError,
-    NotRepresentableError,
     ZTensorError,
     describe,
 )
-from ztensor.ext import (
-    FileObjects,
-    ObjectReader,
-    Registry,
-    element_count,
-    empty_array,
-    load_files,
-    run_jobs,
-    slice_of,
-    thread_count,
-)
+from ztensor.ext import FileObjects, ObjectReader, Registry, load_files
 from ztensor.numpy import save as save_arrays
 from ztensor.numpy import save_file as save_array_file
 from ztensor.options import (
@@ -52,20 +41,21 @@ from ztensor.options import (
     require_bytes,
     require_options,
 )
-from ztensor.typing import Array, Bytes, JaxDevice, JaxSharding, Openable, Target
+from ztensor.typing import Bytes, JaxDevice, JaxSharding, Openable, Target
 
 try:
     import jax
 except ImportError as error:
     raise MissingDependencyError("ztensor.jax needs JAX", install="jax") from error
 
+from ztensor.jax.shards import abstract, sharded
 from ztensor.jax.values import (
     is_copied,
+    is_on_cpu,
     is_value,
     named_device,
     no_jax_value,
     placed,
-    require_held,
     stored,
 )
 
@@ -73,23 +63,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Unpack
 
-    from ztensor import TensorMetadata
-    from ztensor.distributed.jax import leaf_names, save_sharded
+    from ztensor.distributed.jax import BackgroundSave, leaf_names, save_sharded
+    from ztensor.jax.filling import load_sharded
     from ztensor.jax.trees import load_tree, save_tree
 else:  # checkpoints and training states take as long to import as all else
     __getattr__ = Registry.lazy(
         __name__,
         {
-            "ztensor.distributed.jax": "leaf_names save_sharded",
+            "ztensor.distributed.jax": "BackgroundSave leaf_names save_sharded",
+            "ztensor.jax.filling": "load_sharded",
             "ztensor.jax.trees": "load_tree save_tree",
         },
     )
 
 __all__ = [
+    "BackgroundSave",
     "leaf_names",
     "load",
     "load_abstract",
     "load_file",
+    "load_sharded",
     "load_tree",
     "save",
     "save_file",
@@ -247,7 +240,7 @@ def load_abstract(
         choose = _chooser(reader, sharding)
         result: dict[str, jax.ShapeDtypeStruct | TensorMetadata] = {}
         for name in reader:
-            struct = _abstract(reader, name)
+            struct = abstract(reader, name)
             if isinstance(struct, jax.ShapeDtypeStruct):
                 struct = jax.ShapeDtypeStruct(
                     struct.shape, struct.dtype, sharding=choose(name, struct)
@@ -297,7 +290,7 @@ def _load(
 ) -> dict[str, Any]:
     if sharding is None:
         target = named_device(device)
-        copy = copy or not _is_on_cpu(target)
+        copy = copy or not is_on_cpu(target)
         arrays = load_files(reader.objects, copy=copy, **how)
         if not copy:
             _require_copied(reader, arrays)
@@ -310,11 +303,6 @@ def _load(
         return _read(ObjectReader(file), file.names, choose, None, **options)
 
     return load_files(reader.objects, load, copy=copy, **how)
-
-
-def _is_on_cpu(target: Any) -> bool:
-    """Return whether the device is the CPU; for other devices files are read, not mapped."""
-    return bool((jax.default_backend() if target is None else target.platform) == "cpu")
 
 
 def _require_copied(reader: ObjectReader, values: Mapping[str, Any]) -> None:
@@ -334,15 +322,15 @@ def _read(
     threads: int | None = None,
 ) -> dict[str, Any]:
     """Read objects one by one; of objects with a sharding only the local shards."""
-    copy = copy or not _is_on_cpu(target)
+    copy = copy or not is_on_cpu(target)
     result: dict[str, Any] = {}
     whole: dict[str, Any] = {}
     for name in names:
-        struct = None if choose is None else _abstract(reader, name)
+        struct = None if choose is None else abstract(reader, name)
         chosen = None if choose is None else choose(name, struct)
         result[name] = None  # keeps the order
         if chosen is not None:
-            result[name] = _sharded(reader, name, struct, chosen, copy=copy, threads=threads)
+            result[name] = sharded(reader, name, struct, chosen, copy=copy, threads=threads)
         elif reader.metadata(name).format == "dense":
             whole[name] = reader.read_numpy(name, copy=copy)
         else:
@@ -351,14 +339,6 @@ def _read(
         _require_copied(reader, whole)
     result.update(placed(whole, target, reader.name))
     return result
-
-
-def _abstract(reader: ObjectReader, name: str) -> Any:
-    metadata = reader.metadata(name)
-    if metadata.format != "dense":
-        return metadata
-    lazy = reader.get_slice(name)
-    return jax.ShapeDtypeStruct(tuple(lazy.shape), lazy.dtype)
 
 
 def _chooser(reader: ObjectReader, sharding: Any, device: Any = None) -> Callable[[str, Any], Any]:
@@ -391,85 +371,3 @@ def _as_sharding(chosen: Any, name: str) -> Any:
         object_name=name,
         found=describe(chosen, 60),
     )
-
-
-def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], Array]:
-    file = reader.objects.part(name)
-    lazy = slice_of(file, name, copy=copy)
-
-    def read(index: Any) -> Array:
-        part: Array = lazy[index]
-        if not copy and part.shape == lazy.shape and is_copied(part):
-            file.require_copied(name)
-        return part
-
-    return read
-
-
-def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Array] | None:
-    """Return a function that reads a box of a distributed object; None for other objects."""
-    from ztensor.distributed.opened import DividedObjects
-
-    file = reader.objects.part(name)
-    if not isinstance(file, DividedObjects):
-        return None
-
-    def read(index: tuple[slice, ...]) -> Array:
-        places = [each.indices(length) for each, length in zip(index, struct.shape, strict=True)]
-        sizes = [max(stop - start, 0) for start, stop, _ in places]
-        # Aligned memory, which JAX on the CPU takes without another copy.
-        box = empty_array(tuple(sizes), struct.dtype)
-        file.read_box(name, [start for start, _, _ in places], sizes, box)
-        return box
-
-    return read
-
-
-def _sharded(
-    reader: ObjectReader,
-    name: str,
-    struct: Any,
-    sharding: Any,
-    *,
-    copy: bool,
-    threads: int | None,
-) -> Any:
-    if not isinstance(struct, jax.ShapeDtypeStruct):
-        raise NotRepresentableError(
-            "only dense objects can be sharded; pass a function, or a mapping without this one",
-            file=reader.name,
-            object_name=name,
-            found=f"format {describe(struct.format)}",
-        )
-    require_held(struct.dtype, name, reader.name)
-    parts: dict[Any, Array] = {}
-    boxes = _boxes(reader, name, struct)
-    read = boxes or _slices(reader, name, copy=copy)
-
-    def part(index: tuple[slice, ...]) -> Array:
-        key = tuple((each.start, each.stop) for each in index)
-        if key not in parts:  # devices with the same shard read it once
-            parts[key] = read(index)
-        return parts[key]
-
-    try:
-        own = sharding.shard_shape(struct.shape)
-        if boxes is not None:
-            workers = reader.objects.part(name).thread_count(threads)
-            indices = sharding.addressable_devices_indices_map(struct.shape).values()
-            jobs: dict[str, Callable[[], Any]] = {
-                str(index): functools.partial(part, index) for index in indices
-            }
-            nbytes = element_count(own) * struct.dtype.itemsize
-            run_jobs(jobs.values(), thread_count(workers, lengths=[nbytes] * len(jobs)))
-        return jax.make_array_from_callback(struct.shape, sharding, part)
-    except ZTensorError:
-        raise
-    except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
-        raise ArgumentValueError(
-            f"the sharding does not fit: {describe(str(error), 200)}",
-            file=reader.name,
-            object_name=name,
-            expected=f"a jax.sharding.Sharding for shape {describe(struct.shape)}",
-            found=describe(sharding, 200),
-        ) from error

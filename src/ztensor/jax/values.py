@@ -155,6 +155,11 @@ def is_copied(value: Any) -> bool:
     return bool(place % _ALIGNMENT)
 
 
+def is_on_cpu(target: Any) -> bool:
+    """Return whether a device, None for JAX's default, is the CPU; for others files are read."""
+    return bool((jax.default_backend() if target is None else target.platform) == "cpu")
+
+
 def require_held(dtype: np.dtype[Any], name: str, file: str | None) -> None:
     """Raise if JAX would change elements of this type, or lacks the type."""
     try:

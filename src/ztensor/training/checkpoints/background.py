@@ -1,4 +1,4 @@
-"""Background saves complete even if the program ends, and lost saves are reported."""
+"""BackgroundSave saves complete even if the program ends, and lost saves are reported."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ztensor")
 
 
-class Background:
+class BackgroundSave:
     """A write in its own thread that completes even if the program ends.
 
     Python waits for the thread at exit, and an exit hook does so if Ctrl-C interrupted that. A
-    failure that `end` has not raised by then is reported, and the program exits with 120, Python's
+    failure that `wait` has not raised by then is reported, and the program exits with 120, Python's
     status for errors after the exit status is settled.
 
     Args:
-        work: the function that writes.
+        work: the function that writes; None for a write that has ended.
         name: the target of the write, for messages.
     """
 
-    def __init__(self, work: Callable[[], None], name: str) -> None:
+    def __init__(self, work: Callable[[], None] | None, name: str) -> None:
         self.name = name
-        self._work: Callable[[], None] | None = work
+        self._work = work
         self._thread = threading.Thread(target=self._run, name=f"ztensor {name}")
         self._failure: BaseException | None = None
 
@@ -55,9 +55,9 @@ class Background:
             else:
                 return
         self._run()
-        self.end()
+        self.wait()
 
-    def end(self) -> None:
+    def wait(self) -> None:
         """Wait until the write has ended.
 
         Raises:
@@ -75,14 +75,14 @@ class Background:
         try:
             if work is not None:
                 work()
-        except BaseException as error:  # noqa: BLE001  # raised by `end`
+        except BaseException as error:  # noqa: BLE001  # raised by `wait`
             self._failure = error
             _LOG.error("%s was not saved: %s", self.name, error)
         else:
             _BACKGROUND.discard(self)
 
 
-_BACKGROUND: set[Background] = set()
+_BACKGROUND: set[BackgroundSave] = set()
 if hasattr(os, "register_at_fork"):  # a child process does not have the threads
     os.register_at_fork(after_in_child=_BACKGROUND.clear)
 
@@ -92,7 +92,7 @@ def _end_all() -> None:
     """Wait for running writes, and report lost ones."""
     for background in list(_BACKGROUND):
         try:
-            background.end()
+            background.wait()
         except KeyboardInterrupt as error:
             lost = SourceError(
                 "the write had not ended when the program did: it was interrupted",

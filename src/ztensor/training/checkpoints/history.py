@@ -197,10 +197,10 @@ class History:
 
         A distributed step is read whole, in this process. A step that
         `torch.distributed.checkpoint.save` wrote is nested as it was; a step of `jax.save_sharded`
-        is a dict of leaves by name, or a tree like `into`; a step of `ztensor.distributed` is a
-        dict of tensors and values by name. To read only the boxes that a process needs, use
-        `ztensor.torch.StorageReader(manager.path(step))`, or `ztensor.jax.load_file` with
-        `sharding=`.
+        is a dict of leaves by name, or a tree like `into`, of which each process reads its shards,
+        as `ztensor.jax.load_sharded` does; a step of `ztensor.distributed` is a dict of tensors and
+        values by name. To read only the boxes that a process needs, use
+        `ztensor.torch.StorageReader(manager.path(step))`.
 
         Args:
             step: the step, or None for the newest. A step that is damaged, or claims a newer
@@ -282,13 +282,14 @@ class History:
         with judged(self._place, entry), open_files(path) as reader:
             metrics, _ = step_data(reader, entry.step, is_divided=entry.is_divided)
             root = root_of(reader.objects.parts()[0])
-            tree = read_tree(reader, AS_SAVED, copy=True, **how)
-        if into is not None and root is not None and root.writer == "jax":
-            from ztensor.distributed.jax import laid_over
+            is_of_jax = root is not None and root.writer == "jax"
+            if into is not None and how["only"] is None and is_of_jax:
+                from ztensor.jax import load_sharded
 
-            tree = laid_over(into, tree)
-        elif into is not None:
-            tree = fit(into, tree)
+                tree = load_sharded(reader, into, copy=True, threads=how["threads"])
+            else:
+                tree = read_tree(reader, AS_SAVED, copy=True, **how)
+                tree = tree if into is None else fit(into, tree)
         self._in_use = entry.step
         return Restored(entry.step, tree, metrics)
 

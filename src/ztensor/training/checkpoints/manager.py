@@ -20,7 +20,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import EMITTERS, Shown
 from ztensor.options import WriteOptions, require_options
-from ztensor.training.checkpoints.background import Background
+from ztensor.training.checkpoints.background import BackgroundSave
 from ztensor.training.checkpoints.hints import Hinted
 from ztensor.training.checkpoints.history import History, step_number
 from ztensor.training.checkpoints.interrupting import Interruption
@@ -120,7 +120,7 @@ class CheckpointManager(Shown, Hinted, History):
             )
         self._increments = increments
         self._staging = Staging()
-        self._saving: Background | None = None
+        self._saving: BackgroundSave | None = None
         self._process = os.getpid()
         self._is_closed = False
         self._last: int | None = None  # last step saved by this manager
@@ -178,7 +178,7 @@ class CheckpointManager(Shown, Hinted, History):
             return True
         encoded = self._staging.copied(encoded)
         commit = functools.partial(self._commit, step, encoded, attributes)
-        self._saving = Background(commit, f"{describe(self._place.name)}: step {step}")
+        self._saving = BackgroundSave(commit, f"{describe(self._place.name)}: step {step}")
         self._saving.start()
         if self.interrupted:
             self._settle()
@@ -299,7 +299,7 @@ class CheckpointManager(Shown, Hinted, History):
         if saving is None or self._process != os.getpid():
             return
         if wait or not saving.is_running:
-            saving.end()
+            saving.wait()
             self._saving = None
 
     def _commit(self, step: int, encoded: Encoded, attributes: dict[str, object]) -> None:

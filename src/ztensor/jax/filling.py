@@ -1,0 +1,213 @@
+"""`load_sharded`: load a tree of arrays, in each process its own shards.
+
+The leaves of a tree of the same structure have the shape, element type and sharding of each array.
+All of them are compared with the source before data is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar, Unpack
+
+import jax
+import numpy as np
+
+from ztensor import Tensor
+from ztensor import open as open_files
+from ztensor.distributed.jax import is_leaf, named_leaves
+from ztensor.distributed.opened import DividedObjects
+from ztensor.errors import (
+    ArgumentValueError,
+    NotRepresentableError,
+    describe,
+)
+from ztensor.ext import ObjectReader
+from ztensor.jax.shards import abstract, fitting, sharded
+from ztensor.jax.values import is_copied, is_on_cpu, placed, require_held
+from ztensor.options import OpenOptions, require_options
+from ztensor.typing import Readable
+
+Tree = TypeVar("Tree")
+
+_MOST_SHOWN = 8
+_SPARSE = {"BCOO": "sparse_coo", "BCSR": "sparse_csr"}
+
+
+def load_sharded(
+    source: Readable,
+    like: Tree,
+    *,
+    names: Callable[[str], str] | None = None,
+    strict: bool = True,
+    cast: bool = False,
+    copy: bool = False,
+    threads: int | None = None,
+    **options: Unpack[OpenOptions],
+) -> Tree:
+    """Load a tree of arrays with the shardings of another tree, each process only its own shards.
+
+    It is the inverse of `save_sharded`, and reads any other file whose objects have the names of
+    the leaves, too; see `leaf_names`. Nothing is read if names, shapes, types or shardings do not
+    fit. Processes do not wait for one another.
+
+    Args:
+        source: anything `ztensor.open` takes, or an open reader.
+        like: a tree of `jax.Array`s or `jax.ShapeDtypeStruct`s with shardings, such as
+            `jax.eval_shape` returns; the arrays may be deleted. An array that is not committed to
+            its device, or a `ShapeDtypeStruct` without a sharding, is loaded to JAX's default
+            device. Arrays of NumPy are loaded as such, sparse matrices and `ztensor.Tensor`s as a
+            whole. Other leaves are plain values, which only a distributed checkpoint has.
+        names: a function from the name of a leaf to the name in the source.
+        strict: False ignores objects that the tree lacks, and keeps the leaves that the source
+            lacks as they are; a `ShapeDtypeStruct` has no elements to keep, so it is an error.
+        cast: True converts the elements to the types of the leaves; otherwise a different type is
+            an error.
+        copy: as for `load_file`.
+        threads: how many read or decompress the shards of an array.
+        options: see `ztensor.typing.OpenOptions`.
+
+    Returns:
+        A tree of the same structure: each array has shape, element type and sharding of its leaf.
+
+    Raises:
+        ArgumentValueError: the source lacks leaves of the tree, or has more objects; two leaves
+            have one name; a shape differs, or a sharding does not fit it.
+        NotRepresentableError: an element type or layout differs; or JAX cannot hold the type.
+        FormatError: the source is damaged.
+        SourceError: it cannot be read.
+    """
+    require_options("load_sharded", options, OpenOptions)
+    opened: contextlib.AbstractContextManager[ObjectReader]
+    if isinstance(source, ObjectReader):
+        opened = contextlib.nullcontext(source)
+    else:
+        opened = open_files(source, **options)
+    with opened as reader:
+        leaves = dict(named_leaves(like))
+        wanted = _wanted(reader, leaves, names or str, strict=strict)
+        for name, own in wanted.items():
+            _require_fit(reader, own, name, leaves[name], cast=cast)
+        leaves |= _loaded(reader, wanted, leaves, copy=copy, threads=threads)
+    structure = jax.tree_util.tree_structure(like, is_leaf=is_leaf)
+    tree: Tree = jax.tree_util.tree_unflatten(structure, leaves.values())
+    return tree
+
+
+def _wanted(
+    reader: ObjectReader, leaves: dict[str, Any], rename: Callable[[str], str], *, strict: bool
+) -> dict[str, str]:
+    """Put plain values in the place of leaves; return the objects of the other leaves.
+
+    Raises:
+        ArgumentValueError: the names differ.
+    """
+    file = reader.objects.parts()[0]
+    values: Mapping[str, Any] = {}
+    left, missing, wanted = dict.fromkeys(reader), [], {}
+    if isinstance(file, DividedObjects):
+        values = file.root.values
+        left = {name: None for name in reader if name not in file.value_arrays}
+    for name, leaf in leaves.items():
+        own = rename(name)
+        is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        if is_array and own in reader:
+            wanted[name] = own
+            left.pop(own, None)
+        elif not is_array and own in values:
+            leaves[name] = values[own]
+        elif strict or isinstance(leaf, jax.ShapeDtypeStruct):
+            missing.append(own)
+    if missing or (left and strict):
+        error = ArgumentValueError(
+            "the source has other names than the tree",
+            file=reader.name,
+            expected=_listed(missing) or "no more",
+            found=_listed(left) or None,
+        )
+        error.hint = "names= renames the leaves, strict=False loads those that are there"
+        raise error
+    return wanted
+
+
+def _listed(names: Collection[str]) -> str:
+    more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(map(describe, itertools.islice(names, _MOST_SHOWN))) + more
+
+
+def _sharding_of(leaf: Any) -> Any:
+    """Return the sharding of a leaf; None for JAX's default device, and for leaves not of JAX."""
+    return getattr(leaf, "sharding", None) if getattr(leaf, "committed", True) else None
+
+
+def _require_fit(reader: ObjectReader, own: str, name: str, leaf: Any, *, cast: bool) -> None:
+    """Compare an object with the leaf `name`.
+
+    Raises:
+        ArgumentValueError: the shapes differ, or the sharding does not fit.
+        NotRepresentableError: the layouts or element types differ, or JAX lacks the type.
+    """
+    for kind, expected, found in _compared(reader, own, leaf):
+        if expected == found or (cast and kind == "element type"):
+            continue
+        error = (ArgumentValueError if kind == "shape" else NotRepresentableError)(
+            f"the source has another {kind} than the leaf {describe(name)}",
+            file=reader.name,
+            object_name=own,
+            expected=str(expected),
+            found=str(found),
+        )
+        error.hint = "cast=True converts the elements" if kind == "element type" else None
+        raise error
+    if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
+        require_held(leaf.dtype, own, reader.name)
+    sharding = _sharding_of(leaf)
+    if sharding is not None:
+        with fitting(sharding, leaf.shape, own, reader.name):
+            sharding.shard_shape(leaf.shape)
+            sharding.addressable_devices_indices_map(leaf.shape)
+
+
+def _compared(reader: ObjectReader, own: str, leaf: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield properties of a leaf and of its object: kind, expected and found."""
+    found = reader.metadata(own)
+    is_tensor = isinstance(leaf, Tensor)
+    layout = leaf.format if is_tensor else _SPARSE.get(type(leaf).__name__, "dense")
+    yield "layout", layout, found.format
+    yield "shape", list(leaf.shape), list(found.shape)
+    if not is_tensor:
+        expected = getattr(leaf.dtype, "name", leaf.dtype)
+        yield "element type", expected, reader.get_slice(own).dtype.name
+
+
+def _loaded(
+    reader: ObjectReader,
+    wanted: Mapping[str, str],
+    leaves: Mapping[str, Any],
+    *,
+    copy: bool,
+    threads: int | None,
+) -> dict[str, Any]:
+    """Return the arrays of leaves by name, from the objects of `wanted`."""
+    loaded: dict[str, Any] = {}
+    whole: dict[str, Any] = {}
+    is_view = not copy and is_on_cpu(None)
+    for name, own in wanted.items():
+        leaf, sharding = leaves[name], _sharding_of(leaves[name])
+        if isinstance(leaf, Tensor):
+            loaded[name] = reader.read(own, copy=copy)
+        elif isinstance(leaf, (np.ndarray, np.generic)):
+            array = reader.read_numpy(own, copy=True).astype(leaf.dtype, copy=False)
+            loaded[name] = array[()] if isinstance(leaf, np.generic) else array
+        elif sharding is not None:
+            how: Any = {"copy": copy, "threads": threads, "dtype": leaf.dtype}
+            loaded[name] = sharded(reader, own, abstract(reader, own), sharding, **how)
+        elif type(leaf).__name__ in _SPARSE:
+            whole[name] = reader.read(own, copy=not is_view)
+        else:
+            array = reader.read_numpy(own, copy=not is_view)
+            if is_view and is_copied(array):
+                reader.objects.part(own).require_copied(own)
+            whole[name] = array.astype(leaf.dtype, copy=False)
+    return loaded | placed(whole, None, reader.name)

@@ -1,0 +1,143 @@
+"""Read the shards of this process, of one object after the other."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from ztensor.errors import ArgumentValueError, NotRepresentableError, ZTensorError, describe
+from ztensor.ext import (
+    ObjectReader,
+    element_count,
+    empty_array,
+    run_jobs,
+    slice_of,
+    thread_count,
+)
+from ztensor.jax.values import is_copied, require_held
+from ztensor.typing import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def abstract(reader: ObjectReader, name: str) -> Any:
+    """Return shape and element type of a dense object, the `TensorMetadata` of others."""
+    metadata = reader.metadata(name)
+    if metadata.format != "dense":
+        return metadata
+    lazy = reader.get_slice(name)
+    return jax.ShapeDtypeStruct(tuple(lazy.shape), lazy.dtype)
+
+
+def _slices(reader: ObjectReader, name: str, *, copy: bool) -> Callable[[Any], Array]:
+    file = reader.objects.part(name)
+    lazy = slice_of(file, name, copy=copy)
+
+    def read(index: Any) -> Array:
+        part: Array = lazy[index]
+        if not copy and part.shape == lazy.shape and is_copied(part):
+            file.require_copied(name)
+        return part
+
+    return read
+
+
+def _boxes(reader: ObjectReader, name: str, struct: Any) -> Callable[[Any], Array] | None:
+    """Return a function that reads a box of a distributed object; None for other objects."""
+    from ztensor.distributed.opened import DividedObjects
+
+    file = reader.objects.part(name)
+    if not isinstance(file, DividedObjects):
+        return None
+
+    def read(index: tuple[slice, ...]) -> Array:
+        places = [each.indices(length) for each, length in zip(index, struct.shape, strict=True)]
+        sizes = [max(stop - start, 0) for start, stop, _ in places]
+        # Aligned memory, which JAX on the CPU takes without another copy.
+        box = empty_array(tuple(sizes), struct.dtype)
+        file.read_box(name, [start for start, _, _ in places], sizes, box)
+        return box
+
+    return read
+
+
+def sharded(
+    reader: ObjectReader,
+    name: str,
+    struct: Any,
+    sharding: Any,
+    *,
+    copy: bool,
+    threads: int | None,
+    dtype: Any = None,
+) -> Any:
+    """Return an object as an array of JAX; only the shards of this process are read.
+
+    Args:
+        reader: the open file.
+        name: the object.
+        struct: its shape and element type; see `abstract`.
+        sharding: the sharding of the result.
+        copy: as for `ztensor.jax.load_file`.
+        threads: likewise.
+        dtype: the element type of the result; by default the object's.
+
+    Raises:
+        NotRepresentableError: the object is not dense, or JAX lacks the element type.
+        ArgumentValueError: the sharding does not fit the shape.
+    """
+    if not isinstance(struct, jax.ShapeDtypeStruct):
+        raise NotRepresentableError(
+            "only dense objects can be sharded; pass a function, or a mapping without this one",
+            file=reader.name,
+            object_name=name,
+            found=f"format {describe(struct.format)}",
+        )
+    dtype = struct.dtype if dtype is None else dtype
+    require_held(dtype, name, reader.name)
+    parts: dict[Any, Array] = {}
+    boxes = _boxes(reader, name, struct)
+    read = boxes or _slices(reader, name, copy=copy)
+
+    def part(index: tuple[slice, ...]) -> Array:
+        key = tuple((each.start, each.stop) for each in index)
+        if key not in parts:  # devices with the same shard read it once
+            parts[key] = read(index).astype(dtype, copy=False)
+        return parts[key]
+
+    with fitting(sharding, struct.shape, name, reader.name):
+        own = sharding.shard_shape(struct.shape)
+        if boxes is not None:
+            workers = reader.objects.part(name).thread_count(threads)
+            indices = sharding.addressable_devices_indices_map(struct.shape).values()
+            jobs: dict[str, Callable[[], Any]] = {
+                str(index): functools.partial(part, index) for index in indices
+            }
+            nbytes = element_count(own) * struct.dtype.itemsize
+            run_jobs(jobs.values(), thread_count(workers, lengths=[nbytes] * len(jobs)))
+        return jax.make_array_from_callback(struct.shape, sharding, part)
+
+
+@contextlib.contextmanager
+def fitting(sharding: Any, shape: tuple[int, ...], name: str, file: str) -> Iterator[None]:
+    """Turn JAX's errors into the error that a sharding does not fit an object's shape.
+
+    Raises:
+        ArgumentValueError: the sharding does not fit.
+    """
+    try:
+        yield
+    except ZTensorError:
+        raise
+    except (ValueError, TypeError, LookupError, AttributeError, AssertionError) as error:
+        raise ArgumentValueError(
+            f"the sharding does not fit: {describe(str(error), 200)}",
+            file=file,
+            object_name=name,
+            expected=f"a jax.sharding.Sharding for shape {describe(shape)}",
+            found=describe(sharding, 200),
+        ) from error
