@@ -23,7 +23,7 @@ from pieces import Pieces
 
 import ztensor
 from ztensor import delta
-from ztensor.delta.binding import bound
+from ztensor.delta.changes import bound
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.states import State, stored_form
 from ztensor.errors import SourceNotFoundError

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from ztensor import open as open_reader
 from ztensor.delta.applied import Applied, explained, is_applied, require_old
-from ztensor.delta.binding import bound
 from ztensor.delta.chain import MOST_OPEN, Deltas, Found, opened, ordered
-from ztensor.delta.changes import Delta
+from ztensor.delta.changes import Delta, bound
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.report import ApplyReport
 from ztensor.delta.states import State, content_id

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta.errors import DeltaError, DeltaReason
-from ztensor.delta.states import Header, headers_of, stored_form, tensor_id
+from ztensor.delta.states import Header, State, headers_of, stored_form, tensor_id
 from ztensor.errors import describe
 from ztensor.ext import LAYOUTS, Blocks, element_count
 from ztensor.typing import Array
@@ -330,16 +330,18 @@ class Delta(Mapping[str, Change]):
         """Close its files."""
         self.close()
 
-    def bound(self, forms: Mapping[str, Any]) -> Delta:
+    def bound(self, before: Mapping[str, Change | None], base: State) -> Delta:
         """Return the delta with shapes and types: itself, unless its dialect stores none.
 
         Args:
-            forms: name to `ztensor.delta.binding.Form` of each tensor of the state before.
+            before: name to last whole change of each tensor in the state before; None for one of
+                the shape and type that it has in `base`.
+            base: the state that the first delta starts from.
 
         Raises:
             DeltaError: a tensor is missing, or the dialect cannot change it.
         """
-        del forms
+        del before, base
         return self
 
     def close(self) -> None:
@@ -355,3 +357,25 @@ class Delta(Mapping[str, Change]):
     def __repr__(self) -> str:
         """Return path, dialect and number of changes."""
         return f"<ztensor.delta.Delta {describe(self.name)} {self.dialect}, {len(self)} changes>"
+
+
+def bound(deltas: Sequence[Delta], base: State) -> list[Delta]:
+    """Return deltas in which every change has its shape and type.
+
+    Args:
+        deltas: in the order to apply them.
+        base: the state before.
+
+    Raises:
+        DeltaError: the base has no tensor that a delta changes (`delta_tensor`), or one that the
+            dialect cannot change (`delta_shape`).
+    """
+    if all(delta.is_bound for delta in deltas):
+        return list(deltas)
+    state: dict[str, Change | None] = dict.fromkeys(base)
+    links = []
+    for delta in deltas:
+        links.append(link := delta.bound(state, base))
+        state = {name: last for name, last in state.items() if name not in link.removed}
+        state |= {name: change for name, change in link.items() if change.kind != "changed"}
+    return links

@@ -104,6 +104,12 @@ def whole_parts(tensor: Tensor) -> dict[str, WholePart]:
     return parts
 
 
+def whole_change(name: str, tensor: Tensor) -> Change:
+    """Return the change that replaces a tensor of any state by this one."""
+    shape, attributes, parts = tuple(tensor.shape), dict(tensor.attributes), whole_parts(tensor)
+    return Change(name, "replaced", shape, tensor.format, attributes, None, None, parts)
+
+
 class _Changes(Mapping[str, Change]):
     """The changes of a delta file; the table is decoded once, a stream when it is looked up."""
 

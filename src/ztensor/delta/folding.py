@@ -17,9 +17,8 @@ import numpy as np
 
 from ztensor.delta import stream
 from ztensor.delta.applied import Applied
-from ztensor.delta.binding import bound
 from ztensor.delta.chain import Deltas, Found, opened, ordered, shown
-from ztensor.delta.changes import Change, Delta, Part
+from ztensor.delta.changes import Change, Delta, Part, bound
 from ztensor.delta.comparing import Effort
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.file import DeltaWriter, SparsePart, WholePart, whole_parts

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 from ztensor.delta.comparing import Comparison, Effort, Values, difference
-from ztensor.delta.dialects import DIALECTS
+from ztensor.delta.dialects import DIALECTS, Target
 from ztensor.delta.file import DeltaWriter
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import State, require_ids
@@ -83,9 +83,8 @@ def make(
     with State.of(base) as before, State.of(new) as after:
         compare = functools.partial(Comparison, before, after, require_ids(ids), keep, threads)
         if dialect != "zt":
-            how = {"version": version, "values": values, "checksum": checksum, "durable": durable}
-            write = DIALECTS[dialect].write
-            return write(compare, path, threads=workers, progress=progress, **how)
+            target = Target(compare, path, version, values, checksum, durable, workers, progress)
+            return DIALECTS[dialect].write(target)
         both = compare()
         encode = functools.partial(difference, effort=effort, values=values)
         options = {"checksum": checksum, "durable": durable, "threads": workers}

@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ztensor import Tensor
-from ztensor.delta.binding import bound
-from ztensor.delta.changes import Change, Delta, Part
+from ztensor.delta.changes import Change, Delta, Part, bound
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
 from ztensor.delta.opening import open as open_delta
 from ztensor.delta.states import State, stored_form, tensor_id

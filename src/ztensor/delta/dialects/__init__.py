@@ -8,11 +8,32 @@ store differences without shapes and types, which the base has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ztensor.delta.changes import Delta
+from ztensor.delta.comparing import Comparison, Values
 from ztensor.delta.report import DeltaReport
 from ztensor.ext import Registry
+from ztensor.typing import Durable, Path, Progress
+
+
+class Target(NamedTuple):
+    """The new file or folder of a dialect, and what it stores.
+
+    Attributes:
+        compare: compares the states; called after the arguments are checked.
+        path: as for `ztensor.delta.make`, like those below; each dialect ignores some of them.
+        threads: how many compute and compress.
+    """
+
+    compare: Callable[[], Comparison]
+    path: Path
+    version: Any
+    values: Values
+    checksum: Any
+    durable: Durable
+    threads: int
+    progress: Progress | None
 
 
 class Dialect(NamedTuple):
@@ -21,13 +42,12 @@ class Dialect(NamedTuple):
     Attributes:
         is_one: returns whether a path has a delta of this dialect; it raises nothing.
         read: returns the open delta of a path.
-        write: takes a function that returns a `Comparison`, which it calls after it has checked its
-            arguments, and a path; keywords as in `ztensor.delta.make`.
+        write: writes a delta.
     """
 
     is_one: Callable[[str], bool]
     read: Callable[[str], Delta]
-    write: Callable[..., DeltaReport]
+    write: Callable[[Target], DeltaReport]
 
 
 DIALECTS: Registry[str, Dialect] = Registry(

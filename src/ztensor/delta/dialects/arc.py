@@ -14,16 +14,15 @@ from __future__ import annotations
 import functools
 import io
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ztensor import open as open_reader
-from ztensor.delta.changes import Checksum, Delta
+from ztensor.delta.changes import Change, Checksum, Delta
 from ztensor.delta.comparing import Comparison, Pair
-from ztensor.delta.dialects import Dialect
+from ztensor.delta.dialects import Dialect, Target
 from ztensor.delta.dialects.loose import (
     Adler32,
     Coded,
-    Entry,
     LooseDelta,
     XorPart,
     bytes_of,
@@ -32,6 +31,7 @@ from ztensor.delta.dialects.loose import (
     coded,
     file_name,
     framed,
+    loose,
     other_length,
     save,
     stored_of,
@@ -42,7 +42,6 @@ from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.errors import ZTensorError, describe
 from ztensor.ext import ObjectReader, Range
-from ztensor.typing import Durable, Path, Progress
 
 _LEVEL = 3
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -90,7 +89,7 @@ def read(path: str) -> Delta:
     return LooseDelta(path, entries, is_complete=True, **how)
 
 
-def _entry(reader: ObjectReader, name: str) -> Entry:
+def _entry(reader: ObjectReader, name: str) -> Change:
     stored = stored_of(reader, name)
     checksum = checksum_of(reader, name, _Decimal, _DIGITS)
     head = bytes(stored.read(0, min(stored.length, len(_PICKLE))))
@@ -106,7 +105,7 @@ def _entry(reader: ObjectReader, name: str) -> Entry:
         stored, head = _inner(stored, checksum, name)
     blocks = functools.partial(zstd_blocks if head[:4] == _ZSTD else _zlib_blocks, stored)
     part = functools.partial(XorPart, nbytes=stored.length, blocks=blocks)
-    return Entry(stored.length, XorPart.coding, part, checksum)
+    return loose(name, stored.length, XorPart.coding, part, checksum)
 
 
 def _inner(stored: Range, checksum: Checksum, name: str) -> tuple[Range, bytes]:
@@ -142,33 +141,17 @@ def _zlib_blocks(stored: Range, length: int) -> Iterator[memoryview]:
 # --- Writing ------------------------------------------------------------------------------------
 
 
-def write(
-    compare: Callable[[], Comparison],
-    path: Path,
-    *,
-    durable: Durable,
-    threads: int,
-    progress: Progress | None,
-    **unused: object,
-) -> DeltaReport:
-    """Write a file of arc_v2.
-
-    Args:
-        compare: compares the states; tensors that do not change are written, too.
-        path: the new file; its suffix is `.safetensors`.
-        durable: as in `ztensor.typing.SaveOptions`.
-        threads: how many compress.
-        progress: as for `ztensor.delta.make`.
-        unused: options of other dialects.
+def write(target: Target) -> DeltaReport:
+    """Write a file of arc_v2, with tensors that do not change, too.
 
     Raises:
+        ArgumentValueError: the suffix of the file is not `.safetensors`.
         DeltaError: a tensor is added, removed, replaced or not dense.
         SourceError: the file cannot be written.
     """
-    del unused
-    name, both = file_name(path), compare()
-    done = coded(_coded, both, _all(both), threads, progress, "arc")
-    nbytes = save(done, name, durable)
+    name, both = file_name(target.path), target.compare()
+    done = coded(target, both, _all(both), _coded, "arc")
+    nbytes = save(done, name, target.durable)
     changed = sum(each.changed for each in done)
     return DeltaReport(name, None, None, len(both.names), changed, nbytes)
 

@@ -14,15 +14,16 @@ import numpy as np
 
 from ztensor.delta.changes import Change, Checksum, Delta, Part
 from ztensor.delta.comparing import Comparison, Pair
+from ztensor.delta.dialects import Target
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
-from ztensor.delta.file import whole_parts
+from ztensor.delta.file import whole_change
 from ztensor.delta.making import in_order
-from ztensor.delta.states import Header, headers_of, stored_form
+from ztensor.delta.states import Header, State, headers_of, stored_form
 from ztensor.errors import ArgumentValueError, Reason, ZTensorError, describe
 from ztensor.ext import ENCODINGS, ObjectReader, Range, path_text
 from ztensor.limits import Limits
 from ztensor.numpy import save_file
-from ztensor.typing import Array, Durable, Path, Progress
+from ztensor.typing import Array, Durable, Path
 
 WINDOW = 1 << 20  # elements of a piece of changes, as many as fit a cache
 
@@ -45,28 +46,12 @@ class Adler32:
 # --- Reading ------------------------------------------------------------------------------------
 
 
-class Entry(NamedTuple):
-    """The difference of a dense tensor of unknown shape and type.
-
-    Attributes:
-        nbytes: its bytes in the file.
-        coding: as `Part.coding`.
-        part: returns the difference for the type and length of the tensor.
-        checksum: as `Change.checksum`.
-    """
-
-    nbytes: int
-    coding: str
-    part: Callable[[Header], Part]
-    checksum: Checksum | None = None
-
-
 class LooseDelta(Delta):
     """A delta without shapes and types: its changes are listed, and decode once it is bound.
 
     Args:
         name: as for `Delta`.
-        entries: name to difference.
+        changes: from `loose`.
         is_complete: whether every tensor of the base must have one.
         facts: as for `Delta`.
     """
@@ -74,15 +59,15 @@ class LooseDelta(Delta):
     is_bound = False
 
     def __init__(
-        self, name: str, entries: Mapping[str, Entry], *, is_complete: bool = False, **facts: Any
+        self, name: str, changes: Mapping[str, Change], *, is_complete: bool = False, **facts: Any
     ) -> None:
-        super().__init__(name, {n: _loose(n, entry) for n, entry in entries.items()}, **facts)
-        self._entries, self._is_complete, self._facts = entries, is_complete, facts
+        super().__init__(name, changes, **facts)
+        self._is_complete, self._facts = is_complete, facts
 
-    def bound(self, forms: Mapping[str, Any]) -> Delta:
+    def bound(self, before: Mapping[str, Change | None], base: State) -> Delta:
         """Return the delta with shapes and types; see `Delta`. Missing tensors stay loose."""
-        if self._is_complete and forms.keys() != self._entries.keys():
-            odd = sorted(forms.keys() ^ self._entries.keys())
+        if self._is_complete and before.keys() != self.keys():
+            odd = sorted(before.keys() ^ self.keys())
             raise DeltaError(
                 "the delta has other tensors than the base",
                 reason=DeltaReason.TENSOR,
@@ -90,10 +75,8 @@ class LooseDelta(Delta):
                 file=self.name,
             )
         changes = dict(self)
-        for name, entry in self._entries.items():
-            if name not in forms:
-                continue
-            form = forms[name]
+        for name in filter(before.__contains__, self):
+            form = before[name] or whole_change(name, base[name])
             if form.layout != "dense":
                 raise DeltaError(
                     f"deltas of {self.dialect} change dense tensors",
@@ -102,16 +85,33 @@ class LooseDelta(Delta):
                     file=self.name,
                     found=describe(form.layout),
                 )
-            parts = {"data": entry.part(form.headers["data"])}
+            part: Any = self[name].parts["data"]
+            parts = {"data": part.of(form.parts["data"].header)}
+            checksum = self[name].checksum
             changes[name] = Change(
-                name, "changed", form.shape, "dense", {}, None, None, parts, entry.checksum
+                name, "changed", form.shape, "dense", {}, None, None, parts, checksum
             )
         return Delta(self.name, changes, **self._facts)
 
 
-def _loose(name: str, entry: Entry) -> Change:
-    parts = {"data": _LoosePart(entry.nbytes, entry.coding)}
-    return _LooseChange(name, "changed", (), "dense", {}, None, None, parts, entry.checksum)
+def loose(
+    name: str,
+    nbytes: int,
+    coding: str,
+    of: Callable[[Header], Part],
+    checksum: Checksum | None = None,
+) -> Change:
+    """Return the change of a dense tensor of unknown shape and type.
+
+    Args:
+        name: the tensor's name.
+        nbytes: bytes of the difference in the file.
+        coding: as `Part.coding`.
+        of: returns the difference for the type and length of the tensor.
+        checksum: as `Change.checksum`.
+    """
+    parts = {"data": _LoosePart(nbytes, coding, of)}
+    return _LooseChange(name, "changed", (), "dense", {}, None, None, parts, checksum)
 
 
 def needs_base() -> DeltaError:
@@ -133,9 +133,9 @@ class _LooseChange(Change):
 class _LoosePart(Part):
     """A difference of unknown type."""
 
-    def __init__(self, nbytes: int, coding: str) -> None:
+    def __init__(self, nbytes: int, coding: str, of: Callable[[Header], Part]) -> None:
         super().__init__(Header("u8", None, 0), nbytes, None, "positions")
-        self.coding = coding
+        self.coding, self.of = coding, of
 
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
         raise needs_base()
@@ -153,21 +153,17 @@ class WholeDelta(Delta):
 
     def __init__(self, reader: ObjectReader, **facts: Any) -> None:
         self._facts = {**facts, "close": reader.close, "nbytes": reader.nbytes}
-        changes = {}
-        for name in reader:
-            tensor = reader.read(name)
-            shape, layout, own = tuple(tensor.shape), tensor.format, dict(tensor.attributes)
-            parts = whole_parts(tensor)
-            changes[name] = Change(name, "replaced", shape, layout, own, None, None, parts)
+        changes = {name: whole_change(name, reader.read(name)) for name in reader}
         super().__init__(reader.name, changes, **self._facts)
 
-    def bound(self, forms: Mapping[str, Any]) -> Delta:
+    def bound(self, before: Mapping[str, Change | None], base: State) -> Delta:
         """Return the delta of a base: other tensors are added, and those that it lacks removed."""
+        del base
         changes = {
-            name: change if name in forms else dataclasses.replace(change, kind="added")
-            for name, change in self._changes.items()
+            name: change if name in before else dataclasses.replace(change, kind="added")
+            for name, change in self.items()
         }
-        gone = {name: b"" for name in forms if name not in changes}
+        gone = {name: b"" for name in before if name not in changes}
         return Delta(self.name, changes, removed=gone, **self._facts)
 
 
@@ -376,21 +372,19 @@ def changed_elements(pair: Pair, old: Array, new: Array) -> Array:
 
 
 def coded(
-    work: Callable[[Pair], Coded],
+    target: Target,
     both: Comparison,
     pairs: Iterable[Pair],
-    threads: int,
-    progress: Progress | None,
+    work: Callable[[Pair], Coded],
     dialect: str,
 ) -> list[Coded]:
     """Return the differences of tensors, computed on threads.
 
     Args:
-        work: returns the difference of one tensor.
+        target: the new file or folder.
         both: the states.
         pairs: the tensors that are stored.
-        threads: how many compute.
-        progress: as for `ztensor.delta.make`.
+        work: returns the difference of one tensor.
         dialect: its word.
 
     Raises:
@@ -403,10 +397,10 @@ def coded(
             object_name=next(iter(both.removed)),
         )
     done = list[Coded]()
-    for each in in_order(work, pairs, threads):
+    for each in in_order(work, pairs, target.threads):
         done.append(each)
-        if progress is not None:
-            progress(len(done), max(len(both.names), len(done)))
+        if target.progress is not None:
+            target.progress(len(done), max(len(both.names), len(done)))
     return done
 
 

@@ -24,13 +24,12 @@ import numpy as np
 
 from ztensor import open as open_reader
 from ztensor.delta.changes import Delta, Part
-from ztensor.delta.comparing import Comparison, Pair, Values
-from ztensor.delta.dialects import Dialect
+from ztensor.delta.comparing import Pair, Values
+from ztensor.delta.dialects import Dialect, Target
 from ztensor.delta.dialects.loose import (
     Adler32,
     BytesPart,
     Coded,
-    Entry,
     LooseDelta,
     WholeDelta,
     XorPart,
@@ -39,6 +38,7 @@ from ztensor.delta.dialects.loose import (
     checksum_of,
     coded,
     framed,
+    loose,
     save,
     stored_of,
     zstd_blocks,
@@ -57,7 +57,7 @@ from ztensor.errors import (
 from ztensor.ext import ENCODINGS, OpenFolder, Place, Range
 from ztensor.limits import Limits
 from ztensor.options import require_choice
-from ztensor.typing import Array, Durable, Path, Progress
+from ztensor.typing import Array, Durable
 
 INDEX = "model.safetensors.index.json"
 _ONLY = "model.safetensors"
@@ -136,7 +136,7 @@ def _delta(reader: Any, facts: Mapping[str, object], path: str) -> Delta:
         stored = stored_of(reader, name)
         checksum = checksum_of(reader, name, hasher, f"[0-9a-f]{{{count}}}")
         part = functools.partial(_part, stored=stored, coding=coding)
-        entries[name] = Entry(stored.length, coding, part, checksum)
+        entries[name] = loose(name, stored.length, coding, part, checksum)
     return LooseDelta(
         path,
         entries,
@@ -218,28 +218,13 @@ def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
 # --- Writing ------------------------------------------------------------------------------------
 
 
-def write(
-    compare: Callable[[], Comparison],
-    path: Path,
-    *,
-    version: int | None,
-    values: Values,
-    checksum: str | bool | None,
-    durable: Durable,
-    threads: int,
-    progress: Progress | None,
-) -> DeltaReport:
+def write(target: Target) -> DeltaReport:
     """Write a version as a new folder; its index is written last.
 
     Args:
-        compare: compares the states.
-        path: the folder, such as `updates/weight_v000007`.
-        version: its number; None takes it from the name of the folder.
-        values: "difference" writes XOR, "new" writes changed bytes.
-        checksum: one of `CHECKSUMS`; True is "xxh3-128".
-        durable: as in `ztensor.typing.SaveOptions`; "auto" flushes.
-        threads: how many compress.
-        progress: as for `ztensor.delta.make`.
+        target: the folder, such as `updates/weight_v000007`; without a version its name has the
+            number. The values "difference" are XOR, "new" are changed bytes. The checksum is one of
+            `CHECKSUMS`, or True for "xxh3-128". If durable is "auto", files are flushed.
 
     Raises:
         DeltaError: a tensor is added, removed, replaced, not dense, or too long to overwrite.
@@ -247,8 +232,8 @@ def write(
         UsageError: the folder has a version already.
         SourceError: a file cannot be written.
     """
-    place = Place.of(path)
-    word = "xxh3-128" if checksum is True else checksum
+    place, version, values = Place.of(target.path), target.version, target.values
+    word = "xxh3-128" if target.checksum is True else target.checksum
     require_choice("checksum", word, tuple(CHECKSUMS))
     match = _NAME.fullmatch(os.path.basename(os.path.abspath(place.path)))
     if version is None and match is not None:
@@ -257,15 +242,15 @@ def write(
         raise ArgumentValueError(f"version must be a number from 1, not {describe(version)}")
     index = Place.of(os.path.join(place.path, INDEX))
     index.require_free()
-    both = compare()
+    both = target.compare()
     OpenFolder.make(place.path)
     with system_call("cannot list the folder", place.path):
         files = [name for name in os.listdir(place.path) if name.endswith(".safetensors")]
     if others := [name for name in files if name != _FILE or not both.names]:
         raise ArgumentValueError(f"the folder has files already, such as {describe(others[0])}")
     work = functools.partial(_coded, values=values, hasher=CHECKSUMS[str(word)][0])
-    done = coded(work, both, both.pairs(), threads, progress, "slime")
-    is_durable: Durable = True if durable == "auto" else durable
+    done = coded(target, both, both.pairs(), work, "slime")
+    is_durable: Durable = True if target.durable == "auto" else target.durable
     nbytes = save(done, os.path.join(place.path, _FILE), is_durable) if done else 0
     facts = {
         "version": f"{version:06d}",

@@ -12,26 +12,26 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ztensor import open as open_reader
-from ztensor.delta.changes import Delta, Part
-from ztensor.delta.comparing import Comparison, Pair
-from ztensor.delta.dialects import Dialect
+from ztensor.delta.changes import Change, Delta, Part
+from ztensor.delta.comparing import Pair
+from ztensor.delta.dialects import Dialect, Target
 from ztensor.delta.dialects.loose import (
     WINDOW,
     Coded,
-    Entry,
     LooseDelta,
     WholeDelta,
     bytes_of,
     changed_elements,
     coded,
     file_name,
+    loose,
     save,
 )
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
@@ -40,7 +40,7 @@ from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import Header, headers_of
 from ztensor.errors import ArgumentValueError, ZTensorError, describe
 from ztensor.ext import ObjectReader
-from ztensor.typing import Array, Durable, Path, Progress
+from ztensor.typing import Array
 
 _FORMAT = "sparse_weight_patch"
 _TYPES = {"raw": ("int32",), "gap_delta": ("uint16", "uint32")}  # of positions, by encoding
@@ -95,7 +95,7 @@ def _unknown(subject: str, expected: str, found: object) -> DeltaError:
     )
 
 
-def _entry(reader: ObjectReader, name: str, encoding: str) -> Entry:
+def _entry(reader: ObjectReader, name: str, encoding: str) -> Change:
     index, values = (reader.metadata(name + end) for end in _ENDS)
     if values.dtype != "bfloat16":
         raise malformed(
@@ -110,9 +110,8 @@ def _entry(reader: ObjectReader, name: str, encoding: str) -> Entry:
             found=f"{describe(index.dtype)} {list(index.shape)}",
         )
     nbytes = index.nbytes + values.nbytes
-    return Entry(
-        nbytes, _Part.coding, functools.partial(_Part, nbytes=nbytes, reader=reader, name=name)
-    )
+    part = functools.partial(_Part, nbytes=nbytes, reader=reader, name=name)
+    return loose(name, nbytes, _Part.coding, part)
 
 
 class _Part(Part):
@@ -155,36 +154,20 @@ class _Part(Part):
 # --- Writing ------------------------------------------------------------------------------------
 
 
-def write(
-    compare: Callable[[], Comparison],
-    path: Path,
-    *,
-    version: int | None,
-    durable: Durable,
-    threads: int,
-    progress: Progress | None,
-    **unused: object,
-) -> DeltaReport:
-    """Write a patch with gaps between positions.
-
-    Args:
-        compare: compares the states.
-        path: the new file; its suffix is `.safetensors`.
-        version: the number of the new state; None is 0.
-        durable: as in `ztensor.typing.SaveOptions`.
-        threads: how many compute.
-        progress: as for `ztensor.delta.make`.
-        unused: options of other dialects.
+def write(target: Target) -> DeltaReport:
+    """Write a patch with gaps between positions; without a version it has the number 0.
 
     Raises:
+        ArgumentValueError: the version is not a number, or the suffix of the file not
+            `.safetensors`.
         DeltaError: a tensor is added, removed, replaced, not bf16 or has an ambiguous name.
         SourceError: the file cannot be written.
     """
-    del unused
+    version = target.version
     if version is not None and (type(version) is not int or version < 0):
         raise ArgumentValueError(f"version must be a number from 0, not {describe(version)}")
-    name, both = file_name(path), compare()
-    done = coded(_coded, both, both.pairs(), threads, progress, "trl")
+    name, both = file_name(target.path), target.compare()
+    done = coded(target, both, both.pairs(), _coded, "trl")
     changed = sum(each.changed for each in done)
     notes = {
         "format": _FORMAT,
@@ -197,7 +180,7 @@ def write(
         "sparsity": str(1 - changed / max(both.elements, 1)),
         "encoding": "gap_delta",
     }
-    nbytes = save(done, name, durable, notes)
+    nbytes = save(done, name, target.durable, notes)
     return DeltaReport(name, None, None, len(done), changed, nbytes)
 
 
