@@ -3,9 +3,9 @@
 Read `states.py` (tensors and ids of a state), `comparing.py` and `making.py` (two states to a
 file), `changes.py` (what every dialect is read into), `file.py` (the delta as a zTensor file),
 `stream.py` (its bytes, with `segment.py` and `classes.py`), `opening.py` (of any dialect; files of
-other programs are in `dialects/`) and `chain.py` (deltas in order). Then the uses of a chain: `applying.py` and `live.py` (with `applied.py` and
-`targets.py`), `patching.py`, `folding.py`, `verifying.py` and `recorder.py`. `errors.py` and
-`report.py` have their errors and reports.
+other programs are in `dialects/`) and `chain.py` (deltas in order). Then the uses of a chain:
+`applying.py` and `live.py` (with `applied.py` and `targets.py`), `patching.py`, `folding.py`,
+`verifying.py` and `recorder.py`. `errors.py` and `report.py` have their errors and reports.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta.changes import Change, Delta, Part, write_changes
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed, wrong_result
 from ztensor.delta.states import ComponentHasher, State, headers_of, id_of_digests, stored_form
 from ztensor.errors import counted, describe
 from ztensor.ext import (
@@ -156,12 +156,8 @@ class NewTensor:
         return id_of_digests(last.shape, last.layout, digests, attributes, ids)
 
     def _wrong(self, **details: str) -> DeltaError:
-        return DeltaError(
-            "the new tensor is not the one that the delta was made from",
-            reason=DeltaReason.RESULT,
-            object_name=self.name,
-            **details,
-        )
+        has_ids = self._ids is not None
+        return wrong_result(has_ids=has_ids, object_name=self.name, **details)
 
 
 def _new_blocks(old: Array | None, parts: Sequence[Part]) -> Iterator[Array]:

@@ -22,6 +22,10 @@ class DeltaReason(enum.StrEnum):
     MALFORMED = "delta_malformed"  # the bytes break a rule of the delta format
 
 
+# Where a dialect has no ids, these two cannot be told apart.
+OTHER_OR_DAMAGED = "the base is not the right one, or the delta is damaged"
+
+
 class DeltaError(ZTensorError, ValueError):
     """A delta does not fit a state, or breaks a rule of its format.
 
@@ -36,6 +40,18 @@ class DeltaError(ZTensorError, ValueError):
     def __init__(self, message: str, *, reason: DeltaReason, **details: Any) -> None:
         super().__init__(message, **details)
         self.reason = reason
+
+
+def wrong_result(*, has_ids: bool, **details: Any) -> DeltaError:
+    """Return the error for a tensor or a state that is not as a delta records it.
+
+    Args:
+        has_ids: whether the delta has ids, and so the base is known to be the right one.
+        details: of the error, such as the file.
+    """
+    cause = "it is damaged: fetch it again" if has_ids else OTHER_OR_DAMAGED
+    message = f"the delta gives another tensor than it records: {cause}"
+    return DeltaError(message, reason=DeltaReason.RESULT, **details)
 
 
 def malformed(message: str, **details: Any) -> DeltaError:

@@ -99,16 +99,6 @@ def links_from(base: State, deltas: Sequence[Delta]) -> list[Delta]:
     return bound(opened(ordered(deltas, found)), base)
 
 
-def wrong_result(file: str, name: str | None) -> DeltaError:
-    """Return the error for a tensor, or the whole state, that is not as a delta records it."""
-    return DeltaError(
-        "the delta gives another tensor than it records; it is damaged: fetch it again",
-        reason=DeltaReason.RESULT,
-        file=file,
-        object_name=name,
-    )
-
-
 def _merge(links: Sequence[Delta], path: Path, effort: Effort | None) -> DeltaReport:
     """Write one delta for several without the base."""
     first, last = links[0], links[-1]

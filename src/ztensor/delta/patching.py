@@ -11,7 +11,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta.changes import Change, Delta, Part, bound
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed, wrong_result
 from ztensor.delta.opening import open as open_delta
 from ztensor.delta.states import State, stored_form, tensor_id
 from ztensor.ext import element_count
@@ -83,11 +83,11 @@ def _patches(path: Delta | Path, base: Any, indices: np.dtype[Any]) -> Iterator[
         for name, change in delta.items():
             try:
                 found = _sparse(change, delta, state)
-                if found is None:
-                    whole.append(name)
-                    continue
             except DeltaError as error:
                 raise error.locate(file=delta.name, object_name=name) from None
+            if found is None:
+                whole.append(name)
+                continue
             positions, values = found
             dtype = indices if element_count(change.shape) <= _MOST_INT32 else np.dtype(np.int64)
             shape, word = change.shape, values.dtype.name
@@ -148,9 +148,9 @@ def _new(change: Change, delta: Delta, state: State | None) -> tuple[Tensor, Ten
         )
     new = change.tensor(old)
     if not change.is_result(new, delta.ids):
-        message, reason = "the new tensor is not the one that was stored", DeltaReason.RESULT
         ids, before = str(delta.ids), change.old
         if old is not None and before is not None and tensor_id(old, ids) != before:
-            message, reason = "the base is another one than the delta's", DeltaReason.BASE
-        raise DeltaError(message, reason=reason, object_name=change.name, file=delta.name)
+            message = "the base is not the one of the delta"
+            raise DeltaError(message, reason=DeltaReason.BASE, object_name=change.name)
+        raise wrong_result(has_ids=delta.ids is not None, object_name=change.name, file=delta.name)
     return new if old is None else old, new

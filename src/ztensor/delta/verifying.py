@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ztensor.delta.chain import Deltas, Found, Graph, opened, ordered, shown
 from ztensor.delta.changes import Delta
-from ztensor.delta.errors import DeltaError, DeltaReason
-from ztensor.delta.folding import links_from, wrong_result
+from ztensor.delta.errors import DeltaError, DeltaReason, wrong_result
+from ztensor.delta.folding import links_from
 from ztensor.delta.states import State, content_id
 from ztensor.errors import ArgumentValueError, ZTensorError
 from ztensor.typing import Readable, TensorLike
@@ -129,7 +129,7 @@ def _wrong_states(
         after = {name: change.new for name, change in delta.items() if change.new is not None}
         ids = {name: ids[name] for name in ids if name not in delta.removed} | after
         if content_id(ids, algorithm or "") != delta.result:
-            yield wrong_result(delta.name, None)
+            yield wrong_result(has_ids=True, file=delta.name)
     for name in dict.fromkeys(name for delta in links for name in delta if name not in broken):
         tensor = base.get(name)
         try:
@@ -137,7 +137,7 @@ def _wrong_states(
                 if name in delta:
                     tensor = delta[name].tensor(tensor)
                     if not delta[name].is_result(tensor, delta.ids):
-                        raise wrong_result(delta.name, name)
+                        raise wrong_result(has_ids=delta.ids is not None, file=delta.name)
                 elif name in delta.removed:
                     tensor = None
         except ZTensorError as error:

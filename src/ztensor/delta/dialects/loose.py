@@ -15,7 +15,7 @@ import numpy as np
 from ztensor.delta.changes import Change, Checksum, Delta, Part
 from ztensor.delta.comparing import Comparison, Pair
 from ztensor.delta.dialects import Target
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.errors import OTHER_OR_DAMAGED, DeltaError, DeltaReason, malformed
 from ztensor.delta.file import whole_change
 from ztensor.delta.making import in_order
 from ztensor.delta.states import Header, State, headers_of, stored_form
@@ -239,6 +239,26 @@ def _bits_of(old: Array | None) -> Array:
     return old.view(f"<u{old.itemsize}")
 
 
+def require_rising(positions: Array, last: int, count: int, **details: Any) -> None:
+    """Require that positions rise, from above `last`, and are below `count`.
+
+    Raises:
+        DeltaError: they do not.
+    """
+    if not positions.size:
+        return
+    is_rising = int(positions[0]) > last and bool(np.all(positions[:-1] < positions[1:]))
+    is_within = int(positions[-1]) < count
+    if not (is_rising and is_within):
+        wrong = f"are behind the end: {OTHER_OR_DAMAGED}" if is_rising else "do not rise"
+        raise malformed(
+            f"positions of changes {wrong}",
+            expected=f"rising, below {count:,}",
+            found=describe(positions[-3:].tolist()),
+            **details,
+        )
+
+
 def stored_of(reader: ObjectReader, name: str) -> Range:
     """Return the bytes that a safetensors file stores for a name.
 
@@ -297,7 +317,7 @@ def zstd_blocks(stored: Range, length: int) -> Iterator[memoryview]:
 def other_length(stored: Range, length: int) -> DeltaError:
     """Return the error for a difference that is not of a component of so many bytes."""
     return DeltaError(
-        "the difference is of a tensor of another length than the one in the base",
+        f"the difference is of a tensor of another length: {OTHER_OR_DAMAGED}",
         reason=DeltaReason.SHAPE,
         file=stored.source.name,
         expected=f"{length:,} bytes",

@@ -39,17 +39,19 @@ from ztensor.delta.dialects.loose import (
     coded,
     framed,
     loose,
+    require_rising,
     save,
     stored_of,
     zstd_blocks,
 )
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.errors import OTHER_OR_DAMAGED, DeltaError, DeltaReason, malformed
 from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import HASHERS, Header
 from ztensor.errors import (
     ArgumentValueError,
     MissingDependencyError,
+    Reason,
     ZTensorError,
     describe,
     system_call,
@@ -194,6 +196,8 @@ def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
     try:
         data = b"".join(ENCODINGS["zstd"].decode_chunks(stored, None, limits))
     except ZTensorError as error:
+        if error.reason is Reason.LIMIT_DECODED:
+            error.hint = f"a tensor of {length:,} bytes needs fewer: {OTHER_OR_DAMAGED}"
         raise error.locate(file=file) from None
     count = int.from_bytes(data[:4], "little")
     if len(data) < 4 or len(data) != 4 + 5 * count:
@@ -204,14 +208,7 @@ def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
             found=f"{len(data):,}",
         )
     positions = np.frombuffer(data, "<u4", count, 4)
-    is_rising = bool(np.all(positions[:-1] < positions[1:]))
-    if count and not (is_rising and int(positions[-1]) < length):
-        raise malformed(
-            "positions of changed bytes do not rise, or are behind the end",
-            file=file,
-            expected=f"rising, below {length:,}",
-            found=describe(positions[-3:].tolist()),
-        )
+    require_rising(positions, -1, length, file=file)
     return positions, np.frombuffer(data, np.uint8, count, 4 + 4 * count)
 
 

@@ -32,6 +32,7 @@ from ztensor.delta.dialects.loose import (
     coded,
     file_name,
     loose,
+    require_rising,
     save,
 )
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed
@@ -139,14 +140,7 @@ class _Part(Part):
             positions = index[start : start + WINDOW].astype(np.int64)
             if index.dtype != np.int32:
                 positions = np.cumsum(positions + 1) + last
-            is_rising = positions[0] > last and bool(np.all(positions[:-1] < positions[1:]))
-            if not is_rising or positions[-1] * 2 >= self.header.nbytes:
-                raise malformed(
-                    "positions of a patch do not rise, or are behind the end",
-                    object_name=self._name,
-                    expected=f"rising, below {self.header.nbytes // 2:,}",
-                    found=describe(positions[-3:].tolist()),
-                )
+            require_rising(positions, last, self.header.nbytes // 2, object_name=self._name)
             last = int(positions[-1])
             yield positions, values[start : start + WINDOW].view("<u2")
 
