@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ztensor.errors import ZTensorError
+from ztensor.errors import ZTensorError, describe
 
 
 class DeltaReason(enum.StrEnum):
@@ -57,3 +57,13 @@ def wrong_result(*, has_ids: bool, **details: Any) -> DeltaError:
 def malformed(message: str, **details: Any) -> DeltaError:
     """Return the error for bytes that break a rule of the delta format."""
     return DeltaError(message, reason=DeltaReason.MALFORMED, **details)
+
+
+def require(is_met: bool, message: str, found: object, **details: Any) -> None:  # noqa: FBT001
+    """Require that a rule of the delta format is met.
+
+    Raises:
+        DeltaError: it is not, and `found` is in its place (`delta_malformed`).
+    """
+    if not is_met:
+        raise malformed(message, found=describe(found), **details)

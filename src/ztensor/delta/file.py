@@ -9,6 +9,7 @@ the differences of the tensor's components, and its shape is the length of the s
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Container, Iterator, Mapping
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ import numpy as np
 from ztensor import Reader, Tensor, Writer
 from ztensor import open as open_reader
 from ztensor.delta.changes import Change, Delta, Kind, Part
-from ztensor.delta.errors import malformed
+from ztensor.delta.errors import malformed, require
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import IDS, Header, headers_of, stored_form
 from ztensor.delta.stream import SparseStream
@@ -73,12 +74,8 @@ class WholePart(Part):
     def __init__(self, header: Header, blob: Array, changed: int) -> None:
         super().__init__(header, blob.nbytes, changed)
         self.blob = blob
-        if blob.nbytes != header.nbytes:
-            raise malformed(
-                "a whole component has another length than its type says",
-                expected=f"{header.nbytes:,} bytes",
-                found=f"{blob.nbytes:,}",
-            )
+        is_fit = blob.nbytes == header.nbytes
+        require(is_fit, f"a whole component does not have {header.nbytes:,} bytes", blob.nbytes)
 
     def apply(self, old: Array | None, out: Array) -> None:
         """Write the new elements; see `Part`."""
@@ -121,12 +118,8 @@ class _Changes(Mapping[str, Change]):
         try:
             budget = Budget(Limits(), len(self._encoded))
             table = _require_map(cbor.decode(self._encoded, budget=budget), "the table of changes")
-            if len(table) != self._count:
-                raise malformed(
-                    "the table has another number of tensors than its file says",
-                    expected=f"{self._count:,}",
-                    found=f"{len(table):,}",
-                )
+            is_whole = len(table) == self._count
+            require(is_whole, f"the table has another number than {self._count}", len(table))
         except ManifestError as error:
             raise malformed(
                 "the table of changes is not CBOR", file=self._reader.name, found=error.message
@@ -138,8 +131,7 @@ class _Changes(Mapping[str, Change]):
     def __getitem__(self, name: str) -> Change:
         fields = self._table[name]
         try:
-            if name not in self._reader:
-                raise malformed("the object of a change is missing")
+            require(name in self._reader, "the object of a change is missing", name)
             return _change(name, fields, self._ids, self._reader.read(name))
         except ZTensorError as error:
             raise error.locate(file=self._reader.name, object_name=name) from None
@@ -187,40 +179,32 @@ def closed_on_error(reader: ObjectReader, path: str) -> Iterator[None]:
 
 def _delta(reader: Reader, fields: Any) -> Delta:
     _require_map(fields, f"the attribute {KEY}")
-    if fields.get("version") != 1 or not _is_count(fields.get("version")):
-        raise malformed(
-            "a delta of another version",
-            expected="version 1",
-            found=describe(fields.get("version")),
-        )
-    ids = fields.get("ids")
-    if not _is_word(ids, IDS):
-        raise malformed("unknown ids", expected=" or ".join(IDS), found=describe(ids))
-    attributes = _require_map(fields.get("attributes", {}), "attributes")
+    version, ids, label = (fields.get(key) for key in ("version", "ids", "label"))
+    require(_is_count(version) and version == 1, "a delta of another version than 1", version)
+    require(_is_word(ids, IDS), f"ids are not {' or '.join(IDS)}", ids)
     removed = _require_map(fields.get("removed", {}), "removed")
     for name, old in removed.items():
         _require_id(old, ids, f"the id of the removed tensor {describe(name)}")
-    label, table = fields.get("label"), fields.get("changes")
-    if not isinstance(label, str | None):
-        raise malformed("the label is not text", found=describe(label))
-    counts = [fields.get(word) for word in _COUNTS]
-    if not (all(map(_is_count, counts)) and isinstance(table, bytes)):
-        raise malformed("the table of changes or a number is malformed", found=describe(counts))
-    changed = dict(_require_map(attributes.get("set", {}), "attributes.set"))
-    gone = attributes.get("remove", [])
-    if not (isinstance(gone, list) and all(isinstance(key, str) for key in gone)):
-        raise malformed("attributes.remove is not a list of keys", found=describe(gone))
+    require(isinstance(label, str | None), "the label is not text", label)
+    count, changed, elements, table = (fields.get(key) for key in (*_COUNTS, "changes"))
+    are_counts = all(map(_is_count, (count, changed, elements)))
+    require(are_counts, "a number of the delta is malformed", [count, changed, elements])
+    require(isinstance(table, bytes), "the table of changes is not bytes", table)
+    attributes = _require_map(fields.get("attributes", {}), "attributes")
+    new, gone = attributes.get("set", {}), attributes.get("remove", [])
+    are_keys = isinstance(gone, list) and all(isinstance(key, str) for key in gone)
+    require(are_keys, "attributes.remove is not a list of keys", gone)
     return Delta(
         reader.name,
-        _Changes(reader, table, counts[0], ids),
+        _Changes(reader, table, count, ids),
         ids=ids,
-        base=_state_id(fields.get("base"), ids),
-        result=_state_id(fields.get("result"), ids),
+        base=_require_state(fields.get("base"), ids),
+        result=_require_state(fields.get("result"), ids),
         removed=removed,
-        attributes={**changed, **dict.fromkeys(gone)},
+        attributes={**_require_map(new, "attributes.set"), **dict.fromkeys(gone)},
         label=label,
-        changed=counts[1],
-        elements=counts[2],
+        changed=changed,
+        elements=elements,
         nbytes=reader.nbytes,
         close=reader.close,
     )
@@ -228,23 +212,14 @@ def _delta(reader: Reader, fields: Any) -> Delta:
 
 def _change(name: str, fields: Any, ids: str, stored: Tensor) -> Change:
     _require_map(fields, "the change")
-    kind, layout = fields.get("kind"), fields.get("layout")
-    shape = fields.get("shape")
+    kind, layout, shape = (fields.get(key) for key in ("kind", "layout", "shape"))
+    require(_is_word(kind, _KINDS), f"the kind is not {' or '.join(_KINDS)}", kind)
+    require(isinstance(layout, str), "the layout is not text", layout)
     is_shape = isinstance(shape, list) and all(map(_is_count, shape))
-    is_known = kind in _KINDS and isinstance(layout, str) and is_shape
-    if not (is_known and stored.format == LAYOUT):
-        raise malformed(
-            "the change of a tensor is malformed",
-            expected=f"a kind, a layout and a shape, and an object of the layout {LAYOUT}",
-            found=", ".join(map(describe, (kind, layout, shape, stored.format))),
-        )
-    parts = _require_map(fields.get("parts"), "parts")
-    if parts.keys() != stored.components.keys():
-        raise malformed(
-            "the table has other components than the object",
-            expected=describe(sorted(parts)),
-            found=describe(sorted(stored.components)),
-        )
+    require(is_shape, "the shape is not a list of sizes", shape)
+    require(stored.format == LAYOUT, f"the object's layout is not {LAYOUT}", stored.format)
+    parts, roles = _require_map(fields.get("parts"), "parts"), stored.components.keys()
+    require(parts.keys() == roles, f"parts are not those of the object, {sorted(roles)}", [*parts])
     whole = element_count(shape) if layout == "dense" else None
     return Change(
         name=name,
@@ -262,33 +237,23 @@ def _change(name: str, fields: Any, ids: str, stored: Tensor) -> Change:
 
 
 def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> Part:
-    _require_map(fields, "the part")
-    if blob.dtype != np.uint8 or blob.ndim != 1:
-        raise malformed("a difference is not bytes", component=role, found=str(blob.dtype))
-    header = Header(fields.get("dtype"), fields.get("type"), fields.get("length"))
-    coding = fields.get("coding")
-    is_known = _is_word(header.dtype, STORAGE_TYPES) and isinstance(header.type, str | None)
-    if not (is_known and _is_count(header.nbytes) and _is_word(coding, ("sparse", "raw"))):
-        raise malformed("a part is malformed", component=role, found=describe(fields))
-    if kind != "changed" and coding == "sparse":
-        raise malformed("a whole component is stored as a difference", component=role)
-    if count is not None and header.nbytes != header.nbytes_of(count):
-        raise malformed(
-            "a part has another length than its shape says",
-            component=role,
-            expected=f"{header.nbytes_of(count):,} bytes",
-            found=f"{header.nbytes:,}",
-        )
-    changed = fields.get("changed")
     try:
-        is_sparse = coding == "sparse"
-        part = SparsePart(header, blob) if is_sparse else WholePart(header, blob, changed)
-        if part.changed != changed or not _is_count(changed):
-            raise malformed(
-                "a part has another number of changes than its table says",
-                expected=describe(changed),
-                found=describe(part.changed),
-            )
+        _require_map(fields, "the part")
+        header = Header(fields.get("dtype"), fields.get("type"), fields.get("length"))
+        coding, changed = fields.get("coding"), fields.get("changed")
+        is_known = _is_word(header.dtype, STORAGE_TYPES) and isinstance(header.type, str | None)
+        is_known &= _is_word(coding, ("sparse", "raw"))
+        require(is_known, "the type or coding of a part is unknown", fields)
+        are_counts = _is_count(header.nbytes) and _is_count(changed)
+        require(are_counts, "a number of a part is malformed", fields)
+        require(blob.dtype == np.uint8 and blob.ndim == 1, "a difference is not bytes", blob.dtype)
+        is_whole = kind == "changed" or coding == "raw"
+        require(is_whole, "a whole component is stored as a difference", coding)
+        is_fit = count is None or header.nbytes == header.nbytes_of(count)
+        require(is_fit, "a part has another length than its shape says", header)
+        part = SparsePart(header, blob) if coding == "sparse" else WholePart(header, blob, changed)
+        is_same = part.changed == changed
+        require(is_same, f"a part has another number of changes than {changed}", part.changed)
     except ZTensorError as error:
         raise error.locate(component=role) from None
     return part
@@ -302,24 +267,22 @@ def _is_word(value: Any, words: Container[str]) -> bool:
     return isinstance(value, str) and value in words
 
 
-def _require_map(value: Any, what: str) -> Mapping[str, Any]:
-    if not (isinstance(value, Mapping) and all(isinstance(key, str) for key in value)):
-        raise malformed(f"{what} is not a map with names as keys", found=describe(value))
-    return value
+def _require_map(value: Any, subject: str) -> Mapping[str, Any]:
+    is_map = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+    require(is_map, f"{subject} is not a map with names as keys", value)
+    return value  # type: ignore[no-any-return]  # it was checked
 
 
-def _require_id(value: Any, ids: str, what: str) -> bytes:
-    if not (isinstance(value, bytes) and len(value) == IDS[ids]):
-        raise malformed(f"{what} is not an id", expected=f"{IDS[ids]} bytes", found=describe(value))
-    return value
+def _require_id(value: Any, ids: str, subject: str) -> bytes:
+    is_id = isinstance(value, bytes) and len(value) == IDS[ids]
+    require(is_id, f"{subject} is not an id of {IDS[ids]} bytes", value)
+    return value  # type: ignore[no-any-return]  # it was checked
 
 
-def _state_id(value: Any, ids: str) -> str:
-    digits = value.removeprefix(f"{ids}:") if isinstance(value, str) else ""
-    if len(digits) != 2 * IDS[ids] or set(digits) - set("0123456789abcdef"):
-        raise malformed(
-            "the id of a state is malformed", expected=f"{ids}:<digits>", found=describe(value)
-        )
+def _require_state(value: Any, ids: str) -> str:
+    pattern = f"{ids}:[0-9a-f]{{{2 * IDS[ids]}}}"
+    is_id = isinstance(value, str) and re.fullmatch(pattern, value) is not None
+    require(is_id, f"the id of a state is not {ids}:<digits>", value)
     return str(value)
 
 
