@@ -19,28 +19,11 @@ from collections.abc import Iterator
 from ztensor import open as open_reader
 from ztensor.delta.changes import Change, Checksum, Delta
 from ztensor.delta.comparing import Comparison, Pair
-from ztensor.delta.dialects import Dialect, Target
-from ztensor.delta.dialects.loose import (
-    Adler32,
-    Coded,
-    LooseDelta,
-    XorPart,
-    bytes_of,
-    changed_elements,
-    checksum_of,
-    coded,
-    file_name,
-    framed,
-    loose,
-    other_length,
-    save,
-    stored_of,
-    zstd_blocks,
-)
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.dialects import Dialect, Target, loose
+from ztensor.delta.errors import DeltaError, DeltaReason, malformed, require
 from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
-from ztensor.errors import ZTensorError, describe
+from ztensor.errors import ZTensorError
 from ztensor.ext import ObjectReader, Range
 
 _LEVEL = 3
@@ -50,7 +33,7 @@ _TENSOR = "tensor"  # the only name in the file that is a tensor of arc_v3
 _DIGITS = "0|[1-9][0-9]{0,9}"
 
 
-class _Decimal(Adler32):
+class _Decimal(loose.Adler32):
     """adler32 with decimal digits."""
 
     def hexdigest(self) -> str:
@@ -65,8 +48,8 @@ def is_one(path: str) -> bool:
     try:
         with open_reader(path) as reader:
             for name in reader:
-                stored_of(reader, name)
-                checksum_of(reader, name, _Decimal, _DIGITS)
+                loose.stored_of(reader, name)
+                loose.checksum_of(reader, name, _Decimal, _DIGITS)
             return bool(len(reader)) and reader.format == "safetensors"
     except ZTensorError:
         return False
@@ -82,16 +65,16 @@ def read(path: str) -> Delta:
     """
     reader = open_reader(path)
     with closed_on_error(reader, path):
-        if reader.format != "safetensors":
-            raise malformed("a delta of arc is a safetensors file", found=reader.format)
+        kind = reader.format
+        require(kind == "safetensors", "a delta of arc is a safetensors file", kind)
         entries = {name: _entry(reader, name) for name in reader}
     how = {"dialect": "arc", "nbytes": reader.nbytes, "close": reader.close}
-    return LooseDelta(path, entries, is_complete=True, **how)
+    return loose.LooseDelta(path, entries, is_complete=True, **how)
 
 
 def _entry(reader: ObjectReader, name: str) -> Change:
-    stored = stored_of(reader, name)
-    checksum = checksum_of(reader, name, _Decimal, _DIGITS)
+    stored = loose.stored_of(reader, name)
+    checksum = loose.checksum_of(reader, name, _Decimal, _DIGITS)
     head = bytes(stored.read(0, min(stored.length, len(_PICKLE))))
     if head == _PICKLE:
         raise DeltaError(
@@ -103,24 +86,20 @@ def _entry(reader: ObjectReader, name: str) -> Change:
         )
     if head[8:9] == b"{":
         stored, head = _inner(stored, checksum, name)
-    blocks = functools.partial(zstd_blocks if head[:4] == _ZSTD else _zlib_blocks, stored)
-    part = functools.partial(XorPart, nbytes=stored.length, blocks=blocks)
-    return loose(name, stored.length, XorPart.coding, part, checksum)
+    blocks = functools.partial(loose.zstd_blocks if head[:4] == _ZSTD else _zlib_blocks, stored)
+    part = functools.partial(loose.XorPart, nbytes=stored.length, blocks=blocks)
+    return loose.change(name, stored.length, loose.XorPart.coding, part, checksum)
 
 
 def _inner(stored: Range, checksum: Checksum, name: str) -> tuple[Range, bytes]:
     """Return the stored bytes of the only tensor in the file that is a tensor of arc_v3."""
     reader = open_reader(io.BytesIO(stored.read(0, stored.length)))
-    if list(reader) != [_TENSOR] or reader.attributes.get(_TENSOR) != checksum.digits:
-        raise malformed("the file in a tensor of arc_v3 has other content", object_name=name)
-    if (word := reader.attributes.get("fallback_name", "arc_v2")) not in ("arc_v1", "arc_v2"):
-        raise DeltaError(
-            "unknown coding of a tensor of arc_v3",
-            reason=DeltaReason.DIALECT,
-            object_name=name,
-            found=describe(word),
-        )
-    inner = stored_of(reader, _TENSOR)
+    facts = reader.attributes
+    is_one = list(reader) == [_TENSOR] and facts.get(_TENSOR) == checksum.digits
+    require(is_one, "the file in a tensor of arc_v3 has other content", facts, object_name=name)
+    word, known = facts.get("fallback_name", "arc_v2"), ("arc_v1", "arc_v2")
+    loose.require_known(word, known, "coding of a tensor of arc_v3", object_name=name)
+    inner = loose.stored_of(reader, _TENSOR)
     return inner, bytes(inner.read(0, min(inner.length, 4)))
 
 
@@ -132,9 +111,9 @@ def _zlib_blocks(stored: Range, length: int) -> Iterator[memoryview]:
     except zlib.error as error:
         raise malformed("the zlib stream is damaged", file=file, found=str(error)) from error
     if len(data) > length or (stream.eof and len(data) < length):
-        raise other_length(stored, length)
-    if not stream.eof or stream.unused_data:
-        raise malformed("the zlib stream is cut off, or something follows it", file=file)
+        raise loose.other_length(stored, length)
+    is_whole = stream.eof and not stream.unused_data
+    require(is_whole, "the zlib stream is cut off, or bytes follow it", stream.eof, file=file)
     yield memoryview(data)
 
 
@@ -149,9 +128,9 @@ def write(target: Target) -> DeltaReport:
         DeltaError: a tensor is added, removed, replaced or not dense.
         SourceError: the file cannot be written.
     """
-    name, both = file_name(target.path), target.compare()
-    done = coded(target, both, _all(both), _coded, "arc")
-    nbytes = save(done, name, target.durable)
+    name, both = loose.file_name(target.path), target.compare()
+    done = loose.coded(target, both, _all(both), _coded, "arc")
+    nbytes = loose.save(done, name, target.durable)
     changed = sum(each.changed for each in done)
     return DeltaReport(name, None, None, len(both.names), changed, nbytes)
 
@@ -166,12 +145,14 @@ def _all(both: Comparison) -> Iterator[Pair]:
             yield Pair(name, tensor, tensor, (b"", b""))
 
 
-def _coded(pair: Pair) -> Coded:
-    old, new = bytes_of(pair, "arc")
+def _coded(pair: Pair) -> loose.Coded:
+    old, new = loose.bytes_of(pair, "arc")
     checksum = _Decimal()
     checksum.update(new)
-    frame, digits = framed(old ^ new, _LEVEL), checksum.hexdigest()
-    return Coded({pair.name: frame}, {pair.name: digits}, changed_elements(pair, old, new).size)
+    frame, digits = loose.framed(old ^ new, _LEVEL), checksum.hexdigest()
+    return loose.Coded(
+        {pair.name: frame}, {pair.name: digits}, loose.changed_elements(pair, old, new).size
+    )
 
 
 DIALECT = Dialect(is_one, read, write)

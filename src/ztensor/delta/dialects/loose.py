@@ -15,7 +15,7 @@ import numpy as np
 from ztensor.delta.changes import Change, Checksum, Delta, Part
 from ztensor.delta.comparing import Comparison, Pair
 from ztensor.delta.dialects import Target
-from ztensor.delta.errors import OTHER_OR_DAMAGED, DeltaError, DeltaReason, malformed
+from ztensor.delta.errors import OTHER_OR_DAMAGED, DeltaError, DeltaReason, malformed, require
 from ztensor.delta.file import whole_change
 from ztensor.delta.making import in_order
 from ztensor.delta.states import Header, State, headers_of, stored_form
@@ -51,7 +51,7 @@ class LooseDelta(Delta):
 
     Args:
         name: as for `Delta`.
-        changes: from `loose`.
+        changes: from `change`.
         is_complete: whether every tensor of the base must have one.
         facts: as for `Delta`.
     """
@@ -94,7 +94,7 @@ class LooseDelta(Delta):
         return Delta(self.name, changes, **self._facts)
 
 
-def loose(
+def change(
     name: str,
     nbytes: int,
     coding: str,
@@ -112,6 +112,18 @@ def loose(
     """
     parts = {"data": _LoosePart(nbytes, coding, of)}
     return _LooseChange(name, "changed", (), "dense", {}, None, None, parts, checksum)
+
+
+def require_known(value: object, known: Iterable[str], subject: str, **details: Any) -> str:
+    """Return a word that a dialect stores.
+
+    Raises:
+        DeltaError: it is unknown (`delta_dialect`).
+    """
+    if not (isinstance(value, str) and value in known):
+        details |= {"expected": " or ".join(known), "found": describe(value)}
+        raise DeltaError(f"unknown {subject}", reason=DeltaReason.DIALECT, **details)
+    return value
 
 
 def needs_base() -> DeltaError:
@@ -251,12 +263,8 @@ def require_rising(positions: Array, last: int, count: int, **details: Any) -> N
     is_within = int(positions[-1]) < count
     if not (is_rising and is_within):
         wrong = f"are behind the end: {OTHER_OR_DAMAGED}" if is_rising else "do not rise"
-        raise malformed(
-            f"positions of changes {wrong}",
-            expected=f"rising, below {count:,}",
-            found=describe(positions[-3:].tolist()),
-            **details,
-        )
+        details |= {"expected": f"below {count:,}", "found": describe(positions[-3:].tolist())}
+        raise malformed(f"positions of changes {wrong}", **details)
 
 
 def stored_of(reader: ObjectReader, name: str) -> Range:
@@ -266,13 +274,10 @@ def stored_of(reader: ObjectReader, name: str) -> Range:
         DeltaError: they are not a vector of bytes.
     """
     described, part = reader.metadata(name), reader.objects.part(name)
-    is_vector = (described.dtype, described.type, len(described.shape)) == ("uint8", None, 1)
-    if part.format != "safetensors" or not is_vector:
-        raise malformed(
-            "a difference is not a vector of bytes in a safetensors file",
-            object_name=name,
-            found=f"{describe(described.dtype)} {list(described.shape)}",
-        )
+    form = described.dtype, described.type, len(described.shape), part.format
+    is_vector = form == ("uint8", None, 1, "safetensors")
+    message = "a difference is not a vector of bytes in a safetensors file"
+    require(is_vector, message, form, object_name=name)
     component = part.object(name).components["data"]
     return Range(part.source, component.offset, component.length)
 
@@ -292,11 +297,9 @@ def checksum_of(
         DeltaError: there is none, or it is malformed.
     """
     value = reader.objects.part(name).attributes.get(name)
-    if not (isinstance(value, str) and re.fullmatch(pattern, value)):
-        raise malformed(
-            "the checksum of a tensor is malformed", object_name=name, found=describe(value)
-        )
-    return Checksum(hasher, value)
+    is_valid = isinstance(value, str) and re.fullmatch(pattern, value) is not None
+    require(is_valid, "the checksum of a tensor is malformed", value, object_name=name)
+    return Checksum(hasher, str(value))
 
 
 def zstd_blocks(stored: Range, length: int) -> Iterator[memoryview]:

@@ -25,26 +25,8 @@ import numpy as np
 from ztensor import open as open_reader
 from ztensor.delta.changes import Delta, Part
 from ztensor.delta.comparing import Pair, Values
-from ztensor.delta.dialects import Dialect, Target
-from ztensor.delta.dialects.loose import (
-    Adler32,
-    BytesPart,
-    Coded,
-    LooseDelta,
-    WholeDelta,
-    XorPart,
-    bytes_of,
-    changed_elements,
-    checksum_of,
-    coded,
-    framed,
-    loose,
-    require_rising,
-    save,
-    stored_of,
-    zstd_blocks,
-)
-from ztensor.delta.errors import OTHER_OR_DAMAGED, DeltaError, DeltaReason, malformed
+from ztensor.delta.dialects import Dialect, Target, loose
+from ztensor.delta.errors import OTHER_OR_DAMAGED, DeltaError, DeltaReason, malformed, require
 from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import HASHERS, Header
@@ -81,7 +63,7 @@ def _blake3() -> Any:
 CHECKSUMS: Mapping[str, tuple[Callable[[], Any], int]] = {
     "xxh3-128": (HASHERS["xxh3-128"], 32),
     "blake3": (_blake3, 64),
-    "adler32": (Adler32, 8),
+    "adler32": (loose.Adler32, 8),
 }
 
 
@@ -112,34 +94,40 @@ def read(path: str) -> Delta:
     with system_call("cannot list the folder", path):
         files = sorted(name for name in os.listdir(path) if name.endswith(".safetensors"))
     has_index = os.path.lexists(os.path.join(path, INDEX))
-    if not has_index and files != [_ONLY]:
-        raise malformed("the version is not published yet: it has no index", file=path)
+    is_published = has_index or files == [_ONLY]
+    require(is_published, "the version is not published yet: no index", files, file=path)
     reader: Any = open_reader(os.path.join(path, INDEX if has_index else _ONLY))
     with closed_on_error(reader, path):
         facts = reader.objects.set.metadata if has_index else {}
         if "delta_encoding" not in facts:
             return _whole(reader, path)
         folder, named = os.path.dirname(reader.name), reader.objects.set.places
-        if others := [name for name in files if os.path.join(folder, name) not in named]:
-            raise malformed("a file is not in the index", found=describe(others[0]))
-        if sum(len(part.names) for part in reader.objects.parts()) != len(reader):
-            raise malformed("the files have other tensors than the index says")
+        others = [name for name in files if os.path.join(folder, name) not in named]
+        require(not others, "a file is not in the index", others)
+        count = sum(len(part.names) for part in reader.objects.parts())
+        require(count == len(reader), "the files have other tensors than the index", count)
         return _delta(reader, facts, path)
 
 
 def _delta(reader: Any, facts: Mapping[str, object], path: str) -> Delta:
     version, base = (_number(facts.get(word), word) for word in ("version", "base_version"))
-    coding = _known(facts, "delta_encoding", _CODINGS)
-    _known(facts, "compression_format", ("zstd",))
-    hasher, count = CHECKSUMS[_known(facts, "checksum_format", CHECKSUMS)]
+    words = {
+        "delta_encoding": _CODINGS,
+        "compression_format": ("zstd",),
+        "checksum_format": CHECKSUMS,
+    }
+    coding, _, algorithm = (
+        loose.require_known(facts.get(word), known, word) for word, known in words.items()
+    )
+    hasher, count = CHECKSUMS[algorithm]
     hasher()  # the library is there
     entries = {}
     for name in reader:
-        stored = stored_of(reader, name)
-        checksum = checksum_of(reader, name, hasher, f"[0-9a-f]{{{count}}}")
+        stored = loose.stored_of(reader, name)
+        checksum = loose.checksum_of(reader, name, hasher, f"[0-9a-f]{{{count}}}")
         part = functools.partial(_part, stored=stored, coding=coding)
-        entries[name] = loose(name, stored.length, coding, part, checksum)
-    return LooseDelta(
+        entries[name] = loose.change(name, stored.length, coding, part, checksum)
+    return loose.LooseDelta(
         path,
         entries,
         dialect="slime",
@@ -157,32 +145,21 @@ def _whole(reader: Any, path: str) -> Delta:
         raise malformed("the folder of a whole state has no version as its name")
     version = int(match[1])
     facts = {"base": f"version:{version - 1}", "result": f"version:{version}"}
-    return WholeDelta(reader, dialect="slime", label=str(version), **facts)
+    return loose.WholeDelta(reader, dialect="slime", label=str(version), **facts)
 
 
 def _number(value: object, word: str) -> int:
-    is_text = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19
-    if not is_text:
-        raise malformed(f"{word} is not a number", expected="digits", found=describe(value))
+    is_number = isinstance(value, str) and re.fullmatch("[0-9]{1,18}", value) is not None
+    require(is_number, f"{word} is not a number", value)
     return int(str(value))
-
-
-def _known(facts: Mapping[str, object], word: str, known: Any) -> str:
-    value = facts.get(word)
-    if not (isinstance(value, str) and value in known):
-        raise DeltaError(
-            f"unknown {word} of a version",
-            reason=DeltaReason.DIALECT,
-            expected=" or ".join(known),
-            found=describe(value),
-        )
-    return value
 
 
 def _part(header: Header, *, stored: Range, coding: str) -> Part:
     if coding == "xor":
-        return XorPart(header, stored.length, functools.partial(zstd_blocks, stored))
-    return BytesPart(header, stored.length, functools.partial(_overwritten, stored, header.nbytes))
+        return loose.XorPart(header, stored.length, functools.partial(loose.zstd_blocks, stored))
+    return loose.BytesPart(
+        header, stored.length, functools.partial(_overwritten, stored, header.nbytes)
+    )
 
 
 def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
@@ -200,15 +177,10 @@ def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
             error.hint = f"a tensor of {length:,} bytes needs fewer: {OTHER_OR_DAMAGED}"
         raise error.locate(file=file) from None
     count = int.from_bytes(data[:4], "little")
-    if len(data) < 4 or len(data) != 4 + 5 * count:
-        raise malformed(
-            "changed bytes have another length than their number says",
-            file=file,
-            expected=f"{4 + 5 * count:,} bytes",
-            found=f"{len(data):,}",
-        )
+    is_whole = 4 <= len(data) == 4 + 5 * count
+    require(is_whole, f"the length is not of {count:,} changed bytes", len(data), file=file)
     positions = np.frombuffer(data, "<u4", count, 4)
-    require_rising(positions, -1, length, file=file)
+    loose.require_rising(positions, -1, length, file=file)
     return positions, np.frombuffer(data, np.uint8, count, 4 + 4 * count)
 
 
@@ -246,9 +218,9 @@ def write(target: Target) -> DeltaReport:
     if others := [name for name in files if name != _FILE or not both.names]:
         raise ArgumentValueError(f"the folder has files already, such as {describe(others[0])}")
     work = functools.partial(_coded, values=values, hasher=CHECKSUMS[str(word)][0])
-    done = coded(target, both, both.pairs(), work, "slime")
+    done = loose.coded(target, both, both.pairs(), work, "slime")
     is_durable: Durable = True if target.durable == "auto" else target.durable
-    nbytes = save(done, os.path.join(place.path, _FILE), is_durable) if done else 0
+    nbytes = loose.save(done, os.path.join(place.path, _FILE), is_durable) if done else 0
     facts = {
         "version": f"{version:06d}",
         "base_version": f"{version - 1:06d}",
@@ -268,8 +240,8 @@ def write(target: Target) -> DeltaReport:
     return DeltaReport(place.path, *states, len(done), changed, nbytes + len(text))
 
 
-def _coded(pair: Pair, *, values: Values, hasher: Callable[[], Any]) -> Coded:
-    old, new = bytes_of(pair, "slime")
+def _coded(pair: Pair, *, values: Values, hasher: Callable[[], Any]) -> loose.Coded:
+    old, new = loose.bytes_of(pair, "slime")
     if values == "new" and new.size >= _END:
         raise DeltaError(
             "positions of bytes have 32 bits: a tensor of 4 GiB needs values='difference'",
@@ -285,8 +257,10 @@ def _coded(pair: Pair, *, values: Values, hasher: Callable[[], Any]) -> Coded:
         data = old ^ new
     checksum = hasher()
     checksum.update(new)
-    changed = changed_elements(pair, old, new).size
-    return Coded({pair.name: framed(data, _LEVEL)}, {pair.name: checksum.hexdigest()}, changed)
+    changed = loose.changed_elements(pair, old, new).size
+    return loose.Coded(
+        {pair.name: loose.framed(data, _LEVEL)}, {pair.name: checksum.hexdigest()}, changed
+    )
 
 
 DIALECT = Dialect(is_one, read, write)

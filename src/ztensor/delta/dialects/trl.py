@@ -21,21 +21,8 @@ import numpy as np
 from ztensor import open as open_reader
 from ztensor.delta.changes import Change, Delta, Part
 from ztensor.delta.comparing import Pair
-from ztensor.delta.dialects import Dialect, Target
-from ztensor.delta.dialects.loose import (
-    WINDOW,
-    Coded,
-    LooseDelta,
-    WholeDelta,
-    bytes_of,
-    changed_elements,
-    coded,
-    file_name,
-    loose,
-    require_rising,
-    save,
-)
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.dialects import Dialect, Target, loose
+from ztensor.delta.errors import DeltaError, DeltaReason, require
 from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import Header, headers_of
@@ -71,48 +58,31 @@ def read(path: str) -> Delta:
     reader = open_reader(path)
     with closed_on_error(reader, path):
         facts = reader.attributes
-        kind = facts.get("format"), facts.get("version")
-        if kind != (_FORMAT, "1"):
-            raise _unknown("the format of a patch", f"{_FORMAT} 1", kind)
+        kind = f"{facts.get('format')} {facts.get('version')}"
+        loose.require_known(kind, (f"{_FORMAT} 1",), "format of a patch")
         how: dict[str, Any] = {"dialect": "trl", "label": facts.get("model_version")}
         if facts.get("sparse") == "False":
-            return WholeDelta(reader, **how)
-        encoding = facts.get("encoding")
-        if encoding not in _TYPES:
-            raise _unknown("the encoding of a patch", " or ".join(_TYPES), encoding)
+            return loose.WholeDelta(reader, **how)
+        encoding = loose.require_known(facts.get("encoding"), _TYPES, "encoding of a patch")
         names = {name.removesuffix(end) for end in _ENDS for name in reader if name.endswith(end)}
-        if {*reader} != {name + end for name in names for end in _ENDS}:
-            raise malformed("a patch has positions and values of each tensor, and no others")
+        is_paired = {*reader} == {name + end for name in names for end in _ENDS}
+        require(
+            is_paired, "a patch has positions and values of each tensor, and no others", [*reader]
+        )
         entries = {name: _entry(reader, name, encoding) for name in sorted(names)}
-    return LooseDelta(path, entries, nbytes=reader.nbytes, close=reader.close, **how)
-
-
-def _unknown(subject: str, expected: str, found: object) -> DeltaError:
-    return DeltaError(
-        f"{subject} is unknown",
-        reason=DeltaReason.DIALECT,
-        expected=expected,
-        found=describe(found),
-    )
+    return loose.LooseDelta(path, entries, nbytes=reader.nbytes, close=reader.close, **how)
 
 
 def _entry(reader: ObjectReader, name: str, encoding: str) -> Change:
     index, values = (reader.metadata(name + end) for end in _ENDS)
-    if values.dtype != "bfloat16":
-        raise malformed(
-            "values of a patch are bf16", object_name=name, found=describe(values.dtype)
-        )
+    found = index.dtype, values.dtype, index.shape, values.shape
+    is_typed = index.dtype in _TYPES[encoding] and values.dtype == "bfloat16"
     is_flat = len(index.shape) == 1 and tuple(index.shape) == tuple(values.shape)
-    if index.dtype not in _TYPES[encoding] or not is_flat:
-        raise malformed(
-            "positions and values of a patch do not fit each other",
-            object_name=name,
-            expected=f"{' or '.join(_TYPES[encoding])} {list(values.shape)}",
-            found=f"{describe(index.dtype)} {list(index.shape)}",
-        )
+    message = f"a patch has bf16 values and as many positions, {' or '.join(_TYPES[encoding])}"
+    require(is_typed and is_flat, message, found, object_name=name)
     nbytes = index.nbytes + values.nbytes
     part = functools.partial(_Part, nbytes=nbytes, reader=reader, name=name)
-    return loose(name, nbytes, _Part.coding, part)
+    return loose.change(name, nbytes, _Part.coding, part)
 
 
 class _Part(Part):
@@ -136,13 +106,13 @@ class _Part(Part):
         del old
         index, values = (self._reader[self._name + end] for end in _ENDS)
         last = -1
-        for start in range(0, index.size, WINDOW):
-            positions = index[start : start + WINDOW].astype(np.int64)
+        for start in range(0, index.size, loose.WINDOW):
+            positions = index[start : start + loose.WINDOW].astype(np.int64)
             if index.dtype != np.int32:
                 positions = np.cumsum(positions + 1) + last
-            require_rising(positions, last, self.header.nbytes // 2, object_name=self._name)
+            loose.require_rising(positions, last, self.header.nbytes // 2, object_name=self._name)
             last = int(positions[-1])
-            yield positions, values[start : start + WINDOW].view("<u2")
+            yield positions, values[start : start + loose.WINDOW].view("<u2")
 
 
 # --- Writing ------------------------------------------------------------------------------------
@@ -160,8 +130,8 @@ def write(target: Target) -> DeltaReport:
     version = target.version
     if version is not None and (type(version) is not int or version < 0):
         raise ArgumentValueError(f"version must be a number from 0, not {describe(version)}")
-    name, both = file_name(target.path), target.compare()
-    done = coded(target, both, both.pairs(), _coded, "trl")
+    name, both = loose.file_name(target.path), target.compare()
+    done = loose.coded(target, both, both.pairs(), _coded, "trl")
     changed = sum(each.changed for each in done)
     notes = {
         "format": _FORMAT,
@@ -174,12 +144,12 @@ def write(target: Target) -> DeltaReport:
         "sparsity": str(1 - changed / max(both.elements, 1)),
         "encoding": "gap_delta",
     }
-    nbytes = save(done, name, target.durable, notes)
+    nbytes = loose.save(done, name, target.durable, notes)
     return DeltaReport(name, None, None, len(done), changed, nbytes)
 
 
-def _coded(pair: Pair) -> Coded:
-    old, new = bytes_of(pair, "trl")
+def _coded(pair: Pair) -> loose.Coded:
+    old, new = loose.bytes_of(pair, "trl")
     header, name = headers_of(pair.new)["data"], pair.name
     if (header.dtype, header.type) != ("bf16", None) or name.endswith(_ENDS):
         raise DeltaError(
@@ -188,11 +158,11 @@ def _coded(pair: Pair) -> Coded:
             object_name=name,
             found=f"{header.type or header.dtype} {describe(name)}",
         )
-    positions = changed_elements(pair, old, new)
+    positions = loose.changed_elements(pair, old, new)
     gaps = np.diff(positions, prepend=-1) - 1
     index = gaps.astype("<u2" if gaps.max(initial=0) < 1 << 16 else "<u4")
     values = new.view(ml_dtypes.bfloat16)[positions]
-    return Coded({f"{name}.idx": index, f"{name}.val": values}, {}, positions.size)
+    return loose.Coded({f"{name}.idx": index, f"{name}.val": values}, {}, positions.size)
 
 
 DIALECT = Dialect(is_one, read, write)
