@@ -31,6 +31,7 @@ _TABLES = (
     ("format", "objects", "formats"),
     ("encoding", "components", "encodings"),
 )
+_DELTA = "pyztensor.delta"  # its map has ids, and a table of changes as bytes
 _ATTRIBUTES_SHOWN = 50
 _VALUE_CHARACTERS = 200
 
@@ -44,15 +45,16 @@ def info(terminal: Terminal, options: Namespace) -> None:
     Output:
       Size, version and counts; the number of objects and bytes of each type,
       format and encoding; the file's attributes, and of a training state the
-      values that are not tensors, each by its keys joined by dots. For other
-      formats also content that a copy leaves out, such as a graph or code. For a
-      zTensor file also the place of its manifest; `padding` (alignment between
-      blobs: less than 64 bytes each time, in 2.x less than its alignment); `dead`
-      bytes (removed or replaced data and older manifests); `shared` bytes (used
-      by several components), if any; `commit`, our writer's record of the last
-      change; and for 2.x `canonical`: whether the same tensors always give these
-      bytes, or why not. `container` is the framing: 0.1, 1.0 (releases 1.0.0 and
-      1.0.1), 1 (versions 1.1 and 1.2) or 2.
+      values that are not tensors, each by its keys joined by dots; of a delta
+      how much it changes, in place of its table. For other formats also content
+      that a copy leaves out, such as a graph or code. For a zTensor file also the
+      place of its manifest; `padding` (alignment between blobs: less than 64
+      bytes each time, in 2.x less than its alignment); `dead` bytes (removed or
+      replaced data and older manifests); `shared` bytes (used by several
+      components), if any; `commit`, our writer's record of the last change; and
+      for 2.x `canonical`: whether the same tensors always give these bytes, or
+      why not. `container` is the framing: 0.1, 1.0 (releases 1.0.0 and 1.0.1), 1
+      (versions 1.1 and 1.2) or 2.
 
     JSON:
       file, format    texts; format is `zt`, `safetensors`, `npz` and so on
@@ -245,7 +247,9 @@ def _show(terminal: Terminal, facts: Mapping[str, Any]) -> None:
     for title, unit, key in _TABLES if facts["component_count"] else ():
         rows = [(entry["name"], entry["count"], entry["nbytes"]) for entry in facts[key]]
         _show_tally(terminal, (title, unit, "size"), rows)
-    show_attributes(terminal, facts["attributes"])
+    kept = {} if _delta(facts) is None else {_DELTA}
+    attributes = {key: value for key, value in facts["attributes"].items() if key not in kept}
+    show_attributes(terminal, attributes)
     show_attributes(terminal, facts["tree"] or {}, "values of the tree")
 
 
@@ -270,6 +274,8 @@ def _rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows.insert(-1, ("manifest", f"{size_text(manifest['nbytes'])} at {manifest['offset']:,}"))
         rows.append(("padding", size_text(facts["padding_nbytes"])))
         rows.append(("dead", size_text(facts["dead_nbytes"])))
+    if (delta := _delta(facts)) is not None:
+        rows.append(("delta", delta))
     if facts["shared_nbytes"]:
         rows.append(("shared", f"{size_text(facts['shared_nbytes'])} counted more than once"))
     if facts["canonical"] is not None:
@@ -278,6 +284,16 @@ def _rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     if commit is not None:
         rows.append(("commit", f"end {commit['end']:,}, previous end {commit['prev']:,}"))
     return rows
+
+
+def _delta(facts: Mapping[str, Any]) -> str | None:
+    """Return what a delta file changes, in words; None for other files."""
+    fields = facts["attributes"].get(_DELTA)
+    counts = [fields.get(key) for key in ("tensors", "changed")] if isinstance(fields, dict) else []
+    if not counts or not all(type(count) is int for count in counts):
+        return None
+    changed = f"{count_text(counts[0], 'tensor')}, {count_text(counts[1], 'element')}"
+    return f"of {changed}; `ztensor delta show {facts['file']}` lists them"
 
 
 def _show_tally(terminal: Terminal, titles: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> None:

@@ -68,6 +68,15 @@ def test_show_lists_the_tensors(run: Run, folder: Path) -> None:
     }
 
 
+def test_info_says_what_a_delta_changes(run: Run, folder: Path) -> None:
+    path = folder / "run" / "50.zt"
+    ended = run("info", path)
+    assert f"ztensor delta show {path}" in ended.out
+    assert "$bytes" not in ended.out
+    table = run("info", path, "--json").json["attributes"]["pyztensor.delta"]
+    assert {"tensors", "changes"} <= table.keys()
+
+
 def test_log_lists_the_chain(run: Run, folder: Path) -> None:
     ended = run("delta", "log", folder / "run")
     assert (ended.code, ended.err) == (0, "")
