@@ -289,7 +289,9 @@ def _rows(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _delta(facts: Mapping[str, Any]) -> str | None:
     """Return what a delta file changes, in words; None for other files."""
     fields = facts["attributes"].get(_DELTA)
-    counts = [fields.get(key) for key in ("tensors", "changed")] if isinstance(fields, dict) else []
+    counts: list[Any] = []
+    if isinstance(fields, dict):
+        counts = [fields.get(key) for key in ("tensors", "changed")]
     if not counts or not all(type(count) is int for count in counts):
         return None
     changed = f"{count_text(counts[0], 'tensor')}, {count_text(counts[1], 'element')}"
