@@ -27,6 +27,7 @@ import numpy as np
 import ztensor
 from tests.interop import run as exchange
 from tests.property.chains import Chain
+from ztensor import v2
 from ztensor.ext import spell
 from ztensor.numpy import save_file
 from ztensor.spec.container.v2.words import written_layout
@@ -269,6 +270,32 @@ def appended(folder: Path, wheel: str, python: str) -> Iterator[str]:
     print(f"appended by {wheel}, changed by us: 6 times read and verified", flush=True)
 
 
+def linked(folder: Path, wheel: str, python: str) -> Iterator[str]:
+    """Let the wheel read a root of ours that refers to bytes of other files."""
+    tensors: dict[str, Any] = {"a": np.arange(6.0), "b": np.ones((2, 3), np.float32)}
+    base = folder / "linked-base.zt"
+    store = folder / "linked-store.zt"
+    save_file(tensors | {"z": np.zeros(9999)}, base, version="2.1", compression=True)
+    save_file({"x": np.arange(9.0)}, store, version="2.1", alignment=4096)
+    path = folder / "linked.zt"
+    with v2.Writer(path, canonical=False) as writer:
+        writer.add("own", np.arange(3.0), [3], "f64")
+        for name, file in (("base", base), ("store", store)):
+            writer.add_shard(name, file, "xxh3" if wheel in WITHOUT_SHA256 else "sha256")
+        writer.link("base", {"a": "a", "b": "c", "z": "z"})
+        part = {"dtype": "u64", "external": ("store", 4096, 4096 + 72)}
+        writer.add_object("x", [3, 3], {"data": part})
+    expected = {
+        "own": np.arange(3.0), "a": tensors["a"], "c": tensors["b"], "z": np.zeros(9999),
+        "x": np.arange(9.0).view(np.uint64).reshape(3, 3),
+    }  # fmt: skip
+    (found,) = ask(python, "read", str(path))
+    yield from (f"linked -> {wheel}{difference}" for difference in of_answer(found, expected))
+    if not found["error"] and found["undigested"]:
+        yield f"linked -> {wheel}: {found['undigested']} without digest"
+    print(f"linked -> {wheel}: read and verified", flush=True)
+
+
 def all_wheels(folder: Path) -> int:
     """Do it all; return the exit status."""
     wrong = []
@@ -276,6 +303,7 @@ def all_wheels(folder: Path) -> int:
         python = exchange.python_of(wheel)
         wrong += [*to_wheel(folder, wheel, python), *from_wheel(folder, wheel, python)]
         wrong += [*between_edits(folder, wheel, python), *appended(folder, wheel, python)]
+        wrong += linked(folder, wheel, python)
     for sentence in wrong:
         print(f"DIFFERENT  {sentence}")
     print("all equal" if not wrong else "not equal")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
 
 from ztensor import Tensor
 from ztensor import Writer as FileWriter
@@ -22,17 +20,18 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import (
-    EMITTERS,
     LOGICAL_TYPES,
     Component,
-    TensorObject,
+    FileObjects,
     element_count,
     numpy_dtype,
     path_text,
     typed_array,
 )
-from ztensor.typing import Array, ObjectSink, Path
+from ztensor.typing import Array, Path
+from ztensor.v2.linking import ALIGNMENT, Shards, object_of
 from ztensor.v2.raising import releasing
+from ztensor.v2.sink import Sink, bytes_of
 from ztensor.v2.source import Source
 
 if TYPE_CHECKING:
@@ -40,94 +39,6 @@ if TYPE_CHECKING:
 
 
 ZSTD = "zt.zstd-seekable/1"
-CANONICAL_ALIGNMENT = 65536
-
-
-@releasing
-class Sink:
-    """Takes the bytes of an object in chunks, its parts in the order of their names.
-
-    Made by `Writer.stream`. A dense tensor of one part is written directly; other objects are kept
-    in memory until they are complete.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        sizes: Mapping[str, int],
-        done: Callable[[dict[str, bytearray]], None],
-        direct: ObjectSink | None = None,
-    ) -> None:
-        self._name, self._done, self._direct = name, done, direct
-        self._missing = {role: sizes[role] for role in sorted(sizes, key=str.encode)}
-        self._data = {role: bytearray() for role in self._missing}
-        self._written = 0
-        self._is_closed = False
-
-    @property
-    def part(self) -> str | None:
-        """Return the part that the next bytes belong to; None if all parts are complete."""
-        return next((role for role, missing in self._missing.items() if missing), None)
-
-    @property
-    def written(self) -> int:
-        """Return the number of bytes taken."""
-        return self._written
-
-    def write(self, chunk: Any) -> None:
-        """Take more bytes.
-
-        Raises:
-            ValueError: more bytes come than were declared.
-            BufferError: the chunk is not contiguous.
-        """
-        self._require_open()
-        data = bytes_of(chunk)
-        if data.nbytes > sum(self._missing.values()):
-            raise ArgumentValueError(
-                "there are more bytes than were declared", object_name=self._name
-            )
-        self._written += data.nbytes
-        for role, missing in self._missing.items():
-            taken, data = data[:missing], data[missing:]
-            self._missing[role] -= taken.nbytes
-            self._data[role] += taken
-        if self._direct is not None:
-            kept, dtype = self._data["data"], self._direct.dtype
-            whole = len(kept) // dtype.itemsize * dtype.itemsize
-            self._direct.write(np.frombuffer(bytes(kept[:whole]), dtype), flat=True)
-            del kept[:whole]
-
-    def close(self) -> None:
-        """Finish the object.
-
-        Raises:
-            ValueError: bytes are missing. The writer writes nothing else before they come.
-        """
-        self._require_open()
-        part = self.part
-        if part is not None:
-            raise UsageError(
-                "bytes of the streamed object are missing",
-                object_name=self._name,
-                component=part,
-                found=f"{self._missing[part]} too few",
-            )
-        self._is_closed = True
-        self._done(self._data)
-
-    def __enter__(self) -> Self:
-        """Return the sink itself."""
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Finish the object, unless an exception was raised."""
-        if kind is None and not self._is_closed:
-            self.close()
-
-    def _require_open(self) -> None:
-        if self._is_closed:
-            raise ClosedError("the sink is closed", object_name=self._name)
 
 
 @releasing
@@ -165,16 +76,17 @@ class Writer:
             raise ArgumentValueError("append and publish exclude each other")
         if canonical and append:
             raise ArgumentValueError("a canonical file is written at once; add canonical=False")
-        if canonical and align not in (None, CANONICAL_ALIGNMENT):
+        if canonical and align not in (None, ALIGNMENT):
             raise ArgumentValueError(
                 "a canonical file has one alignment; add canonical=False",
-                expected=str(CANONICAL_ALIGNMENT),
+                expected=str(ALIGNMENT),
                 found=describe(align),
             )
         self._canonical = canonical
         self._is_done = False
         self._is_streaming = False
-        place = path_text(path)
+        self._shards = Shards()
+        place = self._place = path_text(path)
         self._file: FileWriter = (
             Editor(place)
             if append
@@ -223,7 +135,10 @@ class Writer:
             name: its name.
             shape: its shape.
             parts: a map from the name of each part to its `dtype`, `data`, and perhaps `logical`
-                and `encoding`. If one part has an encoding, all are encoded.
+                and `encoding`. If one part has an encoding, all are encoded. `external` in the
+                place of `data` is a range of a shard, `(shard, first byte, end)`, which is not
+                copied: a raw blob, or an encoded one, with `encoding` and `decoded_length`. Then
+                `digest` may be given; by default a raw range is read for it.
             layout: such as `"zt.sparse_csr/1"`.
             attributes: of the object.
 
@@ -232,13 +147,16 @@ class Writer:
         """
         self._require_no_stream()
         _require_roles(parts)
+        if any("external" in part for part in parts.values()):
+            self._refer(self._shards.external(name, shape, parts, layout, attributes), {})
+            return
         given = {}
         for role, part in parts.items():
             if "data" not in part:
                 raise ArgumentValueError("a part has no data", object_name=name, component=role)
             given[role] = bytes_of(part["data"])
         sizes = {role: data.nbytes for role, data in given.items()}
-        found = _object_of(name, shape, parts, sizes, layout, attributes)
+        found = object_of(name, shape, parts, sizes, layout, attributes)
         arrays, unknown = {}, None
         for role, component in found.components.items():
             if component.type is not None and component.type not in LOGICAL_TYPES:
@@ -296,7 +214,7 @@ class Writer:
                 )
             sizes[role] = nbytes
         if layout == "dense" and not self._canonical and list(parts) == ["data"]:
-            found = _object_of(name, shape, parts, sizes, layout, attributes)
+            found = object_of(name, shape, parts, sizes, layout, attributes)
             component = found.components["data"]
             dtype = _elements(component, memoryview(b"")).dtype
             is_direct = component.type is None or component.type in LOGICAL_TYPES
@@ -329,6 +247,53 @@ class Writer:
         for name in source.keys():  # noqa: SIM118  # in order
             self._file.copy(name, source.reader, compress=False)
 
+    # --- Shards -----------------------------------------------------------------------------
+
+    def add_shard(self, name: str, path: Path, algorithm: str = "xxh3") -> None:
+        """Declare another file as a shard; it is read once for its digest, and not changed.
+
+        The new file refers to it by name, size and digest. Readers look for it beside the new file
+        as `<stem>-<name>.zt`, and this library under any name there: see the option `resolver` of
+        `ztensor.open`. A shard that is changed or replaced later no longer fits.
+
+        Args:
+            name: its name in the new file: 1 to 64 of A-Z a-z 0-9 . _ -, no dot first.
+            path: a file of 2.x.
+            algorithm: of its digest: `"xxh3"` or `"sha256"`.
+
+        Raises:
+            ValueError: the name is invalid or taken, the file is not of 2.x, or this one is
+                canonical, which is a single file.
+            OSError: it cannot be read.
+        """
+        self._require_no_stream()
+        if self._canonical:
+            raise ArgumentValueError("a canonical file is a single file; add canonical=False")
+        if name in self._file.draft.shards:
+            raise UsageError("the name of a shard is taken", found=describe(name))
+        self._shards.add(name, path_text(path), algorithm, self._place)
+
+    def link(self, shard: str, names: Iterable[str] | Mapping[str, str] | None = None) -> None:
+        """Write objects of a shard as references: no byte of them is copied.
+
+        Args:
+            shard: a name given to `add_shard`.
+            names: the objects; a mapping gives their names here. All by default.
+
+        Raises:
+            KeyError: there is no such shard, or it has no object of a name.
+            ValueError: a name is taken, or an object is itself in a shard of the shard.
+        """
+        self._require_no_stream()
+        file = self._shards.linked(shard, [names] if isinstance(names, str) else names)
+        self._refer(file, names if isinstance(names, Mapping) else {})
+
+    def _refer(self, file: FileObjects, names: Mapping[str, str]) -> None:
+        draft = self._file.draft
+        draft.shards = {**draft.shards, **file.manifest.shards}
+        for name in file.names:
+            self._file.copy(names.get(name, name), file, name)
+
     # --- The end ----------------------------------------------------------------------------
 
     def set_attributes(self, attributes: Mapping[str, Any]) -> None:
@@ -354,11 +319,13 @@ class Writer:
         self._require_no_stream()
         size = self._file.finish()
         self._is_done = True
+        self._shards.close()
         return size
 
     def abandon(self) -> None:
         """Abort: no file appears. Without effect after `finish`; may be called again."""
         self._is_done = True
+        self._shards.close()
         self._file.abort()
 
     def __enter__(self) -> Self:
@@ -396,64 +363,6 @@ class Writer:
                 "a canonical file has no encodings; add canonical=False", object_name=name
             )
         return bool(words)
-
-
-def bytes_of(data: Any) -> memoryview:
-    """Return contiguous memory as bytes, without a copy.
-
-    Raises:
-        TypeError: the data is not a buffer.
-        BufferError: the data is not contiguous.
-    """
-    try:
-        view = memoryview(data)
-    except TypeError as error:
-        raise ArgumentTypeError(
-            "data must be a buffer, such as bytes or an array", found=describe(data, 40)
-        ) from error
-    except ValueError:  # the buffer protocol has no name for the dtype
-        view = memoryview(data.view(np.uint8))
-    if not view.c_contiguous:
-        raise NotContiguousError("data must be contiguous")
-    return view.cast("B") if view.nbytes else memoryview(b"")
-
-
-class NotContiguousError(ArgumentValueError, BufferError):
-    """Data is not contiguous."""
-
-
-def _object_of(
-    name: str,
-    shape: Sequence[int],
-    parts: Mapping[str, Mapping[str, Any]],
-    sizes: Mapping[str, int],
-    layout: str,
-    attributes: Mapping[str, Any] | None,
-) -> TensorObject:
-    """Return the object as readers will parse it, with a placeholder for its parts' places.
-
-    Raises:
-        ArgumentValueError: readers would refuse the object.
-    """
-    words = {
-        role: {"dtype": part.get("dtype"), "blob": (CANONICAL_ALIGNMENT, sizes[role])}
-        | ({} if part.get("logical") is None else {"type": part["logical"]})
-        for role, part in parts.items()
-    }
-    entry = {"shape": list(shape), "layout": layout, "parts": words}
-    if attributes is not None:
-        entry["attributes"] = dict(attributes)
-    try:
-        return EMITTERS.named("2.1").object_of(entry)
-    except NotRepresentableError as error:
-        raise ArgumentValueError(
-            error.message,
-            object_name=name,
-            component=error.component,
-            expected=error.expected,
-            found=error.found,
-            section=error.section,
-        ) from error
 
 
 def _elements(component: Component, data: memoryview) -> Array:
