@@ -25,7 +25,7 @@ from ztensor.ext import FileObjects, Lock, slice_of
 from ztensor.typing import Array, Openable, Storage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import dask.array as da
 
@@ -53,6 +53,7 @@ def from_file(
     *,
     verify: bool | None = None,
     storage: Storage | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> da.Array:
     """Return a dense object as a lazy Dask array.
 
@@ -74,6 +75,7 @@ def from_file(
         verify: as for `ztensor.open`. Slices are checked with True only, which reads the complete
             object once in each process.
         storage: see `ztensor.typing.OpenOptions`.
+        storage_options: see there.
 
     Raises:
         ObjectNotFoundError: no object has this name.
@@ -87,7 +89,9 @@ def from_file(
     import dask.array
     from dask.tokenize import tokenize
 
-    reader = open_reader(source, verify=verify, mmap=False, storage=storage)
+    reader = open_reader(
+        source, verify=verify, mmap=False, storage=storage, storage_options=storage_options
+    )
     file = reader.objects.part(name)
     file.require_dense(name)
     stored = StoredChunks(file, name, _state(file, name))

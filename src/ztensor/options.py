@@ -283,11 +283,15 @@ class OpenOptions(FileOptions, total=False):
         storage: how the store of a URL is opened: a dict of options by obstore's names, such as
             `endpoint`, `region`, `skip_signature` and `credential_provider`, or a store of obstore.
             By default environment variables apply, as for the clouds' own tools.
+        storage_options: the same by the names that fsspec's libraries and pandas use, instead of
+            `storage`: `key`, `secret`, `anon`, `client_kwargs` of s3fs, `token` of gcsfs,
+            `account_key` of adlfs, `headers` of HTTP. Functions without it take a `ztensor.Remote`.
         cache: a folder that keeps complete files of URLs, for the next reader of the same version.
             By default the folder of the variable `ZTENSOR_CACHE`, if it is set; `""` for no cache.
     """
 
     storage: Storage | None
+    storage_options: Mapping[str, object] | None
     cache: Path | None
 
 

@@ -29,7 +29,7 @@ from ztensor.options import require_options
 from ztensor.typing import Array, Openable, Storage, Target, WriteOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 try:
     from xarray import Dataset, Variable, conventions
@@ -84,6 +84,7 @@ class Backend(BackendEntrypoint):  # type: ignore[misc]  # xarray is untyped her
         dequantize: bool = False,
         verify: bool | None = None,
         storage: Storage | None = None,
+        storage_options: Mapping[str, object] | None = None,
         **decoders: object,
     ) -> Dataset:
         """Return the dense objects of a source as a lazy `xarray.Dataset`; closing it closes them.
@@ -97,6 +98,7 @@ class Backend(BackendEntrypoint):  # type: ignore[misc]  # xarray is untyped her
                 whole object.
             verify: as for `ztensor.open`.
             storage: see `ztensor.typing.OpenOptions`.
+            storage_options: see there.
             decoders: xarray's own, such as `mask_and_scale` and `decode_times`.
 
         Raises:
@@ -105,7 +107,9 @@ class Backend(BackendEntrypoint):  # type: ignore[misc]  # xarray is untyped her
         """
         for option in decoders.keys() - {*_DECODERS}:
             raise ArgumentTypeError(f"open_dataset() got an unexpected keyword argument {option!r}")
-        reader = open_reader(filename_or_obj, verify=verify, storage=storage)
+        reader = open_reader(
+            filename_or_obj, verify=verify, storage=storage, storage_options=storage_options
+        )
         dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
         store = _Store(reader, frozenset(dropped), dequantize=dequantize)
         try:

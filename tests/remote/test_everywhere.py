@@ -30,6 +30,13 @@ TENSORS = {
 MODULES = ("", ".numpy", ".torch", ".jax", ".flax")
 
 
+def as_s3fs(storage: dict[str, str]) -> dict[str, Any]:
+    """Return options of S3 as s3fs takes them."""
+    place = {"endpoint_url": storage["endpoint"], "region_name": storage["region"]}
+    keys = {"key": storage["access_key_id"], "secret": storage["secret_access_key"]}
+    return {**keys, "token": storage.get("session_token"), "client_kwargs": place}
+
+
 def takers(annotation: str) -> dict[str, Callable[..., Any]]:
     """Return all public callables that have a parameter of an annotation."""
     found: dict[str, Callable[..., Any]] = {}
@@ -58,7 +65,7 @@ def test_all_that_open_a_source_take_its_storage_and_a_cache() -> None:
         for one in inspect.signature(function).parameters.values():
             for kind in re.findall(r"^Unpack\[(\w+)\]$", str(one.annotation)):
                 names |= getattr(ztensor.typing, kind).__annotations__.keys()
-        assert {"storage", "cache"} <= names, name
+        assert {"storage", "storage_options", "cache"} <= names, name
 
 
 @pytest.fixture
@@ -129,6 +136,7 @@ def test_all_of_them_with_a_folder(folder: str, s3: S3Server, tmp_path: Path) ->
         for cache in (tmp_path / "kept", ""):
             found = use(f"{folder}/m/", storage=s3.storage(), cache=cache)
             assert found == [3.0, 4.0, 5.0], name
+        assert use(f"{folder}/m/", storage_options=as_s3fs(s3.storage())) == found, name
     assert any((tmp_path / "kept").iterdir())
 
 

@@ -55,6 +55,12 @@ def test_read_and_written(server: UploadServer, storage: dict[str, Any]) -> None
         ztensor.open("gs://box/none.zt", storage=storage)
 
 
+def test_options_as_gcsfs_has_them(server: UploadServer, storage: dict[str, Any]) -> None:
+    save_file(SMALL, ztensor.Remote("gs://box/m.zt", storage))
+    options = {"token": "anon", "endpoint_url": server.url}
+    assert (load_file("gs://box/m.zt", storage_options=options)["a"] == SMALL["a"]).all()
+
+
 def test_sets_and_runs(storage: dict[str, Any]) -> None:
     save_file(SMALL, ztensor.Remote("gs://box/set/m.zt", storage), max_shard_size="1kB")
     with ztensor.open("gs://box/set/", storage=storage) as reader:

@@ -16,7 +16,7 @@ import pytest
 import ztensor
 import ztensor.numpy as znumpy
 from tests.remote.range_server import RangeServer
-from tests.remote.test_everywhere import TENSORS, WAYS, takers
+from tests.remote.test_everywhere import TENSORS, WAYS, as_s3fs, takers
 from ztensor.errors import SourceNotFoundError, UsageError, ZTensorError
 
 if TYPE_CHECKING:
@@ -164,7 +164,10 @@ def test_what_python_shows(
         found[what] = shown(value)
 
     for what, function in takers("Openable").items():
-        attempt(what, WAYS[what.rpartition(" ")[2]](function), url, storage=options)
+        use = WAYS[what.rpartition(" ")[2]](function)
+        attempt(what, use, url, storage=options)
+        if options:
+            attempt(f"{what} of fsspec", use, url, storage_options=as_s3fs(options))
     targets = {"report": tmp_path / "r.html", "convert": tmp_path / "c.zt"}
     others: dict[str, Any] = {"diff": folder / "m.zt", "plot": "weight", **targets}
     others["torch load_into"] = {}

@@ -258,7 +258,7 @@ WRONG: dict[str, object] = {
     "alignment": 3, "attributes": 3, "cache": 3, "canonical": True, "checksum": "md9",
     "chunk_rows": -1, "compression": "lz9", "deduplicate": "x", "durable": "x", "format": "x",
     "into": {"other": 1}, "limits": 3, "max_shard_size": "x", "only": 3, "progress": 3,
-    "resolver": 3, "storage": 3, "threads": "x", "types": 3, "version": "9",
+    "resolver": 3, "storage": 3, "storage_options": 3, "threads": "x", "types": 3, "version": "9",
 }  # fmt: skip
 UNSEEN = {"mmap": False, "recover": True, "copy": False, "verify": False, "dequantize": True}
 

@@ -340,6 +340,7 @@ def objects_of(
     is_one: bool = False,
     storage: Storage | None = None,
     cache: Path | None = None,
+    storage_options: Mapping[str, object] | None = None,
     **how: Unpack[FileOptions],
 ) -> Objects:
     """Return the objects of a file, of a set of files, or of an opener.
@@ -349,10 +350,10 @@ def objects_of(
         is_one: True accepts no set of files.
         storage: see `ztensor.typing.OpenOptions`.
         cache: see `ztensor.typing.OpenOptions`.
+        storage_options: see `ztensor.typing.OpenOptions`.
         how: options for each file.
     """
-    if storage is not None or cache is not None:
-        given = with_storage(given, storage, cache)
+    given = with_storage(given, storage, cache, storage_options)
     try:
         return open_file(given, **how) if _is_one_file(given) else _located(given, is_one, how)
     except _NOTHING as error:
@@ -426,9 +427,10 @@ def set_of(
     *,
     storage: Storage | None = None,
     cache: Path | None = None,
+    storage_options: Mapping[str, object] | None = None,
     **how: Unpack[FileOptions],
 ) -> ShardedObjects:
     """Return the objects of a set of files; see `ztensor.io.ShardedReader`."""
     from ztensor.io.shards.objects import open_set
 
-    return open_set(with_storage(given, storage, cache), **how)
+    return open_set(with_storage(given, storage, cache, storage_options), **how)

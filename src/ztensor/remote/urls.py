@@ -249,8 +249,9 @@ def _s3(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str
     if not _option(options, "region", "default_region"):
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         options["region"] = region or "us-east-1"
-    if _needs_profile(options):
-        options["credential_provider"] = _profile()
+    profile = options.pop("profile", None)
+    if profile is not None or _needs_profile(options):
+        options["credential_provider"] = _profile(profile)
     bucket = _require(bucket, remote, "a bucket")
     return store_of(library.store.S3Store, bucket, {**options, **settings}), key
 
@@ -268,8 +269,11 @@ def _needs_profile(options: dict[str, Any]) -> bool:
     return bool(os.environ.get("AWS_PROFILE")) or os.path.exists(os.path.expanduser(file))
 
 
-def _profile() -> Callable[[], Any]:
+def _profile(name: str | None) -> Callable[[], Any]:
+    """Return the credentials of a profile of AWS; None takes the one of the environment."""
     try:
+        from boto3 import Session
+        from botocore.exceptions import ProfileNotFound
         from obstore.auth.boto3 import Boto3CredentialProvider
     except ImportError as error:
         raise MissingDependencyError(
@@ -277,7 +281,10 @@ def _profile() -> Callable[[], Any]:
             "boto3",
             install="boto3",
         ) from error
-    provider: Callable[[], Any] = Boto3CredentialProvider()
+    try:
+        provider: Callable[[], Any] = Boto3CredentialProvider(Session(profile_name=name))
+    except ProfileNotFound as error:
+        raise ArgumentValueError("AWS has no such profile", found=describe(name)) from error
     return provider
 
 
@@ -289,7 +296,8 @@ def _option(options: Mapping[str, Any], *names: str) -> Any:
 
 def _gs(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any, str]:
     bucket, key = _parts(remote)
-    settings = _http_settings(options, plain=False)
+    base = str(_option(options, "base_url") or "")
+    settings = _http_settings(options, plain=base.lower().startswith("http://"))
     store = library.store.GCSStore(_require(bucket, remote, "a bucket"), **settings, **options)
     return store, key
 

@@ -63,13 +63,80 @@ def test_an_unknown_option_of_a_store() -> None:
 
 
 def test_storage_and_cache_go_with_a_url() -> None:
-    both: list[dict[str, Any]] = [{"storage": {}}, {"cache": "kept"}]
-    for options in both:
-        with pytest.raises(ArgumentValueError, match="storage= and cache="):
+    each: list[dict[str, Any]] = [{"storage": {}}, {"cache": "kept"}, {"storage_options": {}}]
+    for options in each:
+        with pytest.raises(ArgumentValueError, match="need a URL"):
             ztensor.open("m.zt", **options)
     with pytest.raises(ArgumentTypeError, match="a dict of options"):
         ztensor.open("s3://b/k", storage=5)  # type: ignore[arg-type]
     assert with_storage(["s3://b/k"], KEYS)[0].storage is KEYS
+
+
+# As s3fs, gcsfs, adlfs and fsspec's HTTP file system take them; and by obstore's names.
+SPELLINGS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("s3://b/k", {}, {}),
+    ("s3://b/k", {"key": None, "anon": False}, {}),
+    ("s3://b/k", {"anon": True, "requester_pays": True},
+     {"skip_signature": True, "request_payer": True}),
+    ("s3a://b/k", {"key": "s3cret", "secret": "s3cret", "token": "s3cret"},
+     {"access_key_id": "s3cret", "secret_access_key": "s3cret", "session_token": "s3cret"}),
+    ("s3://b/k", {"client_kwargs": {"endpoint_url": "http://h:1", "region_name": "eu"}},
+     {"endpoint": "http://h:1", "region": "eu"}),
+    ("s3://b/k", {"endpoint_url": "http://h:1", "client_kwargs": {"verify": False}},
+     {"endpoint": "http://h:1", "client_options": {"allow_invalid_certificates": True}}),
+    ("gs://b/k", {"token": "anon"}, {"skip_signature": True}),
+    ("gs://b/k", {"token": "google_default"}, {}),
+    ("gs://b/k", {"token": "anon", "endpoint_url": "http://h:1"},
+     {"skip_signature": True, "base_url": "http://h:1"}),
+    ("az://b/k", {"account_name": "a", "account_key": "czNjcmV0"},
+     {"account_name": "a", "account_key": "czNjcmV0"}),
+    ("abfs://b/k", {"account_name": "a", "sas_token": "?sv=1&sig=s3cret"},
+     {"account_name": "a", "sas_key": "?sv=1&sig=s3cret"}),
+    ("az://b/k",
+     {"connection_string": "AccountName=a;AccountKey=czNjcmV0MQ==;BlobEndpoint=http://h:1/a;X=y"},
+     {"account_name": "a", "account_key": "czNjcmV0MQ==", "endpoint": "http://h:1/a"}),
+    ("https://h/k", {"headers": {"authorization": "s3cret"}},
+     {"client_options": {"default_headers": {"authorization": "s3cret"}}}),
+    ("https://h/k", {"client_kwargs": {"headers": {"a": "s3cret"}}},
+     {"client_options": {"default_headers": {"a": "s3cret"}}}),
+    ("hf://org/repo/k", {"token": "s3cret"}, {"token": "s3cret"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("url", "options", "expected"), SPELLINGS)
+def test_options_as_fsspec_has_them(
+    url: str, options: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    remote = Remote(url, storage_options=options)
+    assert remote.storage == expected
+    assert remote.beside("m.zt").storage == expected
+    shown = [repr(remote), str(pickle.dumps(remote))]
+    assert place_of(remote).store is not None  # the store knows them
+    assert not any(secret in text for text in shown for secret in ("s3cret", "czNjcmV0"))
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "error", "text"),
+    [
+        ("s3://b/k", {"regoin": "s3cret"}, ArgumentValueError, "'regoin', expected one of key, "),
+        ("s3://b/k", {"client_kwargs": {"x": "s3cret"}}, ArgumentValueError, "client_kwargs.x"),
+        ("az://b/k", {"connection_string": "s3cret"}, ArgumentValueError, "connection_string"),
+        ("gs://b/k", {"token": "s3cret"}, ArgumentValueError, "'anon'"),
+        ("s3://b/k", {"profile": "none of ours"}, ArgumentValueError, "profile"),
+        ("s3://b/k", ["s3cret"], ArgumentTypeError, "a dict"),
+        ("m.zt", {"anon": True}, ArgumentValueError, "a URL"),
+    ],
+)
+def test_options_that_fsspec_has_not(
+    url: str, options: Any, error: type[Exception], text: str, variables: Variables
+) -> None:
+    variables({"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull})
+    with pytest.raises(error) as caught:
+        ztensor.open(url, storage_options=options)
+    assert text in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(ArgumentValueError, match="not both"):
+        ztensor.open(url, storage={}, storage_options=options)
 
 
 def test_no_secret_is_shown_or_pickled() -> None:

@@ -21,19 +21,24 @@ from ztensor.errors import (
     without_secrets,
 )
 from ztensor.io.source.paths import is_url, path_text
+from ztensor.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ztensor.accepted import Path, Storage
 
 
+# Other names for options: a function of them and the URL returns them by the store's names.
+SPELLINGS: Registry[str, Callable[[Any, str], dict[str, Any]]] = Registry(
+    {"fsspec": "ztensor.remote.fsspec_options:translated"}
+)
 # Options that are not secret and so may be pickled, without the prefix of a service.
 _SHOWN_OPTIONS = (
     r"(default_)?region|endpoint(_url)?|bucket(_name)?|container_name|(storage_)?account_name|"
     r"virtual_hosted_style_request|skip_signature|unsigned_payload|request_payer|s3_express|"
     r"use_emulator|use_fabric_endpoint|base_url|authority_host|client_id|tenant_id|"
-    r"credential_provider|retry_config|client_options"
+    r"credential_provider|profile|retry_config|client_options"
 )
 _HIDDEN_CLIENT_OPTIONS = frozenset(["default_headers", "proxy_url"])
 # The prefix of a service before the name of an option.
@@ -56,9 +61,12 @@ class Remote(os.PathLike[str]):
             default they come from the environment, as for the clouds' own tools.
         cache: a folder that keeps the bytes that were read, see `ztensor.Reader`; "" turns it off,
             None takes the folder from the environment.
+        storage_options: the options by the names of fsspec; the attribute `storage` gets them by
+            the names of obstore. See `ztensor.typing.OpenOptions`.
 
     Raises:
-        ArgumentValueError: it is not a URL.
+        ArgumentValueError: it is not a URL, or an option is unknown; `storage` and
+            `storage_options` are both given.
         ArgumentTypeError: `storage` is neither a dict nor a store, or `cache` is not a path.
     """
 
@@ -69,8 +77,15 @@ class Remote(os.PathLike[str]):
     cache: Path | None
 
     def __init__(
-        self, url: Path, storage: Storage | None = None, cache: Path | None = None
+        self,
+        url: Path,
+        storage: Storage | None = None,
+        cache: Path | None = None,
+        *,
+        storage_options: Mapping[str, object] | None = None,
     ) -> None:
+        if storage is not None and storage_options is not None:
+            raise ArgumentValueError("pass storage= or storage_options=, not both")
         if isinstance(url, Remote):
             storage = url.storage if storage is None else storage
             cache = url.cache if cache is None else cache
@@ -83,10 +98,12 @@ class Remote(os.PathLike[str]):
         text = path_text(url) if isinstance(url, (str, os.PathLike)) else ""
         if not is_url(text):
             raise ArgumentValueError(
-                "storage= and cache= need a URL",
+                "storage=, storage_options= and cache= need a URL",
                 found=describe(text or type(url).__name__, 200),
             )
         self.url = text
+        if storage_options is not None:
+            storage = SPELLINGS["fsspec"](storage_options, text)
         self.storage = storage
         # Absolute, so that it does not depend on the working folder.
         self.cache = os.path.abspath(path_text(cache)) if cache else cache
@@ -151,23 +168,24 @@ class Remote(os.PathLike[str]):
         return Remote, (self.url, shown, self.cache)
 
 
-def with_storage(path: Any, storage: Any, cache: Any = None) -> Any:
-    """Return a caller's path as a `Remote`, if `storage` or `cache` is given.
+def with_storage(path: Any, storage: Any, cache: Any = None, storage_options: Any = None) -> Any:
+    """Return a caller's path as a `Remote`, if an option of stores is given.
 
     Args:
         path: anything that a reader takes; of a list each item.
         storage: as for `Remote`.
         cache: as for `Remote`.
+        storage_options: as for `Remote`.
 
     Raises:
-        ArgumentValueError: either is given, and the path is not a URL.
+        ArgumentValueError: one is given, and the path is not a URL; see `Remote`.
         ArgumentTypeError: `storage` is neither a dict nor a store, or `cache` is not a path.
     """
-    if storage is None and cache is None:
+    if storage is None and cache is None and storage_options is None:
         return path
     if isinstance(path, (list, tuple)):
-        return [with_storage(item, storage, cache) for item in path]
-    return Remote(path, storage, cache)
+        return [with_storage(item, storage, cache, storage_options) for item in path]
+    return Remote(path, storage, cache, storage_options=storage_options)
 
 
 def is_option_store(storage: Any) -> bool:
