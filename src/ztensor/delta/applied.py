@@ -170,22 +170,16 @@ def _new_blocks(old: Array | None, parts: Sequence[Part]) -> Iterator[Array]:
     current = old  # None if the elements are not in memory as a whole
     blocks = None if old is None else _cut(old)
     for part in parts:
-        changes = None
-        if current is not None or part.needs_old != "positions":
-            changes = part.changes(current)
-        if changes is None and current is None and blocks is not None:
-            current = _joined(blocks, part.header.empty())
-            blocks, changes = _cut(current), part.changes(current)
-        if changes is None:
-            current = part.whole(current)
-            blocks = _cut(current)
-        elif blocks is None:
+        if part.whole is not None:
+            current, blocks = part.whole, _cut(part.whole)
+            continue
+        if blocks is None:
             raise malformed("a whole tensor is stored as a difference")
-        else:
-            current, blocks = (
-                None,
-                _patched(blocks, changes, is_difference=part.needs_old is not None),
-            )
+        if current is None and part.needs_old == "positions":
+            current = _joined(blocks, part.header.empty())
+            blocks = _cut(current)
+        changes, is_difference = part.changes(current), part.needs_old is not None
+        current, blocks = None, _patched(blocks, changes, is_difference=is_difference)
     yield from blocks or ()
 
 

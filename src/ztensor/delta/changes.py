@@ -6,9 +6,8 @@ stream of a delta file, the whole new component, or what another dialect stores.
 
 from __future__ import annotations
 
-import abc
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -23,7 +22,7 @@ from ztensor.typing import Array
 Kind = Literal["changed", "added", "replaced"]
 
 
-class Part(abc.ABC):
+class Part:
     """The difference of one component.
 
     Args:
@@ -36,9 +35,11 @@ class Part(abc.ABC):
     Attributes:
         coding: the word for the difference, such as `"sparse"`, `"raw"` or `"xor"`.
         header: the argument, as the three below.
+        whole: all new elements, flat and read-only, if they are stored; None if their changes are.
     """
 
     coding: str
+    whole: Array | None = None
 
     def __init__(
         self,
@@ -61,15 +62,17 @@ class Part(abc.ABC):
         Raises:
             DeltaError: the bytes are malformed.
         """
+        if self.whole is not None:
+            out.view(np.uint8)[...] = self.whole.view(np.uint8)
+            return
         pieces, bits = self._unordered(old), out.view(f"<u{out.itemsize}")
         if old is not None and old is not out:
             out[...] = old
         for positions, values in pieces:
             write_changes(bits, positions, values, is_difference=self.needs_old is not None)
 
-    @abc.abstractmethod
-    def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]] | None:
-        """Yield the changed elements in bounded pieces; None for a whole component.
+    def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
+        """Yield the changed elements in bounded pieces; none of a whole component.
 
         Each piece is `(positions, values)`: ascending positions in the flat component, int64, and
         unsigned integers of the element's width. They are new bits if `needs_old` is None, else
@@ -81,23 +84,12 @@ class Part(abc.ABC):
         Raises:
             DeltaError: the bytes are malformed, or `old` is needed.
         """
+        del old
+        return iter(())
 
-    def _unordered(self, old: Array | None) -> Iterable[tuple[Array, Array]]:
-        """Return the pieces of `changes`, in any order."""
-        return self.changes(old) or ()
-
-    def whole(self, old: Array | None) -> Array:
-        """Return all new elements: memory that is only read, or newly allocated.
-
-        Args:
-            old: as for `apply`.
-
-        Raises:
-            DeltaError: the bytes are malformed.
-        """
-        out = self.header.empty()
-        self.apply(old, out)
-        return out
+    def _unordered(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
+        """Yield the pieces of `changes`, in any order."""
+        return self.changes(old)
 
 
 def write_changes(bits: Array, positions: Array, values: Array, *, is_difference: bool) -> None:

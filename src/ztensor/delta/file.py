@@ -76,20 +76,7 @@ class WholePart(Part):
         self.blob = blob
         is_fit = blob.nbytes == header.nbytes
         require(is_fit, f"a whole component does not have {header.nbytes:,} bytes", blob.nbytes)
-
-    def apply(self, old: Array | None, out: Array) -> None:
-        """Write the new elements; see `Part`."""
-        del old
-        out.view(np.uint8)[...] = self.blob
-
-    def changes(self, old: Array | None) -> None:
-        """Return None; see `Part`."""
-        del old
-
-    def whole(self, old: Array | None) -> Array:
-        """Return all new elements, of the delta's own memory; see `Part`."""
-        del old
-        return self.blob.view(self.header.stored_dtype)
+        self.whole = blob.view(header.stored_dtype)
 
 
 def whole_parts(tensor: Tensor) -> dict[str, WholePart]:

@@ -171,7 +171,7 @@ def _merged(parts: Sequence[Part]) -> Part | None:
     if any(part.needs_old == "positions" for part in parts):
         raise _needs_base("the positions of changes are counted with the base")
     dtype = header.stored_dtype
-    whole = [number for number, part in enumerate(parts) if part.changes(None) is None]
+    whole = [number for number, part in enumerate(parts) if part.whole is not None]
     if whole:
         out = header.empty()
         for part in parts[whole[-1] :]:
@@ -212,8 +212,8 @@ def _windows(parts: Sequence[Part], values: stream.Values) -> Iterator[_Changes]
 
 def _run(number: int, part: Part) -> Iterator[tuple[int, int, Array, Array]]:
     """Yield the changes of a link by window: the window's number, the link's, and both arrays."""
-    pieces = part.changes(None)
-    for window, (positions, bits) in stream.divided(pieces or (), stream.MOST_ELEMENTS):
+    changes = stream.divided(part.changes(None), stream.MOST_ELEMENTS)
+    for window, (positions, bits) in changes:
         yield window, number, positions, bits
 
 

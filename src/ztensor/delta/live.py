@@ -239,13 +239,10 @@ class _Target:
         like = self._moved(np.empty(0, _SIGNED[width]))
         bits = self._value.detach().reshape(-1).view(like.dtype)
         for part in self.parts:
+            if part.whole is not None:
+                bits[...] = self._moved(part.whole.view(f"<u{width}"))
             old = self._stored() if part.needs_old == "positions" else None
-            pieces = part.changes(old)
-            if pieces is None:
-                whole = part.whole(None)
-                bits[...] = self._moved(whole.view(f"<u{whole.itemsize}"))
-                continue
-            for positions, values in pieces:
+            for positions, values in part.changes(old):
                 at, moved = self._moved(positions), self._moved(values)
                 bits[at] = moved if part.needs_old is None else bits[at] + moved
 

@@ -106,8 +106,8 @@ def _sparse(change: Change, delta: Delta, state: State | None) -> tuple[Array, A
     is_split = element.itemsize * element_count(change.shape) != part.header.nbytes
     if is_split or element.kind not in "fV":  # bits, complex numbers; integers
         return None
-    if part.needs_old is None and (pieces := part.changes(None)) is not None:
-        every = list(pieces)
+    if part.needs_old is None and part.whole is None:
+        every = list(part.changes(None))
         positions = np.concatenate([np.empty(0, np.int64), *(at for at, _ in every)])
         bits = np.concatenate([np.empty(0, f"<u{element.itemsize}"), *(new for _, new in every)])
         values = bits.view(element)
@@ -124,8 +124,8 @@ def _sparse(change: Change, delta: Delta, state: State | None) -> tuple[Array, A
 def _whole(change: Change, delta: Delta, state: State | None) -> Array:
     """Return all new elements, flat."""
     part = _part(change)
-    if state is None and part.needs_old is None and part.changes(None) is None:
-        return part.header.restored(part.whole(None))
+    if state is None and part.whole is not None:
+        return part.header.restored(part.whole)
     return _new(change, delta, state)[1].components["data"].reshape(-1)
 
 

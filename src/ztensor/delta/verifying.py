@@ -104,7 +104,7 @@ def _decode(delta: Delta, problems: list[ZTensorError]) -> int:
     for name in names:
         try:
             for part in delta[name].parts.values():
-                collections.deque(part.changes(None) or (), maxlen=0)
+                collections.deque(part.changes(None), maxlen=0)
         except ZTensorError as error:
             if error.reason is DeltaReason.NEEDS_BASE:  # type: ignore[comparison-overlap]
                 undecoded += 1
