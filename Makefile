@@ -63,7 +63,6 @@ faults: $(VENV)/dev.stamp ## kill, cut the power and fill the disk under every c
 
 interop: $(VENV)/dev.stamp ## exchange files with the released wheels of each version
 	$(BIN)/python tests/interop/run.py
-	$(BIN)/python tests/interop/wheels_2.py
 	$(BIN)/python tests/interop/readers.py
 
 # Ten minutes. BENCH="--full --torch --write-docs": everything, an hour and a half, and the page.

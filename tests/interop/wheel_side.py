@@ -101,24 +101,42 @@ def read_object(reader: Any, name: str) -> dict[str, Any]:
     return {"format": f"sparse_{value.format}", "shape": list(value.shape), "components": parts}
 
 
+def read_object_2(source: Any, name: str) -> dict[str, Any]:
+    """Return an object of 2.x; the type of a part is the words of the file."""
+    tensor = source[name]
+    parts = {
+        role: {
+            "dtype": " ".join(filter(None, (tensor[role].dtype, tensor[role].logical))),
+            "sha256": hashlib.sha256(tensor[role].tobytes()).hexdigest(),
+        }
+        for role in tensor.parts
+    }
+    return {"format": tensor.layout, "shape": list(tensor.shape), "components": parts}
+
+
 def names_of(reader: Any) -> list[str]:
     names = reader.keys() if release() >= (1, 2) else reader.get_tensor_names()
     return list(names)
 
 
 def read(path: str) -> dict[str, Any]:
+    is_2 = release() >= (2,)
+    counts = {}
     try:
-        reader = ztensor.Reader(path)
+        reader = ztensor.open(path) if is_2 else ztensor.Reader(path)
         names = names_of(reader)
+        if is_2:
+            checked, undigested = ztensor.verify(path, deep=True)
+            counts = {"checked": checked, "undigested": undigested}
     except Exception as error:  # noqa: BLE001  # whatever the wheel raises is its answer
         return {"error": f"{type(error).__name__}: {error}"[:300]}
     objects: dict[str, Any] = {}
     for name in names:
         try:
-            objects[name] = read_object(reader, name)
+            objects[name] = (read_object_2 if is_2 else read_object)(reader, name)
         except Exception as error:  # noqa: BLE001  # likewise
             objects[name] = {"error": f"{type(error).__name__}: {error}"[:300]}
-    return {"error": None, "objects": objects}
+    return {"error": None, "objects": objects, **counts}
 
 
 # --- Writing --------------------------------------------------------------------------------
@@ -129,10 +147,30 @@ def array_of(fields: dict[str, Any]) -> Any:
     return np.frombuffer(bytes.fromhex(fields["hex"]), kind).reshape(fields["shape"]).copy()
 
 
-def write_object(writer: Any, name: str, fields: dict[str, Any]) -> None:
+def write_object_2(writer: Any, name: str, fields: dict[str, Any], compress: int = 0) -> None:
+    parts: dict[str, dict[str, Any]] = {}
+    for role, part in fields["components"].items():
+        dtype, _, logical = part["dtype"].partition(" ")
+        parts[role] = {"dtype": dtype, "data": bytes.fromhex(part["hex"])}
+        parts[role] |= {"logical": logical} if logical else {}
+        parts[role] |= {"encoding": "zt.zstd-seekable/1"} if compress else {}
+    if fields["format"] == "dense":
+        data = parts["data"]
+        writer.add(name, data.pop("data"), fields["shape"], data.pop("dtype"), **data)
+    else:
+        attributes = from_json(fields["attributes"]) or None
+        writer.add_object(name, fields["shape"], parts, fields["format"], attributes)
+
+
+def write_object(
+    writer: Any, name: str, fields: dict[str, Any], compress: int = 0, checksum: str = "none"
+) -> None:
+    if release() >= (2,):
+        write_object_2(writer, name, fields, compress)
+        return
     parts = {role: array_of(part) for role, part in fields["components"].items()}
     if release() >= (1, 2):
-        options = {"compress": fields["compress"], "checksum": fields["checksum"]}
+        options = {"compress": compress, "checksum": checksum}
         if fields["format"] == "dense" and not fields["attributes"]:
             writer.write_numpy(name, parts["data"], **options)
             return
@@ -150,17 +188,20 @@ def write_object(writer: Any, name: str, fields: dict[str, Any]) -> None:
     elif fields["format"] == "sparse_coo":
         writer.add_sparse_coo(name, parts["values"], parts["coords"], fields["shape"])
     elif release() >= (1, 0):
-        writer.add_tensor(name, parts["data"], compress=fields["compress"])
+        writer.add_tensor(name, parts["data"], compress=compress)
     else:
         writer.add_tensor(name, parts["data"])
 
 
 def write(spec: dict[str, Any], path: str) -> dict[str, Any]:
     errors = {}
-    with ztensor.Writer(path) as writer:
-        for name, fields in spec.items():
+    how = {"compress": spec.get("compress", 0), "checksum": spec.get("checksum", "none")}
+    options = {"canonical": spec.get("canonical", False)} if release() >= (2,) else {}
+    options |= {"append": True} if spec.get("append") else {}
+    with ztensor.Writer(path, **options) as writer:
+        for name, fields in spec["objects"].items():
             try:
-                write_object(writer, name, fields)
+                write_object(writer, name, fields, **how)
             except Exception as error:  # noqa: BLE001  # whatever the wheel raises is its answer
                 errors[name] = f"{type(error).__name__}: {error}"[:300]
     return errors
