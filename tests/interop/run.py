@@ -543,7 +543,8 @@ def appended(run: Run, wheel: str, python: str) -> None:
 def linked(run: Run, wheel: str, python: str) -> None:
     """Let a wheel of 2.x read a root of ours that refers to bytes of other files."""
     tensors: dict[str, Any] = {"a": np.arange(6.0), "b": np.ones((2, 3), np.float32)}
-    path, base, store = (run.folder / f"{wheel}-{name}.zt" for name in ("linked", "base", "store"))
+    path = run.folder / f"{wheel}.zt"
+    base, store = (run.folder / f"{wheel}-{name}.zt" for name in ("base", "store"))  # its shards
     save_file(tensors | {"z": np.zeros(9999)}, base, version="2.1", compression=True)
     save_file({"x": np.arange(9.0)}, store, version="2.1", alignment=4096)
     with v2.Writer(path, canonical=False) as writer:
