@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -173,15 +174,9 @@ class CheckpointManager(Shown, Hinted, History):
         if attributes is None:
             return False
         encoded = encode(tree)
-        if not self._background:
-            self._commit(step, encoded, attributes)
-            return True
-        encoded = self._staging.copied(encoded)
+        encoded = self._staging.copied(encoded) if self._background else encoded
         commit = functools.partial(self._commit, step, encoded, attributes)
-        self._saving = BackgroundSave(commit, f"{describe(self._place.name)}: step {step}")
-        self._saving.start()
-        if self.interrupted:
-            self._settle()
+        self._end_save(step, commit)
         return True
 
     def save_divided(
@@ -200,20 +195,20 @@ class CheckpointManager(Shown, Hinted, History):
 
             manager.save_divided(step, write, process=torch.distributed.get_rank())
 
-        `write` runs at once, in each process, and returns when the root is in place. Process 0 then
-        removes the steps that no rule keeps. Nothing is done in the background.
+        `write` runs at once. When the root is in place, process 0 removes steps that no rule keeps.
 
         Args:
             step: its number; an existing step is replaced.
             write: called with the existing folder, or the URL, and with values for the root that
                 make it this step. `ztensor.torch.StorageWriter`, `ztensor.jax.save_sharded` and
-                `ztensor.distributed.commit` take both.
+                `ztensor.distributed.commit` take both. It returns when the root is in place, or the
+                save in the background that `save_sharded` returned.
             metrics: as for `save`; the process that writes the root stores its own.
             process: the number of this process.
             force: True ignores `every`.
 
         Returns:
-            Whether it was saved.
+            Whether it was, or will be, saved.
 
         Raises:
             UsageError: there is a newer step, from a run that went further; or this step exists as
@@ -227,18 +222,36 @@ class CheckpointManager(Shown, Hinted, History):
         if attributes is None:
             return False
         self._require_no_file(step)
-        durable = self._options["durable"] is True
+        durable = process == 0 and self._options["durable"] is True
         if process == 0:
             self._place.prepare(durable=durable)
-        with self._place.writing(name_of(step), durable=durable and process == 0) as path:
-            write(path, attributes)
-        self._listing.forget_damage(step)
-        self._last = step
-        if process == 0:
-            if not any(one.step == step for one in self._listing.entries()):
-                raise UsageError("no root was written, so it is not a step", file=str(path))
-            self._retain(step)
+        with contextlib.ExitStack() as stack:
+            path: Any = stack.enter_context(self._place.writing(name_of(step), durable=durable))
+            written = write(path, attributes)
+            writing = stack.pop_all()
+
+        def end() -> None:
+            with writing:
+                if isinstance(written, BackgroundSave):
+                    written.wait()
+            self._listing.forget_damage(step)
+            self._last = step
+            if process == 0:
+                if not any(one.step == step for one in self._listing.entries()):
+                    raise UsageError("no root was written, so it is not a step", file=str(path))
+                self._retain(step)
+
+        self._end_save(step, end, is_begun=isinstance(written, BackgroundSave))
         return True
+
+    def _end_save(self, step: int, work: Callable[[], None], *, is_begun: bool = True) -> None:
+        if not (self._background and is_begun):
+            work()
+            return
+        self._saving = BackgroundSave(work, f"{describe(self._place.name)}: step {step}")
+        self._saving.start()
+        if self.interrupted:
+            self._settle()
 
     def _attributes_of(
         self, step: int, metrics: Mapping[str, SupportsFloat] | None, *, force: bool
