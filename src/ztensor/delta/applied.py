@@ -445,6 +445,13 @@ def require_old(applied: Applied, names: Iterable[str], threads: int | None = No
         raise error
 
 
+def already_applied(message: str, **details: Any) -> DeltaError:
+    """Return the error for a base on which nothing is left to do."""
+    error = DeltaError(message, reason=DeltaReason.APPLIED, **details)
+    error.hint = "if_applied='skip' (`--skip-applied`) accepts that"
+    return error
+
+
 def explained(
     error: DeltaError,
     base: State,
@@ -464,14 +471,8 @@ def explained(
     if error.reason is DeltaReason.APPLIED:
         return error
     if is_applied(base, deltas, only):
-        found = DeltaError(
-            "the base already has the result of the delta",
-            reason=DeltaReason.APPLIED,
-            file=base.name,
-            found=deltas[-1].result,
-        )
-        found.hint = "if_applied='skip' (`--skip-applied`) accepts that"
-        return found
+        message = "the base already has the result of the delta"
+        return already_applied(message, file=base.name, found=deltas[-1].result)
     if applied is not None and error.reason in (DeltaReason.RESULT, DeltaReason.MALFORMED):
         try:
             require_old(applied, applied.first)

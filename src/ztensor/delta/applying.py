@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal
 
 from ztensor import open as open_reader
-from ztensor.delta.applied import Applied, explained, is_applied, require_old
+from ztensor.delta.applied import Applied, already_applied, explained, is_applied, require_old
 from ztensor.delta.chain import MOST_OPEN, Deltas, Found, opened, ordered
 from ztensor.delta.changes import Delta, bound
 from ztensor.delta.errors import DeltaError, DeltaReason
@@ -85,6 +85,8 @@ def apply(
         objects: Any = state.reader.objects
 
         def write(applied: Applied) -> int:
+            if not applied.deltas and (dry_run or output is None):
+                return int(objects.nbytes)
             if dry_run:
                 check_all(applied, threads)
                 return 0
@@ -95,16 +97,8 @@ def apply(
             return write_folder(applied, output, how)
 
         chain = Chained(found.deltas, state, to, verify, threads)
-        try:
-            applied, nbytes = chain.run(write)
-        except DeltaError as error:
-            if error.reason is not DeltaReason.APPLIED or if_applied == "error":
-                raise
-            applied = Applied(state, ())
-            nbytes = state.reader.nbytes if output is None or dry_run else write(applied)
         target = state.name if output is None else path_text(output)
-        count = len(applied.tensors) + len(applied.removed)
-        return chain.report(target, count, nbytes, verify)
+        return chain.run(write, target, verify, if_applied)
 
 
 class Chained:
@@ -151,22 +145,40 @@ class Chained:
             links = ordered(deltas, self._content_id(ids), to)
         self.links = bound(opened(links), state)
 
-    def run(self, write: Callable[[Applied], int]) -> tuple[Applied, int]:
-        """Return the state after the deltas, and the result of `write` with it.
+    def run(
+        self, write: Callable[[Applied], int], target: str, verified: str | None, if_applied: str
+    ) -> ApplyReport:
+        """Write the state after the deltas, and return the report.
 
         Deltas before the state of the base are left out.
 
         Args:
-            write: writes the state, and compares each new tensor.
+            write: writes the state, compares each new tensor, and returns the bytes.
+            target: what is written.
+            verified: the `verify` of the call.
+            if_applied: "error", or "skip": if the base has the result, it is written.
 
         Raises:
             DeltaError: the deltas do not fit the base.
         """
+        try:
+            applied, nbytes = self._written(write)
+        except DeltaError as error:
+            if error.reason is not DeltaReason.APPLIED or if_applied == "error":
+                raise
+            applied = Applied(self._state, ())
+            nbytes = write(applied)
+        first = self.links[0].base if self.links else None
+        last = self.links[-1].result if self.links else None
+        names = tuple(each.name for each in self.links)
+        count = len(applied.tensors) + len(applied.removed)
+        return ApplyReport(target, first, last, names, count, nbytes, verified)
+
+    def _written(self, write: Callable[[Applied], int]) -> tuple[Applied, int]:
+        """Return the state after the deltas, and the result of `write` with it."""
         applied = None
         if not self._deltas:
-            error = DeltaError("there is no delta to apply", reason=DeltaReason.APPLIED)
-            error.hint = "if_applied='skip' (`--skip-applied`) accepts that"
-            raise error
+            raise already_applied("there is no delta to apply")
         try:
             compares = self._verify is not None
             applied = Applied(self._state, self.links, compares=compares, only=self._only)
@@ -178,7 +190,7 @@ class Chained:
             if links is None:
                 raise reason from None
             self.links = links
-        return self.run(write)
+        return self._written(write)
 
     def _behind_base(self, reason: DeltaError) -> list[Delta] | None:
         """Return the deltas behind the state of the base; None if that is no state of the chain."""
@@ -194,13 +206,6 @@ class Chained:
         except DeltaError:
             return None
         return None if links in ([], self.links) else opened(links)
-
-    def report(self, target: str, tensors: int, nbytes: int, verify: str | None) -> ApplyReport:
-        """Return the report of a target; see `ApplyReport`."""
-        first = self.links[0].base if self.links else None
-        last = self.links[-1].result if self.links else None
-        names = tuple(each.name for each in self.links)
-        return ApplyReport(target, first, last, names, tensors, nbytes, verify)
 
     def _unties(self, applied: Applied) -> bool:
         """Return whether a tensor of a file stays as it is, although a tied one changes."""

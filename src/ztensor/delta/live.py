@@ -66,7 +66,6 @@ def apply_to(
     """
     require_choice("verify", verify, ("before", None))
     require_choice("if_applied", if_applied, ("error", "skip"))
-    nbytes = 0
 
     def write(applied: Applied) -> int:
         targets = list(_targets(state, applied, strict=strict))
@@ -80,14 +79,7 @@ def apply_to(
         names = None if strict else set(state)
         touched = None if verify is None else "touched"
         chain = Chained(found.deltas, before, to, touched, threads, names)
-        count = 0
-        try:
-            applied, nbytes = chain.run(write)
-            count = len(applied.tensors)
-        except DeltaError as error:
-            if error.reason is not DeltaReason.APPLIED or if_applied == "error":
-                raise
-        return chain.report(before.name, count, nbytes, verify)
+        return chain.run(write, before.name, verify, if_applied)
 
 
 def _targets(state: Mapping[str, Any], applied: Applied, *, strict: bool) -> Iterator[_Target]:
