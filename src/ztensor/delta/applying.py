@@ -229,21 +229,14 @@ class Chained:
         if ids is None or not (self._verify == "full" or self._unties(applied)):
             return
         found = self._content_id(ids)
-        if found != self.links[0].base:
+        base = self.links[0].base
+        if found != base:
             require_old(applied, applied.first, self._threads)
-            raise DeltaError(
-                "a tensor that the delta does not change is another one than in its base",
-                reason=DeltaReason.BASE,
-                file=self._state.name,
-                expected=self.links[0].base,
-                found=found,
-            )
+            message = "a tensor that the delta does not change is another one than in its base"
+            details = {"file": self._state.name, "expected": base, "found": found}
+            raise DeltaError(message, reason=DeltaReason.BASE, **details)
         after = content_id(applied.ids(ids, threads=self._threads), ids)
         if last.ids == ids and after != last.result:
-            raise DeltaError(
-                "the tensors of the delta do not lead to its result",
-                reason=DeltaReason.RESULT,
-                file=last.name,
-                expected=last.result,
-                found=after,
-            )
+            message = "the tensors of the delta do not lead to its result"
+            details = {"file": last.name, "expected": last.result, "found": after}
+            raise DeltaError(message, reason=DeltaReason.RESULT, **details)

@@ -285,17 +285,9 @@ class Link:
     @classmethod
     def of(cls, delta: Delta) -> Link:
         """Return the link of an open delta."""
-        return cls(
-            path=delta.name,
-            dialect=delta.dialect,
-            base=delta.base,
-            result=delta.result,
-            label=delta.label,
-            tensors=len(delta) + len(delta.removed),
-            changed=delta.changed,
-            elements=delta.elements,
-            nbytes=delta.nbytes,
-        )
+        tensors, changed, elements = len(delta) + len(delta.removed), delta.changed, delta.elements
+        names = delta.name, delta.dialect, delta.base, delta.result, delta.label
+        return cls(*names, tensors, changed, elements, delta.nbytes)
 
 
 @dataclasses.dataclass(frozen=True)

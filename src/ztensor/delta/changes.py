@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from ztensor import Tensor
-from ztensor.delta.errors import DeltaError, DeltaReason
+from ztensor.delta.errors import DeltaError, DeltaReason, require
 from ztensor.delta.states import Header, State, headers_of, stored_form, tensor_id
 from ztensor.errors import describe
 from ztensor.ext import LAYOUTS, Blocks, element_count
@@ -216,14 +216,14 @@ class Change:
                 reason=DeltaReason.TENSOR,
                 object_name=self.name,
             )
-        if (tuple(old.shape), old.format) != (self.shape, self.layout):
-            raise self._other(
-                f"{self.layout} {list(self.shape)}", f"{old.format} {list(old.shape)}"
-            )
+        message = "the base has a tensor of another shape or type than the delta was made from"
+        details: dict[str, Any] = {"reason": DeltaReason.SHAPE, "object_name": self.name}
+        form, expected = (old.format, *old.shape), (self.layout, *self.shape)
+        require(form == expected, message, form, expected=expected, **details)
         headers = headers_of(old)
         for role, part in self.parts.items():
-            if headers.get(role) != part.header:
-                raise self._other(describe(part.header), describe(headers.get(role)), role)
+            header, details["component"] = headers.get(role), role
+            require(header == part.header, message, header, expected=part.header, **details)
         return old
 
     def is_result(self, tensor: Tensor, algorithm: str | None) -> bool:
@@ -241,16 +241,6 @@ class Change:
         layout = LAYOUTS.get(self.layout)
         main = None if layout is None else self.parts.get(layout.main_role)
         return None if main is None else main.header.type
-
-    def _other(self, expected: str, found: str, role: str | None = None) -> DeltaError:
-        return DeltaError(
-            "the base has a tensor of another shape or type than the delta was made from",
-            reason=DeltaReason.SHAPE,
-            object_name=self.name,
-            component=role,
-            expected=expected,
-            found=found,
-        )
 
 
 class Delta(Mapping[str, Change]):

@@ -59,11 +59,29 @@ def malformed(message: str, **details: Any) -> DeltaError:
     return DeltaError(message, reason=DeltaReason.MALFORMED, **details)
 
 
-def require(is_met: bool, message: str, found: object, **details: Any) -> None:  # noqa: FBT001
-    """Require that a rule of the delta format is met.
+def require(
+    is_met: object,
+    message: str,
+    found: object,
+    *,
+    expected: object = None,
+    reason: DeltaReason = DeltaReason.MALFORMED,
+    **details: Any,
+) -> None:
+    """Require that a rule is met.
+
+    Args:
+        is_met: whether it is.
+        message: the error's, if not.
+        found: the value that breaks the rule.
+        expected: another value, which does not; None without one.
+        reason: by default that bytes break a rule of the delta format.
+        details: of the error, such as its file.
 
     Raises:
-        DeltaError: it is not, and `found` is in its place (`delta_malformed`).
+        DeltaError: it is not.
     """
     if not is_met:
-        raise malformed(message, found=describe(found), **details)
+        if expected is not None:
+            details["expected"] = describe(expected)
+        raise DeltaError(message, reason=reason, found=describe(found), **details)

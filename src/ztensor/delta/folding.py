@@ -11,21 +11,20 @@ import heapq
 import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ztensor.delta import stream
 from ztensor.delta.applied import Applied
-from ztensor.delta.chain import Deltas, Found, opened, ordered, shown
+from ztensor.delta.chain import Deltas, Found, opened, ordered
 from ztensor.delta.changes import Change, Delta, Part, bound
 from ztensor.delta.comparing import Effort
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.errors import DeltaError, DeltaReason, require
 from ztensor.delta.file import DeltaWriter, SparsePart, WholePart, whole_parts
 from ztensor.delta.making import in_order, make
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import State, content_id
-from ztensor.errors import describe
 from ztensor.ext import thread_count
 from ztensor.options import require_choice
 from ztensor.typing import Array, Path, Readable, TensorLike
@@ -79,8 +78,8 @@ def fold(
             )
 
 
-def links_from(base: State, deltas: Sequence[Delta]) -> list[Delta]:
-    """Return the deltas that lead from a state to the end, in the order to apply them.
+def links_from(base: State, deltas: Sequence[Delta], to: str | None = None) -> list[Delta]:
+    """Return the deltas that lead from a state to `to`, or the end, in the order to apply them.
 
     Raises:
         DeltaError: no delta starts from the state (`delta_base`), or they are not one chain.
@@ -88,15 +87,10 @@ def links_from(base: State, deltas: Sequence[Delta]) -> list[Delta]:
     algorithm = next((delta.ids for delta in deltas if delta.ids), None)
     found = None if algorithm is None else content_id(base.ids(algorithm), algorithm)
     states = {state for delta in deltas for state in (delta.base, delta.result)}
-    if found is not None and found not in states:
-        raise DeltaError(
-            "no delta starts from the base",
-            reason=DeltaReason.BASE,
-            file=base.name,
-            expected=shown(delta.base for delta in deltas if delta.base),
-            found=shown([found]),
-        )
-    return bound(opened(ordered(deltas, found)), base)
+    is_known = found is None or found in states
+    details: dict[str, Any] = {"reason": DeltaReason.BASE, "file": base.name}
+    require(is_known, "no delta starts from the base", found, **details)
+    return bound(opened(ordered(deltas, found, to)), base)
 
 
 def _merge(links: Sequence[Delta], path: Path, effort: Effort | None) -> DeltaReport:
@@ -130,14 +124,9 @@ def _folded(links: Sequence[Delta], name: str) -> Change | bytes | None:
     steps = [each for each in found if each is not None]
     states = [(s, None) if isinstance(s, bytes) else (s.old, s.new) for s in steps]
     for (_, after), (before, _) in itertools.pairwise(states):
-        if after != before:
-            raise DeltaError(
-                "a link changes another tensor than the link before it gives",
-                reason=DeltaReason.CHAIN,
-                object_name=name,
-                expected=describe(after),
-                found=describe(before),
-            )
+        message = "a link changes another tensor than the link before it gives"
+        chain: dict[str, Any] = {"reason": DeltaReason.CHAIN, "object_name": name}
+        require(after == before, message, before, expected=after, **chain)
     old, last = states[0][0], steps[-1]
     if isinstance(last, bytes):
         return old
@@ -158,16 +147,16 @@ def _folded(links: Sequence[Delta], name: str) -> Change | bytes | None:
             tensor = change.tensor(tensor)
         kind, attributes = "added" if old is None else "replaced", tensor.attributes
         parts.update(whole_parts(tensor))
-    if not parts:
-        raise malformed("nothing is left of changes between different tensors", object_name=name)
+    message = "nothing is left of changes between different tensors"
+    require(parts, message, [*found], object_name=name)
     return Change(name, kind, last.shape, last.layout, attributes, old, last.new, parts)
 
 
 def _merged(parts: Sequence[Part]) -> Part | None:
     """Return the difference of one component by several links; None if nothing is left."""
     header = parts[0].header
-    if any(part.header != header for part in parts):
-        raise malformed("links have other types of a component", found=describe(header))
+    is_same = all(part.header == header for part in parts)
+    require(is_same, "links have other types of a component", header)
     if any(part.needs_old == "positions" for part in parts):
         raise _needs_base("the positions of changes are counted with the base")
     dtype = header.stored_dtype

@@ -12,11 +12,12 @@ import numpy as np
 
 from ztensor import Tensor, Writer
 from ztensor.delta.applied import Applied
-from ztensor.delta.chain import Found, opened, ordered
+from ztensor.delta.chain import Found
 from ztensor.delta.changes import Delta
+from ztensor.delta.folding import links_from
 from ztensor.delta.making import make
 from ztensor.delta.opening import open as open_delta
-from ztensor.delta.states import State, content_id, require_ids
+from ztensor.delta.states import State, require_ids
 from ztensor.errors import ArgumentValueError, describe, system_call
 from ztensor.ext import OpenFolder, Place, path_text
 from ztensor.typing import Path, TensorLike
@@ -124,8 +125,7 @@ class Recorder:
                 )
             links = []
             if last > full and newest:
-                base_id = content_id(base.ids(self._ids), self._ids)
-                links = opened(ordered(found.deltas, base_id, newest[0].result))
+                links = links_from(base, found.deltas, newest[0].result)
             return _Copy(Applied(base, links))
 
     def _write_full(self, path: str, state: State) -> None:

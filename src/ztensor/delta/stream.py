@@ -28,7 +28,6 @@ from ztensor.delta.segment import (
     refuse,
     zigzag,
 )
-from ztensor.ext import cached_property
 from ztensor.typing import Array
 
 Values: TypeAlias = Literal["difference", "new"]
@@ -154,7 +153,7 @@ def _joined(segments: list[bytes], elements: int, width: int, values: Values) ->
 
 
 class SparseStream:
-    """A sparse stream, checked as far as its table of segments.
+    """A sparse stream, checked as far as the heads of its segments.
 
     The rest is checked when it is used: any bytes give changes or a `DeltaError`. Memory: at most
     16 bytes and 4 elements for each element of a segment.
@@ -166,9 +165,11 @@ class SparseStream:
 
     Attributes:
         values: "difference" or "new".
+        changed: the number of changed elements.
+        needs_old: whether positions are counted with the old elements: a segment has classes.
 
     Raises:
-        DeltaError: the header or the table of segments is damaged (`delta_malformed`).
+        DeltaError: the header, or the table or a head of segments is damaged (`delta_malformed`).
     """
 
     def __init__(self, blob: memoryview, count: int, dtype: np.dtype[Any]) -> None:
@@ -195,24 +196,10 @@ class SparseStream:
         end = self._body + int(self._lengths.sum(dtype=np.uint64))
         if end != len(blob):
             refuse("the segments have another length", 8, f"{end} bytes", len(blob))
-
-    @property
-    def needs_old(self) -> bool:
-        """Return whether positions are counted with the old elements: a segment has classes."""
-        return self._summary[0]
-
-    @property
-    def changed(self) -> int:
-        """Return the number of changed elements, from the heads of segments."""
-        return self._summary[1]
-
-    @cached_property
-    def _summary(self) -> tuple[bool, int]:
-        needs_old, changed = False, 0
+        self.needs_old, self.changed = False, 0
         for _, segment in self._segments():
-            needs_old |= segment.has_classes
-            changed += segment.changed
-        return needs_old, changed
+            self.needs_old |= segment.has_classes
+            self.changed += segment.changed
 
     def changes(self, old: Array | None = None, *, is_ordered: bool = True) -> Iterator[Changes]:
         """Yield the changes of each segment that has some.
