@@ -41,15 +41,6 @@ def deflated(data: bytes) -> bytes:
 # --- What deflated members are ----------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_streams_of_every_length_around_a_piece() -> None:
-    """A right stream refused: zlib holds bytes back where a piece was full (1 MiB + 0..59)."""
-    for length in (0, 1, *range(PIECE, PIECE + 60)):
-        data = bytes(length)
-        assert deflate.inflated(zlib.compress(data, 9), length) == data
-        assert b"".join(Stream(length).pieces(Held(memoryview(deflated(data))))) == data
-
-
 @pytest.mark.parametrize("k", range(60))
 def test_every_format_reads_zeros_of_a_piece_and_some(k: int) -> None:
     """The same in `.pt` and `.npz`: 55 of 60 lengths were refused as 'too few' bytes."""
@@ -81,18 +72,6 @@ def test_a_stream_has_exactly_the_declared_length(packed: bytes, size: int, reas
     """Two readers that see two members: a stream longer, shorter, cut, or with bytes behind it."""
     with refused(EncodingError, reason):
         list(Stream(size).pieces(Held(memoryview(packed))))
-
-
-@pytest.mark.slow
-def test_any_part_of_a_stream_is_given() -> None:
-    data = np.random.default_rng(1).integers(0, 9, 1 << 16, np.uint8).tobytes() * 40
-    packed, step = Held(memoryview(deflated(data))), 1 << 20
-    stream = Stream(len(data))
-    assert b"".join(stream.pieces(packed)) == data
-    for start in (0, 1, step - 1, step, step + 7, len(data) - 9, 3):
-        for length in (0, 1, 9, min(step + 9, len(data) - start), len(data) - start):
-            part = b"".join(stream.pieces(packed, start, start + length))
-            assert part == data[start : start + length]
 
 
 # --- What reading a part takes ----------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.numpy import load_file, save_file
+from ztensor.numpy import load_file
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -95,34 +95,6 @@ def by_h5py(path: Path) -> dict[str, Array]:
 def by_gguf(path: Path) -> dict[str, Array]:
     library = pytest.importorskip("gguf", reason="the oracle is not installed")
     return {tensor.name: tensor.data for tensor in library.GGUFReader(path).tensors}
-
-
-@pytest.mark.parametrize("compression", [False, True], ids=["raw", "zstd"])
-@pytest.mark.parametrize("version", ["0.1.0", "1.1.0", "1.2.0"])
-def test_saved_and_loaded(
-    version: str, compression: bool, tensors: dict[str, Array], folder: Path
-) -> None:
-    path = folder / "model.zt"
-    save_file(tensors, path, version=version, compression=compression)
-    with ztensor.open(path) as reader:
-        assert reader.version == version
-        report = reader.verify()
-        assert not report.problems
-        assert report.checked == report.objects == len(tensors)
-        assert not report.undigested
-    stored = path.stat().st_size
-    total = sum(value.nbytes for value in tensors.values())
-    assert stored < total if compression else stored < total + 64 * len(tensors) + 50_000
-    for copy in (False, True):
-        loaded = load_file(path, copy=copy)
-        assert set(loaded) == set(tensors)
-        for name, expected in tensors.items():
-            assert loaded[name].dtype == expected.dtype
-            assert loaded[name].shape == expected.shape
-            assert np.array_equal(
-                loaded[name].reshape(-1).view(np.uint8), expected.reshape(-1).view(np.uint8)
-            )
-        del loaded
 
 
 @pytest.mark.parametrize("text", TOKENS)

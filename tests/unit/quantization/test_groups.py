@@ -113,13 +113,17 @@ def test_any_group_size_type_of_scales_and_integer_across_words(
     assert_by_formula(parts, attributes, (70, 9))
 
 
-@pytest.mark.parametrize("packing", ["8_per_u8", "4_per_u16", "16_per_i32", "8_per_i32"])
+@pytest.mark.parametrize(
+    ("bits", "packing"),
+    [(1, "8_per_u8"), (4, "4_per_u16"), (2, "16_per_i32"), (4, "8_per_i32"), (6, "4_per_3_u8")],
+)
 @pytest.mark.parametrize("columns", [24, 65_528, 65_529, 65_535])
-def test_a_codebook_is_looked_up_in_words_of_any_width(packing: str, columns: int) -> None:
+def test_a_codebook_is_looked_up_in_words_of_any_width(
+    bits: int, packing: str, columns: int
+) -> None:
     """Whole groups of five are worked on at once, so a tile may begin within a byte."""
-    count, width = int(packing.split("_")[0]), int(packing.rpartition("_")[2][1:])
     attributes: dict[str, Any] = {
-        "bits": width // count, "packing": packing, "group_size": 5, "pack_axis": 1,
+        "bits": bits, "packing": packing, "group_size": 5, "pack_axis": 1,
         "group_axis": 1, "element": "codebook", "shared_zero": True,
     }  # fmt: skip
     assert_by_formula(random_parts(2, attributes, (2, columns)), attributes, (2, columns))

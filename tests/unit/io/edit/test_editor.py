@@ -6,7 +6,6 @@ import gc
 import logging
 import os
 import stat
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -423,20 +422,6 @@ def test_a_second_writer_is_turned_away(path: Path, atomic: bool) -> None:
             ztensor.compact(path)
         first.write("new", FOUR)
     assert "new" in dense_of(path)
-
-
-@pytest.mark.parametrize("atomic", [False, True])
-def test_a_second_writer_waits_for_the_first_and_gets_the_file_it_left(
-    path: Path, atomic: bool
-) -> None:
-    first = ztensor.Editor(path, atomic=atomic)
-    first.write("first", FOUR)
-    timer = threading.Timer(0.2, first.finish)
-    timer.start()
-    with ztensor.Editor(path, timeout=20) as second:
-        second.write("second", FOUR)
-    timer.join()
-    assert {"first", "second"} <= set(dense_of(path))
 
 
 def test_without_a_lock_the_caller_answers_for_being_alone(

@@ -89,24 +89,6 @@ def test_whatever_the_last_commit_was_it_is_found(history: str, tmp_path: Path) 
             assert (reader.keys(), reader.attributes) == (names, attributes)
 
 
-@pytest.mark.slow
-def test_a_cut_file_falls_back_to_the_commit_before(tmp_path: Path) -> None:
-    path = tmp_path / "m.zt"
-    path.write_bytes(save({"a": FOUR}))
-    ends = [path.stat().st_size]
-    for step in range(4):
-        if step % 2:
-            ztensor.edit.set_attributes(path, {"step": step})
-        else:
-            appended(path, {f"new {step}": FOUR + step})
-        ends.append(path.stat().st_size)
-    data = path.read_bytes()
-    for length in range(ends[0], len(data) + 1):
-        assert state_end(data[:length]) == max(end for end in ends if end <= length)
-    for length in range(8, ends[0]):
-        assert state_end(data[:length]) is None
-
-
 def test_a_state_whose_manifest_is_damaged_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "m.zt"
     path.write_bytes(save({"a": FOUR}))

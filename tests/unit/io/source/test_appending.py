@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 from pathlib import Path
 from typing import Any
 
@@ -89,40 +88,6 @@ def test_the_order_of_writes_and_flushes(path: Path, order: str, durable: Any) -
         ]
     found = [(call.kind, call.offset, call.data) for call in calls.log]
     assert found == [one for one in wanted if durable or one[0] != "flush"]
-
-
-@RECORDED
-@BOTH
-@pytest.mark.parametrize("seed", range(40))
-def test_until_the_commit_the_file_ends_with_the_old_state(
-    path: Path, order: str, seed: int
-) -> None:
-    dice = random.Random(seed)
-    data = dice.randbytes(int(30_000 ** dice.random()))
-    manifest = dice.randbytes(int(3000 ** dice.random()))
-    contents: list[bytes] = []
-    with Calls(path.parent, meanwhile=lambda _: contents.append(path.read_bytes())):
-        sink = opened(path, order, durable=dice.random() < 0.5)
-        at = 0
-        while at < len(data):
-            count = dice.choice([1, 64, 999, 1000, 1001, 3500])
-            sink.write(data[at : at + count])
-            at += count
-            assert sink.position == len(OLD) + min(at, len(data))
-        commit_all(sink, b"", manifest)
-    *before, last = contents
-    for content in before:
-        assert content.startswith(OLD)
-        assert content.endswith(GUARD)
-        assert order == "behind" or within_a_sector(len(content) - 40, 40)
-    assert last == path.read_bytes()
-    assert len(last) == sink.position
-    assert last.endswith(FOOTER)
-    if order == "behind":
-        assert last == OLD + data + GUARD + manifest + FOOTER
-    else:  # room that is not needed is given back
-        assert last.startswith(OLD + data + manifest)
-        assert len(last) < len(OLD + data + manifest + FOOTER) + SECTOR
 
 
 @RECORDED

@@ -21,7 +21,6 @@ from tests.descriptors import open_files
 from tests.refusals import refused
 from ztensor.converting.atomic_folder import AtomicFolder
 from ztensor.errors import (
-    ArgumentValueError,
     ClosedError,
     Reason,
     SourceError,
@@ -182,17 +181,6 @@ def test_a_forbidden_file(
         use(str(saved))
     assert isinstance(caught.value, SourcePermissionError)
     assert caught.value.errno == errno.EACCES
-
-
-@pytest.mark.parametrize("use", [ztensor.open, FileSink])
-@pytest.mark.parametrize(
-    ("name", "kind"), [("a\0b", ArgumentValueError), ("x" * 5000, SourceError)], ids=["NUL", "long"]
-)
-def test_a_path_no_system_takes(
-    tmp_path: Path, name: str, kind: type[Exception], use: Callable[[Any], object]
-) -> None:
-    with pytest.raises(kind):
-        use(str(tmp_path / name))
 
 
 def test_a_relative_path_is_found_from_another_folder(

@@ -18,7 +18,6 @@ import pytest
 
 import ztensor
 from tests.descriptors import open_files
-from tests.faults.calls import Calls, Fault
 from tests.links import link
 from tests.refusals import refused
 from ztensor.errors import (
@@ -72,41 +71,6 @@ def test_the_file_holds_what_was_written(tmp_path: Path, convert: Callable[[byte
     assert (tmp_path / "m.zt").read_bytes() == b"".join(PIECES)
     assert os.listdir(tmp_path) == ["m.zt"]
     assert not open_files() - before
-
-
-FAULTS = {  # and whether the new file is there then
-    "short write": (Fault("write", 1, "short"), True),
-    "write": (Fault("write", 1, code=errno.ENOSPC), False),
-    "flush": (Fault("flush", 1), False),
-    "link": (Fault("link", 1), False),
-    "rename": (Fault("rename", 1, code=errno.EPERM), False),
-    "flush of the folder": (Fault("flush", 2), True),
-}
-
-
-@POSIX
-@pytest.mark.parametrize("nameless", [True, False])
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_call_that_fails_leaves_the_old_file_or_the_new_one(
-    tmp_path: Path, name: str, nameless: bool
-) -> None:
-    fault, is_new = FAULTS[name]
-    (tmp_path / "m.zt").write_bytes(b"old")
-    if name == "link" and not nameless:
-        return  # a temporary with a name needs none
-    with Calls(tmp_path, faults=[fault], nameless=nameless) as calls:
-        sink = FileSink(str(tmp_path / "m.zt"))
-        if fault.how == "short":
-            fill(sink, PIECES)
-        else:
-            with pytest.raises(SourceError) as caught:
-                fill(sink, PIECES)
-            sink.abort()
-            assert caught.value.errno == fault.code
-            assert ("is in place" in str(caught.value)) is is_new
-    assert calls.has_struck
-    assert (tmp_path / "m.zt").read_bytes() == (b"".join(PIECES) if is_new else b"old")
-    assert os.listdir(tmp_path) == ["m.zt"]
 
 
 @POSIX

@@ -1,8 +1,0 @@
-"""Lets the tests here import the modules beside them as `tests.interop.*`, wherever pytest runs."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
