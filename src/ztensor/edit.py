@@ -1,15 +1,19 @@
 """Changes of finished files, new files out of old ones, and repair.
 
-Each change of one file is a function here: open the editor, make one change, commit.
+`open_editor` returns the editor of a file: `Editor` for .zt, `FormatEditor` for .safetensors and
+.gguf. Each change of one file is a function here: open the editor, make one change, commit.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from ztensor import Editor, Reader, Writer
-from ztensor.errors import ArgumentValueError
-from ztensor.ext import Registry, path_text
+from ztensor.errors import ArgumentValueError, SourceError
+from ztensor.ext import Registry, is_remote, path_text, source_of
+from ztensor.formats.editing import Finding, FormatEditor, FormatRepair, header_class
+from ztensor.formats.editing import repair as repair_format
 from ztensor.options import EditOptions, RemoveOptions, require_options
 
 if TYPE_CHECKING:
@@ -31,16 +35,22 @@ else:
 
 __all__ = [
     "Editor",
+    "Finding",
+    "FormatEditor",
+    "FormatRepair",
     "RepairReport",
     "Shard",
     "compact",
+    "edited_format",
     "find",
     "merge",
     "names_in",
+    "open_editor",
     "plan_split",
     "remove_tensors",
     "rename_tensors",
     "repair",
+    "repair_format",
     "replace_tensor",
     "set_attributes",
     "split",
@@ -50,6 +60,40 @@ __all__ = [
 def __dir__() -> list[str]:
     """Return the public names."""
     return __all__
+
+
+def open_editor(path: Path, **options: Unpack[EditOptions]) -> Editor | FormatEditor:
+    """Return the editor of a file of any format that can be changed.
+
+    Args:
+        path: the file.
+        options: see `ztensor.typing.EditOptions`.
+
+    Raises:
+        FormatError: the file is damaged; the message says how to repair it.
+        UsageError: it is a file of a format that cannot be changed.
+        SourceError: it cannot be opened for writing, or another process is writing it.
+    """
+    require_options("open_editor", options, EditOptions)
+    kind = Editor if edited_format(path) is None else FormatEditor
+    return kind(path, **options)
+
+
+def edited_format(path: Path) -> str | None:
+    """Return the format of a file that `FormatEditor` can change, or None.
+
+    None also if there is no such file, or if it cannot be read.
+    """
+    name = path_text(path)
+    if is_remote(name):
+        return None
+    try:
+        source = source_of(name, mapped=False)
+    except SourceError:
+        return None
+    with contextlib.closing(source):
+        kind = header_class(source)
+        return None if kind is None else kind.format
 
 
 def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:
@@ -70,7 +114,7 @@ def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[Ed
         SourceError: it cannot be written; it has its old state.
     """
     require_options("replace_tensor", options, EditOptions)
-    with Editor(path, **options) as editor:
+    with open_editor(path, **options) as editor:
         editor.replace(name, data)
         return editor.finish()
 
@@ -101,7 +145,7 @@ def remove_tensors(
     if output is None:
         if not wanted:
             raise ArgumentValueError("no names to remove", file=path_text(input))
-        with Editor(input, **cast("EditOptions", options)) as editor:
+        with open_editor(input, **cast("EditOptions", options)) as editor:
             editor.remove(wanted)
             return editor.finish()
     with Reader(input) as reader:
@@ -133,7 +177,7 @@ def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditO
         SourceError: it cannot be written; it holds its old state.
     """
     require_options("rename_tensors", options, EditOptions)
-    with Editor(path, **options) as editor:
+    with open_editor(path, **options) as editor:
         editor.rename(names)
         return editor.finish()
 
@@ -162,6 +206,6 @@ def set_attributes(
         SourceError: it cannot be written; it has its old state.
     """
     require_options("set_attributes", options, EditOptions)
-    with Editor(path, **options) as editor:
+    with open_editor(path, **options) as editor:
         editor.set_attributes(attributes, name=name, replace=replace)
         return editor.finish()

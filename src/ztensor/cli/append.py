@@ -55,6 +55,8 @@ def append(terminal: Terminal, options: Namespace) -> None:
       object_count, nbytes
                       of the file, each with before and after
       rewritten_from  the version of an old file that was rewritten, or null
+      lost            a list of object, sentence: what a .safetensors or .gguf
+                      FILE cannot hold of an object
       unrepresented   a list of file, kind, where, count, nbytes: content of an
                       INPUT that no copy has
 
@@ -73,7 +75,7 @@ def append(terminal: Terminal, options: Namespace) -> None:
       $ ztensor append model.zt head.npy --name output.weight
         under another name
     """
-    keep, compress = name_filter(options), options.compress or None
+    keep = name_filter(options)
     with contextlib.ExitStack() as stack:
         readers = [stack.enter_context(open_file(path)) for path in options.inputs]
         sources = [ztensor.edit.names_in(reader) for reader in readers]
@@ -93,10 +95,11 @@ def append(terminal: Terminal, options: Namespace) -> None:
             for reader, source in zip(readers, sources, strict=True):
                 for own in filter(keep, source):
                     new = own if options.name is None else options.name
-                    changes.editor.copy(
-                        new, reader, source[own], compress=compress, progress=report
+                    added = changes.copy(
+                        new, reader, source[own], compress=options.compress, progress=report
                     )
-                    changes.added(new)
+                    for each in added:
+                        changes.added(each)
 
 
 def _nbytes(reader: ztensor.Reader) -> int:

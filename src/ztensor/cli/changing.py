@@ -48,8 +48,9 @@ class Changes:
         editor: the file.
     """
 
-    def __init__(self, editor: ztensor.edit.Editor) -> None:
+    def __init__(self, editor: ztensor.edit.Editor | ztensor.edit.FormatEditor) -> None:
         self.editor = editor
+        self.lost: list[tuple[str | None, str]] = []
         self.made: list[dict[str, Any]] = []
         self.old_count = len(editor.keys())
         self.facts: dict[str, Any] = {}  # of one verb, for its JSON
@@ -57,6 +58,43 @@ class Changes:
     def add(self, change: str, **facts: Any) -> None:
         """Record a change: `add`, `replace`, `remove`, `rename`, `set` or `unset`."""
         self.made.append({"change": change, **as_json(facts)})
+
+    def copy(
+        self,
+        name: str,
+        reader: ztensor.Reader,
+        source: str,
+        *,
+        compress: bool,
+        progress: Callable[[int], None],
+        is_replaced: bool = False,
+    ) -> list[str]:
+        """Copy an object of another file, and return the names of the new objects.
+
+        Args:
+            name: its name here.
+            reader: the other file, open until the changes are committed.
+            source: its name there.
+            compress: whether it is compressed.
+            progress: called with the bytes of each piece that was written.
+            is_replaced: whether it replaces the object of that name.
+
+        Raises:
+            ZTensorError: it cannot be copied.
+        """
+        editor = self.editor
+        if not isinstance(editor, ztensor.edit.FormatEditor):
+            if is_replaced:
+                editor.remove(name)
+            editor.copy(name, reader, source, compress=compress or None, progress=progress)
+            return [name]
+        if compress:
+            raise UsageError("--compress is for .zt files", found=editor.format)
+
+        def lose(about: str | None, sentence: str) -> None:
+            self.lost.append((about, sentence))
+
+        return editor.copy(name, reader, source, is_replaced=is_replaced, lose=lose)
 
     def added(self, name: str) -> None:
         """Record an object that was written."""
@@ -119,17 +157,23 @@ def changing(terminal: Terminal, options: Namespace) -> Iterator[Changes]:
     keywords = {**shared.changing(options), "atomic": options.atomic}
     checksum = getattr(options, "checksum", None) or True
     with terminal.progress(f"copy {file}") as progress:
-        editor = ztensor.edit.Editor(file, checksum=checksum, progress=progress, **keywords)
+        editor = ztensor.edit.open_editor(file, checksum=checksum, progress=progress, **keywords)
     with editor:
         changes = Changes(editor)
         yield changes
-        nbytes = editor.finish()
+        if isinstance(editor, ztensor.edit.FormatEditor):
+            with terminal.progress(f"write {file}") as progress:
+                nbytes = editor.finish(progress)
+        else:
+            nbytes = editor.finish()
     if editor.rewritten_from is not None:
         would = "would be" if dry_run else "was"
         older = f"its version {editor.rewritten_from} cannot be changed in place"
         terminal.note(f"{file}: {older}; it {would} rewritten as 1.2.0")
+    for name, sentence in changes.lost:
+        terminal.note(f"{file}: {describe(name)}: {sentence}")
     _print_changes(terminal, file, changes, nbytes, dry_run=dry_run)
-    if not dry_run:
+    if not dry_run and isinstance(editor, ztensor.edit.Editor):
         _hint_at_dead_bytes(terminal, file)
 
 
@@ -170,6 +214,9 @@ def _print_changes(
         before = f"{count_text(changes.old_count, 'object')}, {size_text(editor.old_nbytes)}"
         after = f"{count_text(count, 'object')}, {size_text(nbytes)}"
         terminal.line(f"{file}: unchanged, {before}; it would have {after}")
+        if isinstance(editor, ztensor.edit.FormatEditor):
+            new, copied = size_text(editor.written_nbytes), size_text(editor.copied_nbytes)
+            terminal.line(f"a new file would replace it: {new} new, {copied} copied")
     else:
         counts = collections.Counter(change["change"] for change in changes.made)
         done = [_done_text(verb, count) for verb, count in counts.items()]
@@ -183,6 +230,7 @@ def _print_changes(
             "object_count": {"before": changes.old_count, "after": count},
             "nbytes": {"before": editor.old_nbytes, "after": nbytes},
             "rewritten_from": editor.rewritten_from,
+            "lost": [{"object": name, "sentence": sentence} for name, sentence in changes.lost],
             **changes.facts,
         }
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import ztensor
 from ztensor.cli.changing import is_divided_folder, quiet_library, require_one_file, size_of
-from ztensor.cli.options import CANONICAL, CHANGED_FILE, CHANGING, Option, changing, number
+from ztensor.cli.options import CANONICAL, CHANGED_ZT_FILE, CHANGING, Option, changing, number
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Terminal
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
 OPTIONS = (
-    CHANGED_FILE,
+    CHANGED_ZT_FILE,
     CANONICAL,
     Option(
         "--older-than",

@@ -106,7 +106,12 @@ FILES = Option(
     help="Files of any known format, indexes or folders of shards; - is standard input. In a URL "
     "of a store * and ** match many.",
 )
-CHANGED_FILE = Option("file", metavar="FILE", help="A zTensor file, of any version.")
+CHANGED_ZT_FILE = Option("file", metavar="FILE", help="A zTensor file, of any version.")
+CHANGED_FILE = Option(
+    "file",
+    metavar="FILE",
+    help="A .zt file of any version, or a .safetensors or .gguf file.",
+)
 MODEL = Option("file", metavar="MODEL", help=_ANY_FILE)
 OTHER_MODEL = Option("other", nargs="?", metavar="OTHER", help="A second model to compare it with.")
 NAMED_OUTPUT = Option("--output", "-o", dest="named_output", metavar="OUT", help="The same as OUT.")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import ztensor
 from ztensor.cli.changing import is_divided_folder, require_one_file, require_target
 from ztensor.cli.exits import ExitCode
+from ztensor.cli.mending import mend
 from ztensor.cli.options import CHANGED_FILE, CHANGING, FORCE, Option, changing
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Terminal
-from ztensor.errors import ZTensorError
+from ztensor.errors import UsageError, ZTensorError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -42,6 +43,11 @@ OPTIONS = (
         type=int,
         help="Use the state that ends at this byte, even if it was judged unusable.",
     ),
+    Option(
+        "--drop-lost",
+        is_flag=True,
+        help="Of .safetensors and .gguf: leave out tensors whose bytes are not in the file.",
+    ),
     Option("--explain", is_flag=True, help="Show every place that was searched."),
     Option(
         "--one-save",
@@ -66,7 +72,13 @@ def repair(terminal: Terminal, options: Namespace) -> None:
 
     It searches the file backwards for the last committed state. Without options nothing is changed.
     --write saves that state as a new file. --in-place truncates the file to it, and keeps the rest
-    as FILE.tail-1. If FILE is the folder of a distributed checkpoint, or a prefix of a store, a
+    as FILE.tail-1.
+
+    Of a .safetensors or .gguf file it lists bytes of no tensor, tensors in a wrong order and
+    tensors whose bytes are missing. --write and --in-place make a new file without them. --in-place
+    puts that file in the place of FILE, and keeps the bytes of no tensor as FILE.tail-1.
+
+    If FILE is the folder of a distributed checkpoint, or a prefix of a store, a
     lost or damaged root is written anew if the other files prove that a save is complete; a damaged
     root is kept beside it.
 
@@ -86,6 +98,8 @@ def repair(terminal: Terminal, options: Namespace) -> None:
                       paths, or null
       dry_run         whether nothing was written
       candidates      a list of end, objects, is_commit, fault (or null)
+      Of .safetensors and .gguf: path, size, format, objects, written, tail_path,
+      dry_run; findings, a list of kind, offset, nbytes, name
 
     Safety:
       It never changes anything unasked, and loses no byte without --drop-tail.
@@ -101,6 +115,11 @@ def repair(terminal: Terminal, options: Namespace) -> None:
         that state as a new file
     """
     file, dry_run = options.file, options.dry_run
+    if ztensor.edit.edited_format(file) is not None:
+        mend(terminal, options)
+        return
+    if options.drop_lost:
+        raise UsageError("--drop-lost is for .safetensors and .gguf files", file=file)
     if options.write is not None:
         require_target(options.write, force=options.force)
     if is_divided_folder(file):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import ztensor
 from ztensor.cli.changing import changing, counted
 from ztensor.cli.options import CHANGED_FILE, CHECKSUM, COMPRESS, EDITING, Option
 from ztensor.cli.spelling import count_text
@@ -63,12 +64,18 @@ def replace(terminal: Terminal, options: Namespace) -> None:
         old = editor.metadata(name)
         source = _source(reader, name) if options.source is None else options.source
         kept = {**old.attributes, **reader.metadata(source).attributes}
-        editor.remove(name)
         with terminal.progress(name) as progress:
             report = counted(progress, reader.metadata(source).nbytes)
-            compress = options.compress or None
-            editor.copy(name, reader, source, compress=compress, progress=report)
-        editor.set_attributes(kept, name=name, replace=True)
+            changes.copy(
+                name,
+                reader,
+                source,
+                compress=options.compress,
+                progress=report,
+                is_replaced=True,
+            )
+        if isinstance(editor, ztensor.edit.Editor):
+            editor.set_attributes(kept, name=name, replace=True)
         changes.replaced(old)
 
 

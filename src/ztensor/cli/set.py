@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import ztensor
 from ztensor.cli.changing import changing, pair_of
 from ztensor.cli.options import CHANGED_FILE, EDITING, Option
 from ztensor.cli.terminal import Terminal
-from ztensor.errors import ArgumentValueError, describe
+from ztensor.errors import ArgumentValueError, UsageError, describe
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -23,6 +24,11 @@ OPTIONS = (
     ),
     Option("--remove", action="append", metavar="KEY", help="Remove this key; may be repeated."),
     Option("--json-values", is_flag=True, help="Values are JSON, not text."),
+    Option(
+        "--type",
+        metavar="TYPE",
+        help="Of .gguf: the type of the values, such as u32, f32, bool, str or [str].",
+    ),
     *EDITING,
 )
 
@@ -68,13 +74,19 @@ def set_(terminal: Terminal, options: Namespace) -> None:
         missing = next((key for key in options.remove if key not in old), None)
         if missing is not None:
             raise ArgumentValueError("no such key", file=options.file, found=describe(missing))
-        editor.set_attributes(new, name=name)
+        if options.type is None:
+            editor.set_attributes(new, name=name)
+        elif isinstance(editor, ztensor.edit.FormatEditor):
+            editor.set_attributes(new, name=name, types=dict.fromkeys(new, options.type))
+        else:
+            raise UsageError("--type is for .gguf files", file=options.file)
+        after = editor.attributes if name is None else editor.metadata(name).attributes
         for key, value in new.items():
             facts = {"object": name, "key": key, "before": old.get(key)}
             if value is None:
                 changes.add("unset", **facts)
             else:
-                changes.add("set", **facts, after=value)
+                changes.add("set", **facts, after=after[key])
 
 
 def _take(new: dict[str, Any], key: str, value: Any) -> None:

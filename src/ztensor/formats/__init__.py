@@ -8,6 +8,7 @@ verb. `table.py` recognises formats by a file's bytes, never by its name. Shared
 - `gathered.py`: arrays whose elements are in another order, have gaps, or are deflated.
 - `zip.py`, `deflate.py`: archives and compressed streams; `within.py`: a file inside another one.
 - `parts.py`, `ahead.py`: what all exports do; other threads decode what is written next.
+- `editing/`: changes of finished safetensors and GGUF files.
 - `saving.py`: a dict as a file of a format. `lookalikes.py`: files that hold no model.
 
 Each of `safetensors.py`, `npy.py`, `npz/`, `pt/`, `gguf/`, `hdf5/`, `keras.py` and `onnx/` is a

@@ -39,22 +39,24 @@ from ztensor.ext import (
     TensorObject,
 )
 from ztensor.formats.base import RAW
-from ztensor.formats.parts import Pouring, parts_of
+from ztensor.formats.parts import Part, Pouring, parts_of
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 _MOST_HEADER = 100_000_000  # the format's own cap, in bytes
 _MOST = (1 << 64) - 1
+_FAR = 1 << 62
 _NONE_HAS = 1 << 64  # bytes: no tensor is as long, as offsets have 64 bits
-_METADATA = "__metadata__"
+METADATA = "__metadata__"
 _BLANKS = " \t\n\r"  # JSON allows them after the header, and writers pad with them
 _SECTION = "safetensors, Format"
 # Bytes of memory at most: of a tensor in the columns and tables of names, of a pair of type and
 # shape, of a dimension, of a character of a text that is not ASCII.
 _ROW_BYTES, _KIND_BYTES, _SIZE_BYTES, _WIDE = 200, 400, 40, 4
+_MOST_BLANK = 1 << 16  # bytes of blanks that stay where a header becomes shorter
 _PART_LENGTH = 1 << 14  # bytes of a part of the header at least
 _MOST_DEPTH = 127  # nesting that the format's own library reads
 
@@ -90,7 +92,7 @@ _RANKS = {word: rank for rank, word in enumerate(_TYPES)}
 _BETWEEN = re.compile(rf'\}}[{_BLANKS}]*+,[{_BLANKS}]*+(?=")'.encode())
 
 
-class _Entries(NamedTuple):
+class Entries(NamedTuple):
     """A header's tensors as columns. Only JSON types are checked."""
 
     names: list[str]
@@ -114,11 +116,24 @@ def project(source: Source, budget: Budget) -> Projection:
         LimitError: it is longer than `Limits.manifest_bytes`, or nested too deeply.
         SourceError: it cannot be read.
     """
+    attributes, entries, start, left = read_header(source, budget)
+    objects = objects_of(entries, start, source.size - start)
+    return Projection(Manifest("", objects, attributes or None), RAW, left)
+
+
+def read_header(source: Source, budget: Budget) -> tuple[dict[str, str], Entries, int, Tally]:
+    """Return metadata, tensors, the offset of the data, and a tally of unknown fields.
+
+    Raises:
+        FormatError: the header is malformed or too long.
+        LimitError: it is longer than `Limits.manifest_bytes`, or nested too deeply.
+        SourceError: it cannot be read.
+    """
     data, start = _header(source, budget)
     left = Tally()
     try:
         metadata, entries = _parsed(data, budget, left)
-        attributes = _attributes(metadata)
+        return _attributes(metadata), entries, start, left
     except RecursionError as error:
         raise LimitError(
             "the header is nested too deeply", reason=Reason.LIMIT_DEPTH, section=_SECTION
@@ -127,8 +142,6 @@ def project(source: Source, budget: Budget) -> Projection:
         raise
     except ValueError as error:  # also from bytes or lone surrogates that are not text
         raise _broken("the header is not JSON", found=describe(str(error), 120)) from error
-    objects = _objects(entries, start, source.size)
-    return Projection(Manifest("", objects, attributes or None), RAW, left)
 
 
 def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
@@ -166,10 +179,10 @@ def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
     return data, 8 + length
 
 
-def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[object, _Entries]:
+def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[object, Entries]:
     """Return the metadata and the tensors of a header. Only JSON types are checked."""
     metadata: list[object] = []
-    entries = _Entries([], {}, [], [], [])
+    entries = Entries([], {}, [], [], [])
     at, least = 1, _PART_LENGTH
     while True:
         between = _BETWEEN.search(data, at + least)
@@ -188,8 +201,8 @@ def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[objec
             least = 2 * (end - at)
             continue
         _require_characters(members, part, budget)
-        if _METADATA in members:
-            metadata.append(members.pop(_METADATA))
+        if METADATA in members:
+            metadata.append(members.pop(METADATA))
         else:
             budget.release_to(before)
         is_narrow = part.isascii() and b"\\u" not in part
@@ -199,7 +212,7 @@ def _parsed(data: bytes | bytearray, budget: Budget, left: Tally) -> tuple[objec
             break
         at, least = between.end(), _PART_LENGTH
     if len(metadata) > 1:
-        raise _twice([_METADATA, _METADATA])
+        raise _twice([METADATA, METADATA])
     return metadata[0] if metadata else None, entries
 
 
@@ -214,7 +227,7 @@ _fields_of = operator.itemgetter("dtype", "shape", "data_offsets")
 _FIELD_TYPES = str, list, int, int
 
 
-def _take(members: dict[str, Any], entries: _Entries, budget: Budget, left: Tally) -> None:
+def _take(members: dict[str, Any], entries: Entries, budget: Budget, left: Tally) -> None:
     """Add tensors to the columns."""
     names, kinds, codes, starts, stops = entries
     for name, entry in members.items():
@@ -308,25 +321,32 @@ def _attributes(metadata: object) -> dict[str, str]:
     if metadata is None:
         return {}
     if not isinstance(metadata, dict):
-        raise _wrong_type(_METADATA, "an object", metadata)
+        raise _wrong_type(METADATA, "an object", metadata)
     for key, value in metadata.items():
         if not isinstance(value, str):
-            raise _wrong_type(_METADATA, f"text for {describe(key)}", value)
+            raise _wrong_type(METADATA, f"text for {describe(key)}", value)
     return metadata
 
 
-def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObject]:
-    """Return the tensors as objects, their places and sizes checked.
+def objects_of(entries: Entries, start: int, length: int | None) -> Mapping[str, TensorObject]:
+    """Return the tensors as objects, their sizes checked.
 
     Args:
         entries: the tensors.
         start: the offset of the data.
-        size: the length of the file.
+        length: the length of the data, of which every byte must belong to one tensor; None checks
+            only that ranges are below 2^62.
+
+    Raises:
+        FormatError: a name is there twice, or a range is wrong.
     """
     names, kinds, codes, starts, stops = entries
-    if len(set(names)) < len(names) or _METADATA in names:
-        raise _twice([*names, _METADATA])
-    _require_no_gaps(entries, size - start)
+    if len(set(names)) < len(names) or METADATA in names:
+        raise _twice([*names, METADATA])
+    if length is not None:
+        _require_no_gaps(entries, length)
+    elif max(0, *starts, *stops) > _FAR:
+        raise _broken("a tensor is too far away", reason=Reason.OUT_OF_BOUNDS)
     lengths = [_length(*kind) for kind in kinds]
     sizes = [*map(operator.sub, stops, starts)]
     if sizes != [*map(lengths.__getitem__, codes)]:
@@ -354,7 +374,7 @@ def _objects(entries: _Entries, start: int, size: int) -> Mapping[str, TensorObj
     )
 
 
-def _require_no_gaps(entries: _Entries, length: int) -> None:
+def _require_no_gaps(entries: Entries, length: int) -> None:
     """Raise unless every byte of the data belongs to exactly one tensor."""
     names, _, _, starts, stops = entries
     if [0, *stops] == [*starts, length]:  # in the order of the data, as all writers have them
@@ -438,44 +458,86 @@ def export(
     Raises:
         NotRepresentableError: the header would be longer than the format allows.
     """
-    chosen = []
+    parts = written_parts(reader, lose)
+    parts.sort(key=lambda part: (-_RANKS[_WORDS[part.dtype, part.type]], part.name))
+    metadata = {key: _as_text(key, value, lose) for key, value in sorted(reader.attributes.items())}
+    at = 0
+    rows = []
+    for part in parts:
+        rows.append((part.name, _WORDS[part.dtype, part.type], part.shape, at, at + part.nbytes))
+        at += part.nbytes
+    sink.write(header_of(metadata, rows))
+    with Pouring(sink, parts, progress, threads) as pouring:
+        for part in parts:
+            pouring.write(part)
+    return len({part.object_name for part in parts})
+
+
+def written_parts(reader: ObjectReader, lose: Callable[[str | None, str], None]) -> list[Part]:
+    """Return the objects of a reader as arrays that the format can hold, in its order.
+
+    Args:
+        reader: an open reader.
+        lose: called with losses.
+
+    Raises:
+        ZTensorError: as `parts_of`.
+    """
+    written = []
     for part in parts_of(reader, lose):
-        if part.name == _METADATA:
+        if part.name == METADATA:
             lose(part.object_name, "left out: the format reserves the name")
             continue
         word = _WORDS.get((part.dtype, part.type))
         if word is None or part.nbytes != _length(word, part.shape):
             lose(part.object_name, f"{describe(part.type)} is written as its {part.dtype} elements")
             part = part.in_storage()  # noqa: PLW2901
-            word = _WORDS[part.dtype, None]
-        chosen.append((-_RANKS[word], part.name, word, part))
-    chosen.sort(key=lambda row: row[:2])
-    header: dict[str, object] = {}
-    if attributes := reader.attributes:
-        header[_METADATA] = {
-            key: _as_text(key, attributes[key], lose) for key in sorted(attributes)
-        }
-    at = 0
-    for _, name, word, part in chosen:
-        header[name] = {
-            "dtype": word,
-            "shape": part.shape,
-            "data_offsets": (at, at := at + part.nbytes),
-        }
+        written.append(part)
+    return written
+
+
+def header_of(
+    metadata: Mapping[str, str],
+    rows: Iterable[tuple[str, str, Sequence[int], int, int]],
+    start: int = 8,
+    step: int = 8,
+) -> bytes:
+    """Return the header with its length, filled so that the data begins at a multiple of 8.
+
+    Args:
+        metadata: key-value pairs; empty writes none.
+        rows: name, type, shape, first byte and end of each tensor.
+        start: where the data should begin, a multiple of 8: it begins there if the header fills
+            most of the room before, else some multiples of `step` away from there.
+        step: a multiple of 8.
+
+    Raises:
+        NotRepresentableError: the header would be longer than the format allows.
+    """
+    header: dict[str, object] = {METADATA: metadata} if metadata else {}
+    for name, word, shape, *offsets in rows:
+        header[name] = {"dtype": word, "shape": shape, "data_offsets": offsets}
     data = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    data += b" " * (-len(data) % 8)
-    if len(data) > _MOST_HEADER:
+    least = 8 + len(data) + -len(data) % 8
+    if not 0 <= start - least <= _MOST_BLANK:
+        start = least + (start - least) % step
+    if start - 8 > _MOST_HEADER:
         raise NotRepresentableError(
             "the header would be longer than safetensors allows; write several files",
             expected=f"at most {_MOST_HEADER} bytes",
-            found=str(len(data)),
+            found=str(start - 8),
         )
-    sink.write(struct.pack("<Q", len(data)) + data)
-    parts = [part for *_, part in chosen]
-    with Pouring(sink, parts, progress, threads) as pouring:
-        for part in parts:
-            pouring.write(part)
-    return len({part.object_name for *_, part in chosen})
+    return struct.pack("<Q", start - 8) + data + b" " * (start - 8 - len(data))
+
+
+def word_of(component: Component) -> str:
+    """Return the format's word for the type of a tensor; an unknown word as it was read."""
+    return _WORDS.get((component.dtype, component.type), component.dtype)
+
+
+def width_of(word: str) -> int:
+    """Return the bytes of an element: tensors are best aligned to them. At least 1."""
+    return max(_TYPES[word][0] // 8, 1) if word in _TYPES else 1
 
 
 def _as_text(key: str, value: object, lose: Callable[[str | None, str], None]) -> str:

@@ -40,13 +40,7 @@ def write_dict(
         SourceError: the bytes could not be stored.
     """
     require_nothing_of_zt(kind, options)
-    held = _Held()
-    with ztensor.Writer(held, attributes=metadata, checksum=None) as writer:
-        for name in sorted(tensors, key=str):
-            writer.write(name, tensors[name])
-    draft = writer.draft
-    manifest = Manifest(draft.version, draft.objects, draft.attributes)
-    reader = ObjectReader(FileObjects(held, manifest, verify=False))
+    reader = reader_of(tensors, metadata)
 
     def refuse(name: str | None, sentence: str) -> NoReturn:
         raise NotRepresentableError(
@@ -54,6 +48,23 @@ def write_dict(
         )
 
     FORMATS[kind].loaded().export(reader, sink, lose=refuse, progress=progress)
+
+
+def reader_of(
+    tensors: Mapping[str, Any], metadata: Mapping[str, object] | None = None
+) -> ObjectReader:
+    """Return a reader over arrays in memory, which must not change while it is used.
+
+    Raises:
+        NotRepresentableError: a zTensor file cannot hold a tensor, a name or the metadata.
+    """
+    held = _Held()
+    with ztensor.Writer(held, attributes=metadata, checksum=None) as writer:
+        for name in sorted(tensors, key=str):
+            writer.write(name, tensors[name])
+    draft = writer.draft
+    manifest = Manifest(draft.version, draft.objects, draft.attributes)
+    return ObjectReader(FileObjects(held, manifest, verify=False))
 
 
 class _Held(Source):

@@ -86,7 +86,11 @@ def _is_onnx(look: Look) -> bool:
 # --- The lines ------------------------------------------------------------------------------
 
 SAFETENSORS = Format(
-    "safetensors", (".safetensors",), _is_safetensors, "ztensor.formats.safetensors"
+    "safetensors",
+    (".safetensors",),
+    _is_safetensors,
+    "ztensor.formats.safetensors",
+    editing="ztensor.formats.editing.safetensors",
 )
 KERAS = Format("Keras", (".keras",), _is_keras, "ztensor.formats.keras", is_written=False)
 NPZ = Format("NumPy", (".npz",), _is_npz, "ztensor.formats.npz")
@@ -99,6 +103,13 @@ PT = Format(
     is_written=False,
     also=(".bin", ".ckpt"),
 )
-GGUF = Format("GGUF", (".gguf",), _is_gguf, "ztensor.formats.gguf", merges_attributes=True)
+GGUF = Format(
+    "GGUF",
+    (".gguf",),
+    _is_gguf,
+    "ztensor.formats.gguf",
+    merges_attributes=True,
+    editing="ztensor.formats.editing.gguf",
+)
 HDF5 = Format("HDF5", (".h5", ".hdf5"), _is_hdf5, "ztensor.formats.hdf5")
 ONNX = Format("ONNX", (".onnx",), _is_onnx, "ztensor.formats.onnx", is_written=False)

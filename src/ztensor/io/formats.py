@@ -152,6 +152,8 @@ class Format(NamedTuple):
         in_folder: takes a folder (path or URL) and its names. Returns the place to open if the
             format reads the folder as one file, else None. In a store the place is the main file,
             or the names of all files: see `Source.files`.
+        editing: the module with `HEADER`, by which `ztensor.edit` changes files of the format (see
+            `ztensor.formats.editing`); empty if they cannot be changed.
     """
 
     program: str
@@ -162,6 +164,7 @@ class Format(NamedTuple):
     also: tuple[str, ...] = ()
     merges_attributes: bool = False
     in_folder: Callable[[str | Remote, list[str]], str | Remote | list[str] | None] | None = None
+    editing: str = ""
 
     def loaded(self) -> FormatModule:
         """Import and return the module of the format."""
@@ -272,7 +275,12 @@ class Formats(Registry[str, Format]):
 
     def unchangeable(self, name: str, kind: str) -> UsageError:
         """Return the error for changing a file of another format, or several files."""
-        error = UsageError("only a zTensor file can be changed", file=name, found=kind)
+        changed = [key for key, format in self.usable(plugins=False) if format.editing]
+        expected = f"one file, of {' or '.join(('zt', *changed))}"
+        error = UsageError("this cannot be changed", file=name, expected=expected, found=kind)
+        if kind in changed:
+            error = UsageError("only a zTensor file can be changed here", file=name, found=kind)
+            error.in_python = "ztensor.edit.open_editor and repair_format take such files"
         error.hint = f"`ztensor convert {describe(name, 200)} OUT.zt` converts it"
         return error
 

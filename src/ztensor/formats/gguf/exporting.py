@@ -29,11 +29,11 @@ from ztensor.formats.gguf.types import (
 from ztensor.formats.parts import Part, Pouring, lose_attributes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
-_MOST_ALIGNMENT = 1 << 16  # of written files; the padding is made in memory
-_MOST_NAME = 63  # bytes of a name that ggml reads
+MOST_ALIGNMENT = 1 << 16  # of written files; the padding is made in memory
+MOST_NAME = 63  # bytes of a name that ggml reads
 
 
 def export(
@@ -52,7 +52,7 @@ def export(
 
     For arguments and errors see `FormatModule.export`.
     """
-    rows = [row for name in reader if (row := _row(reader, name, lose)) is not None]
+    rows = [row for name in reader if (row := row_of(reader, name, lose)) is not None]
     if reader and not rows:
         raise NotRepresentableError(
             "GGUF cannot hold any of the objects; quantize or convert them first",
@@ -63,12 +63,10 @@ def export(
     alignment = {key: value for key, _, value in pairs}.get(ALIGNMENT, DEFAULT_ALIGNMENT)
     head = [struct.pack(f"<{HEADER}", MAGIC, 3, len(rows), len(pairs))]
     for key, kind, value in pairs:
-        head += (_packed_text(key), struct.pack("<I", _number(kind)), _packed(value, kind))
+        head.append(packed_pair(key, kind, value, "<"))
     at = 0
     for _, part, number in rows:
-        shape = part.shape[::-1]
-        head.append(_packed_text(part.name))
-        head.append(struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, number, at))
+        head.append(packed_info(part.name, part.shape, number, at, "<"))
         at += -(-part.nbytes // alignment) * alignment
     start = b"".join(head)
     sink.write(start + bytes(-len(start) % alignment))
@@ -79,7 +77,7 @@ def export(
     return len(rows)
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """A written tensor: the name of its source and the offset there, the array, its type number."""
 
     place: tuple[str, int]
@@ -87,7 +85,7 @@ class _Row(NamedTuple):
     number: int
 
 
-def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None]) -> _Row | None:
+def row_of(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None]) -> Row | None:
     """Return the row of an object, or None if it is left out."""
     home = reader.objects.part(name)
     tensor_object = home.object(name)
@@ -105,10 +103,10 @@ def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None
         lose(name, f"left out: GGUF has no {describe(tensor_object.format)} of {describe(kind)}")
         return None
     is_large = len(shape) > MOST_RANK or max(shape, default=0) > MOST_DIMENSION
-    if is_large or len(name.encode()) > _MOST_NAME:
+    if is_large or len(name.encode()) > MOST_NAME:
         lose(
             name,
-            f"left out: GGUF has at most {MOST_RANK} dimensions, each below 2^63, and {_MOST_NAME} "
+            f"left out: GGUF has at most {MOST_RANK} dimensions, each below 2^63, and {MOST_NAME} "
             "bytes of a name",
         )
         return None
@@ -119,7 +117,7 @@ def _row(reader: ObjectReader, name: str, lose: Callable[[str | None, str], None
     if others := [role for role in tensor_object.components if role != "data"]:
         lose(name, f"components beside 'data' are left out: {', '.join(map(describe, others))}")
     part = Part(name, component.dtype, None, shape, length, home, name, "data")
-    return _Row((home.name, component.offset), part, number)
+    return Row((home.name, component.offset), part, number)
 
 
 def _pairs(
@@ -132,10 +130,10 @@ def _pairs(
         if key == TYPES or key not in attributes:
             continue
         value, kind = attributes[key], known.get(key)
-        if kind is None or not _fits(value, kind):
-            kind = _inferred(value)
+        if kind is None or not fits(value, kind):
+            kind = inferred(value)
         is_bad = key == ALIGNMENT and not (
-            kind == "u32" and is_alignment(value) and value <= _MOST_ALIGNMENT
+            kind == "u32" and is_alignment(value) and value <= MOST_ALIGNMENT
         )
         if kind is None or is_bad:
             lose(None, f"the attribute {describe(key)} is left out: {describe(value, 40)}")
@@ -144,31 +142,31 @@ def _pairs(
     return pairs
 
 
-def _inferred(value: object) -> Any:
+def inferred(value: object) -> Any:
     """Return the smallest common type of a value, or None if no type fits."""
     if isinstance(value, list):
         if value and all(isinstance(item, list) for item in value):
-            kinds = [_inferred(item) for item in value]
+            kinds = [inferred(item) for item in value]
             return None if None in kinds else kinds
         candidates = ["[str]", "[bool]", "[i32]", "[u32]", "[i64]", "[u64]", "[f32]", "[f64]"]
     else:
         candidates = ["str", "bool", "u32", "i32", "u64", "i64", "f32", "f64"]
-    return next((kind for kind in candidates if _fits(value, kind)), None)
+    return next((kind for kind in candidates if fits(value, kind)), None)
 
 
-def _fits(value: object, kind: object) -> bool:
+def fits(value: object, kind: object) -> bool:
     """Return whether a value, written as this type, is read back equal."""
     if isinstance(kind, list):
         return (
             isinstance(value, list)
             and len(value) == len(kind)
-            and all(map(_fits, value, kind))
+            and all(map(fits, value, kind))
             and all(map(_is_array, kind))
         )
     if not isinstance(kind, str):
         return False
     if not _is_array(kind):
-        return kind in NUMBERS and not isinstance(value, list) and _fits([value], f"[{kind}]")
+        return kind in NUMBERS and not isinstance(value, list) and fits([value], f"[{kind}]")
     word = kind[1:-1]
     if not isinstance(value, list) or word not in NUMBERS:
         return False
@@ -198,23 +196,38 @@ def _number(kind: Any) -> int:
     return ARRAY if _is_array(kind) else NUMBERS[kind]
 
 
-def _packed(value: Any, kind: Any) -> bytes:
-    """Return the bytes of a value of a type that fits."""
+def packed_pair(key: str, kind: Any, value: Any, order: str) -> bytes:
+    """Return the bytes of a key and its value, of a type that fits, in a byte order."""
+    return (
+        _packed_text(key, order)
+        + struct.pack(f"{order}I", _number(kind))
+        + _packed(value, kind, order)
+    )
+
+
+def packed_info(name: str, shape: Sequence[int], number: int, offset: int, order: str) -> bytes:
+    """Return the bytes of a row of the table of tensors, in a byte order."""
+    record = f"{order}I{len(shape)}QIQ"
+    return _packed_text(name, order) + struct.pack(record, len(shape), *shape[::-1], number, offset)
+
+
+def _packed(value: Any, kind: Any, order: str) -> bytes:
     if isinstance(kind, list):
-        items = b"".join(map(_packed, value, kind))
-        return struct.pack("<IQ", ARRAY, len(value)) + items
+        items = b"".join(_packed(item, of, order) for item, of in zip(value, kind, strict=True))
+        return struct.pack(f"{order}IQ", ARRAY, len(value)) + items
     if _is_array(kind):
         word = kind[1:-1]
-        return struct.pack("<IQ", NUMBERS[word], len(value)) + _packed_items(value, word)
-    return _packed_items([value], kind)
+        head = struct.pack(f"{order}IQ", NUMBERS[word], len(value))
+        return head + _packed_items(value, word, order)
+    return _packed_items([value], kind, order)
 
 
-def _packed_items(values: list[Any], word: str) -> bytes:
+def _packed_items(values: list[Any], word: str, order: str) -> bytes:
     if word == "str":
-        return b"".join(map(_packed_text, values))
-    return np.array(values, "<" + DTYPES[word]).tobytes()
+        return b"".join(_packed_text(text, order) for text in values)
+    return np.array(values, order + DTYPES[word]).tobytes()
 
 
-def _packed_text(text: str | bytes) -> bytes:
+def _packed_text(text: str | bytes, order: str) -> bytes:
     data = text if isinstance(text, bytes) else text.encode()
-    return struct.pack("<Q", len(data)) + data
+    return struct.pack(f"{order}Q", len(data)) + data

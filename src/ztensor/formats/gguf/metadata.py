@@ -36,11 +36,20 @@ _ROUNDED = 16  # bytes by which the allocation of a text may exceed its size
 _BATCH, _BATCH_BYTES, _WORST = 1024, 1 << 18, 7
 
 
-def read_metadata(cursor: Cursor, count: int) -> dict[str, object]:
-    """Return the next keys with their values, and their types under `GGUF.types`."""
+def read_metadata(
+    cursor: Cursor, count: int, spans: dict[str, slice] | None = None
+) -> dict[str, object]:
+    """Return the next keys with their values, and their types under `GGUF.types`.
+
+    Args:
+        cursor: the file, at the first key; afterwards behind the last value.
+        count: the number of keys.
+        spans: takes the bytes of each key with its value, as a slice of `cursor.data`.
+    """
     attributes: dict[str, object] = {}
     types: list[object] = []
     for _ in range(count):
+        start = cursor.at
         key = cursor.name("key")
         if key in attributes:
             raise broken("duplicate key", reason=Reason.DUPLICATE_NAME, found=describe(key))
@@ -48,6 +57,8 @@ def read_metadata(cursor: Cursor, count: int) -> dict[str, object]:
         cursor.budget.charge_bytes(_KEY_COST)
         kind, value = _value(cursor, number, key, 1)
         attributes[key] = value
+        if spans is not None:
+            spans[key] = slice(start, cursor.at)
         types.append([key, kind])
     if TYPES in attributes:
         raise broken("a key has the name of an attribute of this library", found=describe(TYPES))

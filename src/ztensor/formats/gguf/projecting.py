@@ -19,7 +19,16 @@ from ztensor.ext import (
 from ztensor.formats.base import RAW, Absent
 from ztensor.formats.gguf.cursor import Cursor
 from ztensor.formats.gguf.metadata import alignment_of, read_metadata
-from ztensor.formats.gguf.types import BLOCKS, HEADER, MOST_RANK, PLAIN, SWAPPED, broken
+from ztensor.formats.gguf.types import (
+    BLOCKS,
+    HEADER,
+    LAYOUTS,
+    MOST_RANK,
+    PLAIN,
+    PLAIN_NUMBERS,
+    SWAPPED,
+    broken,
+)
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _VERSIONS = (2, 3)
+_UNKNOWN = "gguf.type_"  # and the number of a type
 # Writers differ in which bytes of blocks they swap.
 _SWAPPED_MESSAGE = (
     "blocks of big-endian files are not read; convert the file to little-endian with "
@@ -36,6 +46,8 @@ _SWAPPED_MESSAGE = (
 MOST_DIMENSION = (1 << 63) - 1
 # Bytes of memory of a tensor without its name, and of a dimension.
 _TENSOR_COST, _AXIS_COST = 560, 48
+# Name, shape, number of the type, and the offset from the first tensor.
+Info = tuple[str, tuple[int, ...], int, int]
 
 
 def project(source: Source, budget: Budget) -> Projection:
@@ -49,15 +61,30 @@ def project(source: Source, budget: Budget) -> Projection:
         SourceError: it cannot be read.
     """
     cursor = Cursor(source, budget)
-    version, tensors, keys = _start(cursor)
-    attributes = read_metadata(cursor, keys)
-    alignment = alignment_of(attributes)
-    infos = _infos(cursor, tensors)
-    objects, left = _objects(infos, alignment, cursor)
+    version, attributes, infos = read_header(cursor)
+    objects, left = objects_of(infos, alignment_of(attributes), cursor)
     encodings = RAW
     if cursor.order == ">":
         encodings = {**RAW, SWAPPED: Absent(SWAPPED, _SWAPPED_MESSAGE, is_absent=False)}
     return Projection(Manifest(str(version), objects, attributes or None), encodings, left)
+
+
+def read_header(
+    cursor: Cursor, spans: dict[str, slice] | None = None
+) -> tuple[int, dict[str, object], list[Info]]:
+    """Return the version, the attributes, and the table of tensors.
+
+    Args:
+        cursor: the file; afterwards at the end of the table.
+        spans: takes the bytes of each key with its value, as a slice of `cursor.data`.
+
+    Raises:
+        ZTensorError: as `project`.
+    """
+    version, tensors, keys = _start(cursor)
+    attributes = read_metadata(cursor, keys, spans)
+    alignment_of(attributes)
+    return version, attributes, _infos(cursor, tensors)
 
 
 def _start(cursor: Cursor) -> tuple[int, int, int]:
@@ -78,11 +105,7 @@ def _start(cursor: Cursor) -> tuple[int, int, int]:
     return version, tensors, keys
 
 
-# Name, shape, number of the type, and the offset from the first tensor.
-_Info = tuple[str, tuple[int, ...], int, int]
-
-
-def _infos(cursor: Cursor, count: int) -> list[_Info]:
+def _infos(cursor: Cursor, count: int) -> list[Info]:
     cursor.require_left(count, 24, "tensors")
     cursor.budget.charge_bytes(_TENSOR_COST * count)
     infos = []
@@ -109,8 +132,8 @@ def _infos(cursor: Cursor, count: int) -> list[_Info]:
     return infos
 
 
-def _objects(
-    infos: Sequence[_Info], alignment: int, cursor: Cursor
+def objects_of(
+    infos: Sequence[Info], alignment: int, cursor: Cursor, *, are_checked: bool = True
 ) -> tuple[dict[str, TensorObject], Tally]:
     """Return the tensors, their places checked, and a tally of bytes between them.
 
@@ -118,6 +141,7 @@ def _objects(
         infos: the table.
         alignment: the alignment of offsets.
         cursor: the file, at the end of the table.
+        are_checked: False allows any places, and tallies nothing.
     """
     start = -(-cursor.at // alignment) * alignment  # the offset of the first tensor
     size = cursor.source.size
@@ -130,7 +154,7 @@ def _objects(
                 "duplicate tensor name", reason=Reason.DUPLICATE_NAME, found=describe(name)
             )
         place, length = start + offset, length_of(name, shape, number)
-        if offset % alignment:
+        if offset % alignment and are_checked:
             raise broken(
                 "the offset of a tensor is not a multiple of the alignment",
                 reason=Reason.OFFSET_ALIGNMENT,
@@ -142,6 +166,9 @@ def _objects(
             places = places or sorted({start + other for *_, other in infos})
             behind = bisect.bisect_right(places, place)
             length = (places[behind] if behind < len(places) else size) - place
+        if not are_checked:
+            objects[name] = object_of(shape, number, place, max(length, 0), cursor.order)
+            continue
         if length < 0 or (length and place + length > size):
             raise broken(
                 "a tensor is not inside the file, which was perhaps cut",
@@ -150,7 +177,7 @@ def _objects(
                 expected=f"at most {size} bytes",
                 found=f"{describe(length)} bytes at offset {place}",
             )
-        objects[name] = _object(shape, number, min(place, size), length, cursor.order)
+        objects[name] = object_of(shape, number, min(place, size), length, cursor.order)
         if length:
             ranges.append((place, place + length, name))
     left, end = Tally(), cursor.at
@@ -188,17 +215,27 @@ def length_of(name: str, shape: tuple[int, ...], number: int) -> int | None:
     return length
 
 
-def _object(
+def object_of(
     shape: tuple[int, ...], number: int, place: int, length: int, order: Literal["<", ">"]
 ) -> TensorObject:
+    """Return a tensor as an object: its shape, the number of its type, and its range."""
     if number in PLAIN:
         byte_order: Literal["little", "big"] = "little" if order == "<" else "big"
         component = Component(PLAIN[number], place, length, byte_order=byte_order)
         return TensorObject(shape, "dense", {"data": component})
     if number not in BLOCKS:
         component = Component("u8", place, length)
-        return TensorObject(shape, f"gguf.type_{number}", {"data": component}, is_opaque=True)
+        return TensorObject(shape, f"{_UNKNOWN}{number}", {"data": component}, is_opaque=True)
     component = Component("u8", place, length)
     if order == ">":
         component = Component("u8", place, length, encoding=SWAPPED, decoded_length=length)
     return TensorObject(shape, BLOCKS[number].layout, {"data": component})
+
+
+def number_of(tensor: TensorObject) -> int:
+    """Return the number of the type of a tensor; see `object_of`."""
+    if tensor.format == "dense":
+        return PLAIN_NUMBERS[tensor.components["data"].dtype]
+    if tensor.format in LAYOUTS:
+        return LAYOUTS[tensor.format].number
+    return int(tensor.format.removeprefix(_UNKNOWN))

@@ -283,7 +283,7 @@ class FileSink(OpenFile, Gatherer):
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Copy a part of another file, by shared blocks if possible; limit the rights to its.
+        """Append a part of another file, by shared blocks if possible; limit the rights to its.
 
         Args:
             old: the other file.
@@ -295,11 +295,13 @@ class FileSink(OpenFile, Gatherer):
             SourceError: copying failed.
         """
         self.narrow(old.rights())
-        while (at := start + self.position) < stop:
+        self._flush()
+        before = self.position - start
+        while (at := self.position - before) < stop:
             if not self._copy_in_kernel(old, at, stop):
                 self.write(old.read(at, min(_COPY_BYTES, stop - at)))
             if progress is not None:
-                progress(self.position, stop - start)
+                progress(self.position - before - start, stop - start)
 
     def _copy_in_kernel(self, old: FileSource, start: int, stop: int) -> bool:
         # Shares the blocks on XFS and Btrfs, copies in the kernel elsewhere.

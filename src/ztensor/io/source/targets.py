@@ -126,7 +126,7 @@ class Nowhere:
 
     def start_with(self, old: object, stop: int, start: int = 0, **_: object) -> None:
         """Count a part of another file; see `FileSink`."""
-        self.position = stop - start
+        self.position += stop - start
 
     def end_blobs(self) -> int:
         """Return the position."""

@@ -1,0 +1,205 @@
+"""Repair of files of other formats: gaps, bytes behind the last tensor, missing tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ztensor.errors import ArgumentValueError, ManifestError, Reason
+from ztensor.ext import Place, Source, is_remote, path_text, source_of
+from ztensor.formats.editing.header import Header, Item, parsed
+from ztensor.formats.editing.indexes import require_whole_model
+from ztensor.formats.editing.plan import Plan
+from ztensor.typing import Durable, Path, Progress
+
+
+class Finding(NamedTuple):
+    """A fault of a file.
+
+    Attributes:
+        kind: `gap` or `tail`: bytes of no tensor, between tensors or behind the last one; `lost`: a
+            tensor that ends behind the file; `order`, `alignment` or `header`: tensors are not in
+            the order of the header, a tensor is not aligned, or the data is not.
+        offset: where it is in the file.
+        nbytes: the bytes that a repair drops; of a lost tensor those that are there.
+        name: the tensor, or None.
+    """
+
+    kind: str
+    offset: int
+    nbytes: int = 0
+    name: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FormatRepair:
+    """The result of a repair of a file of another format.
+
+    Attributes:
+        path: the file.
+        size: its length in bytes.
+        format: the format's name.
+        objects: the number of tensors in its header.
+        findings: what is wrong, in the order of the file.
+        written: the file that was written, or None.
+        tail_path: the file that keeps the dropped bytes, or None.
+    """
+
+    path: str
+    size: int
+    format: str
+    objects: int
+    findings: tuple[Finding, ...]
+    written: str | None = None
+    tail_path: str | None = None
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """Return the names of the tensors whose bytes are not in the file."""
+        return tuple(each.name for each in self.findings if each.name and each.kind == "lost")
+
+
+def repair(
+    path: Path,
+    *,
+    write: Path | None = None,
+    in_place: bool = False,
+    drop_tail: bool = False,
+    drop_lost: bool = False,
+    durable: Durable = "auto",
+    lock: bool = True,
+    timeout: float = 0.0,
+    dry_run: bool = False,
+    overwrite: bool = True,
+    progress: Progress | None = None,
+) -> FormatRepair:
+    """Report what is wrong with a `.safetensors` or `.gguf` file, and repair it on demand.
+
+    Without `write` and `in_place` nothing is changed.
+
+    Args:
+        path: the file.
+        write: a new file without the faults; the damaged one stays as it is.
+        in_place: put the new file in the place of the damaged one. The bytes of no tensor are first
+            copied to `PATH.tail-1` (or the next free number).
+        drop_tail: with `in_place`, do not copy them.
+        drop_lost: leave out tensors whose bytes are not all in the file; by default they are an
+            error.
+        durable: as for `Writer`.
+        lock: see `ztensor.typing.EditOptions`.
+        timeout: seconds to wait for another writer.
+        dry_run: True takes every step but writing; the report is the same.
+        overwrite: with `write`, False refuses to replace an existing file.
+        progress: called with the bytes written so far and in all.
+
+    Raises:
+        ArgumentValueError: the arguments contradict each other.
+        FormatError: the header cannot be read, tensors overlap, or tensors are lost and `drop_lost`
+            is False.
+        UsageError: it is a file of another format; or `write` exists, and `overwrite` is False.
+        SourceError: a file cannot be read or written, or another process is writing it.
+    """
+    if (write is not None and in_place) or (drop_tail and not in_place):
+        raise ArgumentValueError("repair writes a new file, or mends in place and may drop a tail")
+    name, file = path_text(path), None
+    target = None if write is None else path_text(write)
+    if in_place or is_remote(name):  # the latter is an error
+        file = locked = Place.of(name).locked(lock=lock, timeout=timeout)
+    with contextlib.closing(file or source_of(name, mapped=False)) as source:
+        header, items = parsed(source, are_checked=False)
+        findings = tuple(_findings(source, header, items))
+        if not findings:
+            parsed(source, are_checked=True)
+        report = FormatRepair(name, source.size, header.format, len(items), findings)
+        if not findings if in_place else target is None:
+            return report
+        for lost in report.lost:
+            if not drop_lost:
+                error = ManifestError(
+                    "the bytes of tensors are not in the file",
+                    reason=Reason.TRUNCATED,
+                    file=name,
+                    object_name=lost,
+                    found=f"{len(report.lost)} lost of {report.objects}",
+                )
+                error.hint = "`--drop-lost` (drop_lost=True in Python) leaves them out"
+                raise error
+            del items[lost]
+        how: dict[str, Any] = {"durable": durable, "dry_run": dry_run, "progress": progress}
+        plan = Plan.of(header, items)
+        if target is not None:
+            if os.path.exists(target) and os.path.samefile(target, name):
+                raise ArgumentValueError(
+                    "repair writes to another file; in_place=True mends this one", file=name
+                )
+            place = Place.of(target)
+            place.require_free(overwrite=overwrite)
+            plan.put(source, place, source.require_unchanged, **how)
+            return dataclasses.replace(report, written=target)
+        require_whole_model(name, header, items)
+        tail = None if drop_tail else _keep(source, report, dry_run=dry_run)
+        plan.put(source, Place.of(name), locked.require_in_place, **how)
+        return dataclasses.replace(report, written=name, tail_path=tail)
+
+
+def _findings(source: Source, header: Header, items: Mapping[str, Item]) -> Iterator[Finding]:
+    """Yield the faults of a file.
+
+    Raises:
+        FormatError: tensors overlap.
+    """
+    end = start = header.start
+    step = header.alignment
+    if start % 8:
+        yield Finding("header", start)
+    stored = [name for name in header.ordered(items) if items[name].length]
+    in_place = sorted(stored, key=lambda name: items[name].place)
+    if stored != in_place:
+        yield Finding("order", start)
+    for name in in_place:
+        place, length = items[name].place, items[name].length
+        if place < end:
+            raise ManifestError(
+                "two tensors overlap",
+                reason=Reason.OUT_OF_BOUNDS,
+                file=source.name,
+                object_name=name,
+                expected=f"an offset from {end} on",
+                found=str(place),
+            )
+        if (place - start) % step:
+            yield Finding("alignment", place, name=name)
+        yield from _unused("gap", end, min(place, source.size), header)
+        end = place + length
+        if end > source.size:
+            yield Finding("lost", place, max(0, source.size - place), name)
+    yield from _unused("tail", end, source.size, header)
+
+
+def _unused(kind: str, end: int, stop: int, header: Header) -> Iterator[Finding]:
+    """Yield the bytes of no tensor between two places, behind padding."""
+    if stop - end >= header.alignment:
+        first = end + (header.start - end) % header.alignment
+        yield Finding(kind, first, stop - first)
+
+
+def _keep(source: Any, report: FormatRepair, *, dry_run: bool) -> str | None:
+    """Copy the bytes that a repair drops to a new file beside, and return its path."""
+    dropped = [finding for finding in report.findings if finding.nbytes]
+    if not dropped:
+        return None
+    paths = (f"{report.path}.tail-{number}" for number in itertools.count(1))
+    path = next(path for path in paths if not os.path.lexists(path))
+    place = Place(path, is_new=True, like=source.rights())
+    sink: Any = place.dry() if dry_run else place.sink(durable=True)
+    try:
+        for finding in dropped:
+            sink.start_with(source, finding.offset + finding.nbytes, finding.offset)
+        sink.commit()
+    finally:
+        sink.abort()
+    return path

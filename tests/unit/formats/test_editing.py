@@ -1,0 +1,467 @@
+"""Changes of finished safetensors and GGUF files, held to the formats' own libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from tests.corpus.foreign.make_gguf import ARRAY, F32, STR, U8, U32, array, gguf, info, pair, text
+from ztensor import edit
+from ztensor.errors import (
+    FormatError,
+    NotRepresentableError,
+    ObjectNotFoundError,
+    Reason,
+    SourceError,
+    UnsupportedError,
+    UsageError,
+)
+from ztensor.numpy import save_file
+
+I8 = 24
+ARRAYS: dict[str, Any] = {
+    "a": np.arange(6, dtype=np.float32).reshape(2, 3),
+    "b": np.arange(40, dtype=np.float16),
+    "c": np.arange(7, dtype=np.int8),
+}
+
+
+def make(path: Path, arrays: dict[str, Any] | None = None) -> Path:
+    """Write a file of the format of its suffix."""
+    if path.suffix == ".safetensors":
+        save_file(ARRAYS if arrays is None else arrays, path, {"format": "pt", "note": "old"})
+        return path
+    pairs = (
+        pair("general.architecture", STR, "llama"),
+        pair("x.count", U32, 7),
+        pair("x.scale", F32, 0.25),
+        pair("x.list", ARRAY, array(U8, [1, 2])),
+        pair("x.odd", STR, text(b"\xff\xfe")),
+    )
+    at, infos, data = 0, [], b""
+    numbers = {"float32": 0, "float16": 1, "int8": I8}
+    for name, value in (ARRAYS if arrays is None else arrays).items():
+        infos.append(info(name, value.shape[::-1], numbers[value.dtype.name], at))
+        data += value.tobytes() + bytes(-value.nbytes % 32)
+        at = len(data)
+    path.write_bytes(gguf(pairs, tuple(infos), data))
+    return path
+
+
+def read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return tensors and key-value pairs as the format's own library reads them."""
+    if path.suffix == ".safetensors":
+        library = pytest.importorskip("safetensors", reason="the format's own library")
+        with library.safe_open(path, "np") as file:
+            return {
+                name: file.get_tensor(name) for name in file.offset_keys()
+            }, file.metadata() or {}
+    library = pytest.importorskip("gguf", reason="the format's own library")
+    reader = library.GGUFReader(path)
+    tensors = {each.name: np.array(each.data) for each in reader.tensors}
+    fields = {
+        key: field.parts[field.data[0]].tobytes() if key == "x.odd" else field.contents()
+        for key, field in reader.fields.items()
+        if not key.startswith("GGUF.")
+    }
+    return tensors, fields
+
+
+def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
+    return found.keys() == expected.keys() and all(
+        found[name].dtype == expected[name].dtype
+        and found[name].reshape(-1).tobytes() == expected[name].reshape(-1).tobytes()
+        for name in found
+    )
+
+
+@pytest.fixture(params=["m.safetensors", "m.gguf"])
+def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return make(tmp_path / request.param)
+
+
+# --- Edits ----------------------------------------------------------------------------------------
+
+NEW = np.arange(10, dtype=np.int32)
+EDITS: dict[str, tuple[Callable[[Path], object], Callable[[dict[str, Any]], dict[str, Any]]]] = {
+    "rename": (
+        lambda path: edit.rename_tensors(path, {"a": "b", "b": "a", "c": "x.ä"}),
+        lambda old: {"b": old["a"], "a": old["b"], "x.ä": old["c"]},
+    ),
+    "remove the first": (
+        lambda path: edit.remove_tensors(path, names=["a"]),
+        lambda old: {"b": old["b"], "c": old["c"]},
+    ),
+    "remove all": (lambda path: edit.remove_tensors(path, names=["a", "b", "c"]), lambda _: {}),
+    "replace by less": (
+        lambda path: edit.replace_tensor(path, "b", NEW[:3]),
+        lambda old: old | {"b": NEW[:3]},
+    ),
+    "replace by as much": (
+        lambda path: edit.replace_tensor(path, "b", 1 + ARRAYS["b"]),
+        lambda old: old | {"b": 1 + old["b"]},
+    ),
+    "set": (lambda path: edit.set_attributes(path, {"general.name": "x" * 99}), lambda old: old),
+}
+
+
+@pytest.mark.parametrize("change", EDITS)
+def test_an_edit_is_read_by_the_library_of_the_format(file: Path, change: str) -> None:
+    edited, expected = EDITS[change]
+    before = dict(ARRAYS)
+    keys = read(file)[1]
+    size = edited(file)
+    assert size == file.stat().st_size
+    found, attributes = read(file)
+    assert same(found, expected(before))
+    assert attributes == keys | ({"general.name": "x" * 99} if change == "set" else {})
+    assert [entry.name for entry in file.parent.iterdir()] == [file.name]
+    with ztensor.open(file) as reader:
+        assert reader.verify().problems == ()
+        assert not reader.unrepresented
+
+
+def test_several_changes_are_one_new_file(file: Path) -> None:
+    old = file.stat()
+    with edit.open_editor(file) as editor:
+        assert isinstance(editor, edit.FormatEditor)
+        editor.write("n", NEW)
+        editor.rename({"a": "z", "n": "m"})
+        editor.remove("c")
+        editor.set_attributes({"x.note": "hello"})
+        assert editor.keys() == ["z", "b", "m"]
+        assert editor.metadata("m").shape == (10,)
+        assert file.stat() == old
+    found, attributes = read(file)
+    assert same(found, {"z": ARRAYS["a"], "b": ARRAYS["b"], "m": NEW})
+    assert attributes["x.note"] == "hello"
+    assert file.stat().st_ino != old.st_ino
+
+
+def test_a_reader_of_the_old_file_keeps_its_bytes(file: Path) -> None:
+    with ztensor.open(file) as reader:
+        view = reader["b"]
+        edit.remove_tensors(file, names=["a"])
+        edit.replace_tensor(file, "b", NEW)
+        assert np.array_equal(view, ARRAYS["b"])
+
+
+def test_nothing_is_written_without_a_change_or_on_trial(file: Path) -> None:
+    before = file.read_bytes(), file.stat()
+    with edit.open_editor(file) as editor:
+        editor.rename({"a": "b", "b": "a"})
+        editor.rename({"a": "b", "b": "a"})
+    planned = edit.remove_tensors(file, names=["a"], dry_run=True)
+    with pytest.raises(ObjectNotFoundError), edit.open_editor(file) as editor:
+        editor.remove(["a", "none"])
+    after = file.read_bytes(), file.stat()
+    assert before[0] == after[0]
+    assert before[1].st_ino == after[1].st_ino
+    assert edit.remove_tensors(file, names=["a"]) == planned == file.stat().st_size
+
+
+def test_rights_and_links_are_kept(file: Path) -> None:
+    os.chmod(file, 0o640)
+    link = file.with_name("link")
+    link.symlink_to(file.name)
+    edit.rename_tensors(link, {"a": "q"})
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert "q" in ztensor.open(file)
+
+
+def test_data_stays_where_it_was_if_the_header_has_room(tmp_path: Path) -> None:
+    path = make(tmp_path / "m.safetensors", {"w": np.zeros(1 << 19, np.float32)})
+    edit.set_attributes(path, {"note": "n" * 300})
+    with ztensor.open(path) as reader:
+        start = reader.metadata("w").components["data"].offset
+    edit.set_attributes(path, {"note": "m" * 3000})
+    edit.rename_tensors(path, {"w": "a much longer name"})
+    with ztensor.open(path) as reader:
+        assert reader.metadata("a much longer name").components["data"].offset == start
+
+
+def test_elements_stay_aligned(tmp_path: Path) -> None:
+    path = make(tmp_path / "m.safetensors")
+    with edit.open_editor(path) as editor:
+        editor.write("wide", np.arange(3.0))
+    with ztensor.open(path) as reader:
+        for name in reader:
+            part = reader.metadata(name).components["data"]
+            assert part.offset % np.dtype(part.dtype).itemsize == 0
+
+
+# --- Keys of GGUF ---------------------------------------------------------------------------------
+
+SETS: dict[str, tuple[dict[str, Any], dict[str, str] | None, Any]] = {
+    "keeps a type": ({"x.count": 9}, None, 9),
+    "text of a number": ({"x.count": "9"}, None, 9),
+    "rounds to its type": ({"x.scale": 0.1}, None, float(np.float32(0.1))),
+    "a float from an int": ({"x.scale": 3}, None, 3.0),
+    "a list": ({"x.list": [3, 4, 5]}, None, [3, 4, 5]),
+    "a new list": ({"new": ["a", "ü"]}, None, ["a", "ü"]),
+    "a type": ({"new": 5}, {"new": "u64"}, 5),
+    "another type": ({"x.count": "five"}, {"x.count": "str"}, "five"),
+    "an alignment": ({"general.alignment": 128}, None, 128),
+}
+
+
+@pytest.mark.parametrize("case", SETS)
+def test_a_key_of_gguf_is_set(tmp_path: Path, case: str) -> None:
+    path = make(tmp_path / "m.gguf")
+    (changed, types, expected), (tensors, keys) = SETS[case], read(path)
+    with edit.FormatEditor(path) as editor:
+        editor.set_attributes(changed, types=types)
+    (key,) = changed
+    found, after = read(path)
+    assert after.pop(key) == expected
+    keys.pop(key, None)
+    assert after == keys
+    assert same(found, tensors)
+
+
+REFUSED_KEYS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
+    "another type": ({"x.count": "five"}, {}),
+    "out of range": ({"x.count": -1}, {}),
+    "too large for its type": ({"x.scale": 1e300}, {}),
+    "a dict": ({"new": {"a": 1}}, {}),
+    "an unknown type": ({"new": 1}, {"new": "u128"}),
+    "alignment 3": ({"general.alignment": 3}, {}),
+    "alignment 1": ({"general.alignment": 1}, {}),
+    "alignment 2^30": ({"general.alignment": 1 << 30}, {}),
+    "alignment of another type": ({"general.alignment": 64}, {"general.alignment": "u64"}),
+    "a key of this library": ({"GGUF.types": []}, {}),
+    "an empty key": ({"": 1}, {}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_KEYS)
+def test_a_key_of_gguf_is_refused(tmp_path: Path, case: str) -> None:
+    path = make(tmp_path / "m.gguf")
+    before = path.read_bytes()
+    changed, types = REFUSED_KEYS[case]
+    with pytest.raises(NotRepresentableError), edit.FormatEditor(path) as editor:
+        editor.set_attributes(changed, types=types)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_version_byte_order_and_unknown_types_are_kept(
+    tmp_path: Path, version: int, order: str
+) -> None:
+    key = pair("k", ARRAY, array(5, [-1, 2], order), order)
+    rows = info("known", (8,), 0, 0, order), info("future", (8,), 777, 32, order)
+    data = np.arange(8, dtype=f"{order}f4").tobytes() + bytes(range(64))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf([key], rows, data, version=version, order=order))
+    edit.rename_tensors(path, {"known": "renamed"})
+    edit.set_attributes(path, {"n": 5})
+    after = path.read_bytes()
+    assert after.startswith(b"GGUF" + struct.pack(f"{order}IQQ", version, 2, 2) + key)
+    assert after.endswith(data)
+    with ztensor.open(path) as reader:
+        assert list(reader) == ["renamed", "future"]
+        assert reader["renamed"].tolist() == list(range(8))
+        assert reader.attributes["k"] == [-1, 2]
+        assert reader.attributes["n"] == 5
+
+
+# --- Refusals -------------------------------------------------------------------------------------
+
+
+def test_errors_leave_the_file(file: Path) -> None:
+    before = file.read_bytes()
+    calls: dict[type[Exception], Callable[[Any], object]] = {
+        ObjectNotFoundError: lambda editor: editor.remove(["a", "none"]),
+        UsageError: lambda editor: editor.rename({"a": "b"}),
+        NotRepresentableError: lambda editor: editor.write("s", np.array(["text"])),
+    }
+    for kind, call in calls.items():
+        with pytest.raises(kind), edit.open_editor(file) as editor:
+            call(editor)
+    with pytest.raises(NotRepresentableError):
+        edit.set_attributes(file, {"unit": "m"}, name="a")
+    with pytest.raises(UsageError):
+        edit.replace_tensor(file, "a", NEW, compression=True)
+    assert file.read_bytes() == before
+
+
+def test_a_second_editor_is_refused(file: Path) -> None:
+    with edit.open_editor(file), pytest.raises(SourceError) as caught:
+        edit.open_editor(file)
+    assert caught.value.reason is Reason.SOURCE_LOCKED
+
+
+def test_a_file_that_was_replaced_meanwhile_is_kept(file: Path) -> None:
+    other = file.with_name(f"other{file.suffix}")
+    make(other, {"a": ARRAYS["a"]})
+    data = other.read_bytes()
+    editor = edit.open_editor(file)
+    editor.remove("b")
+    os.replace(other, file)
+    with pytest.raises(SourceError) as caught:
+        editor.finish()
+    assert caught.value.reason is Reason.SOURCE_CHANGED
+    assert file.read_bytes() == data
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy"])
+def test_other_formats_are_refused(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"m{suffix}"
+    save_file({"array": NEW}, path)
+    for change in (edit.open_editor, edit.FormatEditor, edit.repair_format):
+        with pytest.raises(UsageError):
+            change(path)
+    assert edit.edited_format(path) is None
+
+
+def test_a_shard_is_not_made_to_differ_from_its_index(tmp_path: Path) -> None:
+    path = make(tmp_path / "m-00001-of-00001.safetensors")
+    index = {"metadata": {"total_size": 111}, "weight_map": dict.fromkeys(ARRAYS, path.name)}
+    (tmp_path / "m.safetensors.index.json").write_text(json.dumps(index))
+    before = path.read_bytes()
+    changes: list[Callable[[], object]] = [
+        lambda: edit.rename_tensors(path, {"a": "z"}),
+        lambda: edit.remove_tensors(path, names="a"),
+        lambda: edit.replace_tensor(path, "a", NEW),
+    ]
+    for change in changes:
+        with pytest.raises(UsageError):
+            change()
+    assert path.read_bytes() == before
+    edit.set_attributes(path, {"note": "new"})
+    edit.replace_tensor(path, "a", ARRAYS["a"] + 1)
+    assert ztensor.open(tmp_path / "m.safetensors.index.json").verify().problems == ()
+
+
+def test_a_split_of_gguf_keeps_its_number_of_tensors(tmp_path: Path) -> None:
+    path = make(tmp_path / "m-00001-of-00002.gguf")
+    edit.set_attributes(path, {"split.count": 2})
+    edit.rename_tensors(path, {"a": "z"})
+    with pytest.raises(UsageError):
+        edit.remove_tensors(path, names="z")
+
+
+def test_unknown_fields_of_a_header_are_not_lost(tmp_path: Path) -> None:
+    head = b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"extra":5}}'
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(struct.pack("<Q", len(head)) + head + b"x")
+    with pytest.raises(UnsupportedError):
+        edit.rename_tensors(path, {"w": "v"})
+
+
+def test_an_unknown_type_of_safetensors_is_kept(tmp_path: Path) -> None:
+    head = b'{"w":{"dtype":"Q7","shape":[5],"data_offsets":[0,3]}}'
+    path = tmp_path / "m.safetensors"
+    path.write_bytes(struct.pack("<Q", len(head)) + head + b"xyz")
+    edit.rename_tensors(path, {"w": "v"})
+    assert path.read_bytes().endswith(b"xyz")
+    assert b'"v":{"dtype":"Q7","shape":[5],"data_offsets":[0,3]}' in path.read_bytes()
+
+
+# --- Repair ---------------------------------------------------------------------------------------
+
+
+def broken_safetensors() -> dict[str, tuple[bytes, list[str]]]:
+    """Return damaged files, and the kinds of their faults."""
+
+    def built(rows: str, data: bytes, blanks: int = 0) -> bytes:
+        head = f"{{{rows}}}".encode()
+        head += b" " * (-len(head) % 8 + blanks)
+        return struct.pack("<Q", len(head)) + head + data
+
+    def row(name: str, start: int, stop: int) -> str:
+        fields = f'"dtype":"U8","shape":[{stop - start}],"data_offsets":[{start},{stop}]'
+        return f'"{name}":{{{fields}}}'
+
+    return {
+        "tail": (built(row("w", 0, 2), b"ab" + b"junk"), ["tail"]),
+        "gap": (built(f"{row('w', 0, 2)},{row('v', 5, 7)}", b"ab---cd"), ["gap"]),
+        "gap first": (built(row("w", 3, 5), b"---ab"), ["gap"]),
+        "unaligned": (built(row("w", 0, 2), b"ab", 1), ["header"]),
+        "lost": (built(f"{row('w', 0, 2)},{row('v', 2, 7)}", b"abc"), ["lost"]),
+        "all": (built(f"{row('w', 1, 3)},{row('v', 4, 9)}", b"-ab-c"), ["gap", "gap", "lost"]),
+    }
+
+
+def broken_gguf() -> dict[str, tuple[bytes, list[str]]]:
+    def built(rows: dict[str, int], data: bytes) -> bytes:
+        infos = tuple(info(name, (2,), I8, at) for name, at in rows.items())
+        return gguf((), infos, data)
+
+    a, b = b"ab".ljust(32, b"\0"), b"cd".ljust(32, b"\0")
+    return {
+        "tail": (built({"w": 0}, a + b"junk".ljust(40)), ["tail"]),
+        "gap": (built({"w": 0, "v": 64}, a + bytes(32) + b), ["gap"]),
+        "order": (built({"v": 32, "w": 0}, a + b), ["order"]),
+        "unaligned": (built({"w": 0, "v": 33}, a + b"-" + b), ["alignment"]),
+        "lost": (built({"w": 0, "v": 64}, a + b"----"), ["gap", "lost"]),
+    }
+
+
+BROKEN = [
+    pytest.param(f"m.{kind}", data, kinds, id=f"{kind} {name}")
+    for kind, cases in (("safetensors", broken_safetensors()), ("gguf", broken_gguf()))
+    for name, (data, kinds) in cases.items()
+]
+
+
+@pytest.mark.parametrize(("name", "data", "kinds"), BROKEN)
+def test_a_repair_lists_and_drops_what_is_wrong(
+    tmp_path: Path, name: str, data: bytes, kinds: list[str]
+) -> None:
+    path, mended = tmp_path / name, tmp_path / f"mended-{name}"
+    path.write_bytes(data)
+    report = edit.repair_format(path)
+    assert [finding.kind for finding in report.findings] == kinds
+    assert report.written is None
+    if "lost" in kinds:
+        assert report.lost == ("v",)
+        with pytest.raises(FormatError):
+            edit.repair_format(path, write=mended)
+        assert not mended.exists()
+    written = edit.repair_format(path, write=mended, drop_lost=True)
+    assert path.read_bytes() == data
+    assert written.written == str(mended)
+    found, _ = read(mended)
+    expected = {"w": b"ab", "v": b"cd"}
+    assert {key: value.tobytes() for key, value in found.items()} == {
+        key: expected[key] for key in found
+    }
+    assert {*found} == {"w"} | ({"v"} if data.count(b"cd") else set())
+    again = edit.repair_format(mended)
+    assert again.findings == ()
+    in_place = edit.repair_format(path, in_place=True, drop_lost=True)
+    assert path.read_bytes() == mended.read_bytes()
+    dropped = sum(finding.nbytes for finding in report.findings)
+    kept = b"" if in_place.tail_path is None else Path(in_place.tail_path).read_bytes()
+    assert len(kept) == dropped
+    if name.endswith(".safetensors"):
+        body = data[8 + int.from_bytes(data[:8], "little") :]
+        assert sorted(kept + b"".join(expected[key] for key in found)) == sorted(body)
+
+
+@pytest.mark.parametrize("kind", ["safetensors", "gguf"])
+def test_overlaps_and_files_without_a_header_are_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"m.{kind}"
+    if kind == "gguf":
+        data = gguf((), (info("a", (8,), I8, 0), info("b", (8,), I8, 0)), bytes(32))
+    else:
+        rows = [f'"{n}":{{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}' for n in "ab"]
+        head = f"{{{','.join(rows)}}}".encode()
+        data = struct.pack("<Q", len(head)) + head + b"abcd"
+    for content in (data, data[:40], b""):
+        path.write_bytes(content)
+        for call in (edit.repair_format, lambda p: edit.repair_format(p, in_place=True)):
+            with pytest.raises((FormatError, UsageError)):
+                call(path)
+        assert path.read_bytes() == content
