@@ -56,7 +56,7 @@ SPEC, IO, FACES = "spec", "io", "faces"
 CORE = (SPEC, IO)
 WINGS = (
     "quantization", "formats", "remote", "distributed", "training", "convert", "insight", "cli",
-    "v2", "testing", "conformance", "delta", "planes", "aio",
+    "v2", "testing", "conformance", "delta", "planes", "signing", "aio",
 )  # fmt: skip
 # Package of the target tree: the files and folders of today that belong there. The longest path
 # that fits decides; files without one are of the core's `io`.
@@ -77,7 +77,7 @@ HOME = {
 PUBLIC = re.compile(
     r"ztensor(\.(ext|errors|limits|typing|options|numpy|torch|jax|flax|scipy|dask|transformers"
     r"|diffusers|peft|edit|divided|distributed|fleet|lightning|accelerate|trainer|keras|vllm|xarray|v2|testing(\.\w+)?"
-    r"|conformance|delta|aio))?"
+    r"|conformance|delta|signing|aio))?"
 )
 MODULE_NAME = re.compile(r"ztensor\.[a-z_0-9.]+(:\w+|\.[A-Z]\w+)?")
 PATCH = re.compile(r"monkeypatch\.\w+\(|mock\.patch")

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ztensor import lightning as lightning
     from ztensor import numpy as numpy
     from ztensor import peft as peft
+    from ztensor import signing as signing
     from ztensor import torch as torch
     from ztensor import trainer as trainer
     from ztensor import training as training
@@ -108,7 +109,7 @@ _SUBMODULES = frozenset(
     [
         *("accelerate", "converting", "dask", "delta", "diffusers", "distributed", "divided"),
         *("edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras", "lightning", "numpy"),
-        *("peft", "torch", "trainer", "training", "transformers", "typing", "vllm"),
+        *("peft", "signing", "torch", "trainer", "training", "transformers", "typing", "vllm"),
         "xarray",
     ]
 )

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = [
     "", ".numpy", ".torch", ".jax", ".flax", ".divided", ".edit", ".errors", ".typing", ".fleet",
     ".dask", ".transformers", ".diffusers", ".peft", ".io", ".insight", ".training", ".converting",
-    ".xarray",
+    ".signing", ".xarray",
 ]  # fmt: skip
 
 
@@ -407,8 +407,8 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
         pytest.skip(str(error))
     modules = (
         "accelerate converting dask delta diffusers distributed divided edit errors flax fleet "
-        "insight io jax keras lightning numpy peft torch trainer training transformers typing "
-        "vllm xarray"
+        "insight io jax keras lightning numpy peft signing torch trainer training transformers "
+        "typing vllm xarray"
     )
     beside = set() if suffix else set(modules.split())
     assert {name for name in dir(module) if not name.startswith("_")} == beside | {

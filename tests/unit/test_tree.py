@@ -111,8 +111,8 @@ def test_no_imports_run_in_a_circle() -> None:
 WINGS = frozenset([
     "accelerate", "cli", "conformance", "converting", "dask", "delta", "diffusers", "distributed",
     "divided", "edit", "fleet", "flax", "formats", "insight", "jax", "keras", "lightning",
-    "model_folder", "peft", "planes", "quantization", "remote", "scipy", "torch", "trainer",
-    "training", "transformers", "v2", "vllm", "xarray",
+    "model_folder", "peft", "planes", "quantization", "remote", "scipy", "signing", "torch",
+    "trainer", "training", "transformers", "v2", "vllm", "xarray",
 ])  # fmt: skip
 # The public door and its list of public names, and the interface and the command's entry.
 DOORS = frozenset(["__init__.py", "__main__.py", "ext.py"])

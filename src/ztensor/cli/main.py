@@ -54,6 +54,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "convert": Verb("Write a file in another format, version or compression."),
         "merge": Verb("Write the objects of several files into one .zt."),
         "split": Verb("Write a file as shards of limited size, and an index."),
+        "sign": Verb("Sign a file or all files of a folder."),
     },
     "Change .zt files, safely": {
         "append": Verb("Add objects of other files, of any format."),

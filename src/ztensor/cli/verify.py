@@ -14,7 +14,7 @@ from ztensor.cli.options import CHOICE, FILES, JOBS, Option, patterns
 from ztensor.cli.spelling import count_text, named_text, size_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import error_as_json, in_order, open_file, problem_as_json
-from ztensor.errors import ManifestError, ZTensorError
+from ztensor.errors import ManifestError, UsageError, ZTensorError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -34,6 +34,21 @@ OPTIONS = (
         is_flag=True,
         help="Also check the digests of whole shards that a file of 2.x names.",
     ),
+    Option(
+        "--signed-by",
+        metavar="KEY",
+        help="Also require a signature by this public key, in PEM.",
+    ),
+    Option(
+        "--signature",
+        metavar="SIG",
+        help="The signature; by default FILE.sig, or model.sig in the folder.",
+    ),
+    Option(
+        "--ignore-unsigned",
+        is_flag=True,
+        help="Of a signed folder: accept files that are not signed.",
+    ),
     *JOBS,
 )
 
@@ -44,6 +59,10 @@ def verify(terminal: Terminal, options: Namespace) -> None:
     Everything is read: digests, encodings to their last byte, bools, sparse indices. It does not
     stop at the first problem. A layout or encoding that this release does not know is reported, but
     is not damage.
+
+    With --signed-by the signature is verified first (see `ztensor sign`), then that the files are
+    the signed ones: whole files, and of .zt files each component. With --include or --exclude only
+    the components of the chosen objects are read.
 
     Output:
       One line for each file. `ok`: a digest covers every byte, and all digests
@@ -62,14 +81,17 @@ def verify(terminal: Terminal, options: Namespace) -> None:
                       unchecked (a list of object and why), nbytes, seconds
                       (null with --jobs or --scheduler), problems, unsupported;
                       or file, ok, error if it could not be opened
+      signature       of each file with --signed-by: key (the fingerprint), files
+                      (whole files checked), components (checked), signed
+                      (components that the signature covers)
 
     Safety:
       It never changes a file; `ztensor repair` repairs what can be repaired.
 
     Exit code:
       0 if no damage was found, 1 if a file is damaged or could not be read, 4 if
-      a file is so damaged that it cannot be opened; with --require-digests 5 if
-      no damage was found, but some bytes have no digest.
+      a file is so damaged that it cannot be opened, or its signature is not valid;
+      with --require-digests 5 if no damage was found, but some bytes have no digest.
 
     Examples:
       $ ztensor verify model.zt
@@ -79,6 +101,7 @@ def verify(terminal: Terminal, options: Namespace) -> None:
       $ ztensor verify model.zt tiny.npz --jobs 2 --quiet
         several at a time; damaged files are printed as they are found
     """
+    _require_signed_by(options)
     if jobs.are_asked(options):
         results = _verify_at_once(terminal, options)
     else:
@@ -90,6 +113,15 @@ def verify(terminal: Terminal, options: Namespace) -> None:
     if len(results) > 1:
         _show_total(terminal, results)
     terminal.result({"ok": ok, "files": results})
+
+
+def _require_signed_by(options: Namespace) -> None:
+    if options.signed_by is None and (options.signature or options.ignore_unsigned):
+        raise UsageError("--signature and --ignore-unsigned need --signed-by and a key")
+    if options.signed_by is not None and (jobs.are_asked(options) or options.deep):
+        raise UsageError("--signed-by cannot be combined with --deep, --jobs and --scheduler")
+    if options.signature is not None and len(options.files) > 1:
+        raise UsageError("--signature is of one file")
 
 
 def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, Any]]:
@@ -105,12 +137,41 @@ def _verify_at_once(terminal: Terminal, options: Namespace) -> list[dict[str, An
 def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str, Any]:
     begin = time.monotonic()
     try:
+        if options.signed_by is not None:
+            return _verify_signed(terminal, file, options, begin)
         with open_file(file) as reader, terminal.progress(os.path.basename(file)) as progress:
             names = chosen_or_all([reader], options)
             report = reader.verify(names, deep=options.deep, progress=progress)
     except ZTensorError as error:
         return _report(terminal, file, error)
     return _report(terminal, file, report, time.monotonic() - begin)
+
+
+def _verify_signed(
+    terminal: Terminal, file: str, options: Namespace, begin: float
+) -> dict[str, Any]:
+    how = {"signature": options.signature}
+    names = None
+    if options.include or options.exclude:
+        with ztensor.signing.open(file, options.signed_by, **how, mmap=False) as reader:
+            names = chosen_or_all([reader], options)
+    with terminal.progress(os.path.basename(file)) as progress:
+        signed = ztensor.signing.verify(
+            file,
+            options.signed_by,
+            **how,
+            names=names,
+            ignore_unsigned=options.ignore_unsigned,
+            progress=progress,
+        )
+    result = _report(terminal, file, signed.contents, time.monotonic() - begin)
+    facts = {"key": signed.key, "files": signed.files}
+    covered = [count_text(signed.files, "whole file")] if signed.files else []
+    if signed.signed:
+        covered.insert(0, f"manifest and {signed.components:,} of {signed.signed:,} components")
+    terminal.line(f"  signed by key {signed.key}; checked {', '.join(covered)}")
+    facts |= {"components": signed.components, "signed": signed.signed}
+    return {**result, "signature": facts}
 
 
 def _report(
