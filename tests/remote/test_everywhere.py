@@ -199,7 +199,7 @@ def test_every_verb_with_a_folder(
         assert "bug" not in text
     # Those that are not here take one file, or none; with a folder they are refused, too.
     named = {verb for verbs in VERBS.values() for verb in verbs}
-    others = {"ckpt", "conformance", "completions", "delta"}
+    others = {"ckpt", "conformance", "completions", "delta", "sign"}
     assert named == {*READ, *WRITTEN, *CHANGING} | others
 
 

@@ -67,6 +67,7 @@ def arguments(verb: str, url: str, folder: Path) -> list[str]:
         "merge": ["-o", "merged.zt"], "split": ["--into", "shards", "--max-shard-size", "4KB"],
         "append": [str(folder / "m.zt")], "replace": ["weight", str(folder / "m.zt")],
         "rm": ["bias"], "mv": ["bias", "b"], "set": ["step=1"],
+        "sign": ["--key", "private.pem"],
     }  # fmt: skip
     if verb == "delta":
         return ["make", url, str(folder / "m.zt"), "-o", "delta.zt"]
@@ -76,7 +77,7 @@ def arguments(verb: str, url: str, folder: Path) -> list[str]:
 # No store changes a part of an object; the others take a folder.
 REFUSING = {
     "append", "replace", "rm", "mv", "set", "compact", "repair", "conformance",
-    "completions",
+    "completions", "sign",
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ MODULES = [
         for name in (
             "accelerate", "conformance", "converting", "dask", "delta", "diffusers", "distributed",
             "divided", "edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras",
-            "lightning", "numpy", "peft", "testing.builder", "testing.builder_2",
+            "lightning", "numpy", "peft", "signing", "testing.builder", "testing.builder_2",
             "testing.damage", "testing.promise", "testing.strategies", "torch", "trainer",
             "training", "transformers", "typing", "v2", "xarray",
         )

@@ -90,8 +90,9 @@ def verify(terminal: Terminal, options: Namespace) -> None:
 
     Exit code:
       0 if no damage was found, 1 if a file is damaged or could not be read, 4 if
-      a file is so damaged that it cannot be opened, or its signature is not valid;
-      with --require-digests 5 if no damage was found, but some bytes have no digest.
+      a file is so damaged that it cannot be opened, or its signature is not
+      valid; with --require-digests 5 if no damage was found, but some bytes have
+      no digest.
 
     Examples:
       $ ztensor verify model.zt

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ztensor import Reader, Remote
 from ztensor import open as open_reader
-from ztensor.arguments import require_function
 from ztensor.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     LimitError,
     NotZTensorError,
@@ -139,7 +139,8 @@ def sign(
         ArgumentValueError: the key cannot be used, or the folder has links or no file.
         SourceError: a file cannot be read, or the signature not written.
     """
-    secret, root = private_key(key, password), os.path.abspath(path_text(path, local=True))
+    root = os.path.abspath(path_text(path, local=True))
+    secret = private_key(key, password)
     target = _place(path, signature, is_new=True)
     Place.of(target).require_free(overwrite=overwrite or update)
     old: Mapping[str, Resource] = {}
@@ -470,7 +471,8 @@ class _Counter:
     """
 
     def __init__(self, progress: Progress | None, places: Iterable[Any]) -> None:
-        require_function("progress", progress)
+        if progress is not None and not callable(progress):
+            raise ArgumentTypeError("progress must be a function", found=describe(progress))
         self._progress, self._lock, self._done, self._total = progress, Lock(), 0, 0
         if progress is not None:
             for place in places:

@@ -592,11 +592,18 @@ WITHOUT_A_FILE = {
     "ckpt": ["ls", "run"],
     "delta": ["log", "."],
 }
+PRIVATE_KEY = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgAAAAAAAAAAAAAAAA
+AAAAAAAAAAAAAAAAAAAAAAAAAAGhRANCAARrF9Hy4SxCR/i85uVjpEDydwN9gS3r
+M6D0oTlF2JjClk/jQuL+Gn+bjufrSnwPnhYrzjNXazFezsu2QGg3v1H1
+-----END PRIVATE KEY-----
+"""  # the number 1: it is of no use
 WRITING = [*dict.fromkeys(verb.split()[0] for verb in (*CHANGING, *MAKING)), "plot"]
 
 
 def test_the_tables_name_every_verb() -> None:
-    assert set(ALL) == {*LOOKING, *WRITING, *WITHOUT_A_FILE}
+    assert set(ALL) == {*LOOKING, *WRITING, *WITHOUT_A_FILE, "sign"}
 
 
 @pytest.mark.parametrize(
@@ -624,6 +631,10 @@ def arguments_of(verb: str, file: object, folder: Path) -> list[str]:
         return [verb, "log", str(folder)]
     if verb in WITHOUT_A_FILE:
         return [verb, *WITHOUT_A_FILE[verb]]
+    if verb == "sign":
+        pytest.importorskip("cryptography", reason="signatures need cryptography")
+        (folder / "private.pem").write_text(PRIVATE_KEY)
+        return [verb, str(file), "--key", str(folder / "private.pem")]
     other = folder / "other.zt"
     save_file({"there": WEIGHT}, other)
     if verb in LOOKING:

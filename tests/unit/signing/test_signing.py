@@ -1,0 +1,526 @@
+"""Signatures: what is signed is read, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ztensor
+from ztensor import Limits, Reason
+from ztensor.numpy import save_file
+
+pytest.importorskip("cryptography", reason="signatures need cryptography")
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from ztensor import signing
+
+pytestmark = pytest.mark.wing
+
+X = {f"w{i}": np.arange(1000, dtype=np.float32) + i for i in range(5)} | {"b": np.ones(3, bool)}
+VERSIONS = [
+    (version, compression) for version in ("1.2.0", "0.1.0", "2.1") for compression in (False, True)
+]
+
+
+def private_pem(key: Any, password: bytes | None = None) -> bytes:
+    lock = (
+        serialization.BestAvailableEncryption(password)
+        if password
+        else serialization.NoEncryption()
+    )
+    pem: bytes = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock
+    )
+    return pem
+
+
+def public_pem(key: Any) -> bytes:
+    pem: bytes = key.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return pem
+
+
+KEY, OTHER = (ec.derive_private_key(number, ec.SECP256R1()) for number in (77, 78))
+PRIVATE, PUBLIC = private_pem(KEY), public_pem(KEY)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Give a signed file."""
+    path = tmp_path / "model.zt"
+    save_file(X, path)
+    signing.sign(path, PRIVATE)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a signed folder of three shards and other files."""
+    path = tmp_path / "model"
+    (path / "sub").mkdir(parents=True)
+    save_file(X, path / "model.zt", max_shard_size=9000)
+    for name in ("config.json", ".hidden", "sub/é (copy).txt", "sub.txt", ".gitignore"):
+        (path / name).write_text(name)
+    signing.sign(path, PRIVATE)
+    return path
+
+
+def patched(path: Path, old: bytes, new: bytes) -> None:
+    data = path.read_bytes()
+    assert old in data
+    path.write_bytes(data.replace(old, new, 1))
+
+
+# --- What is right ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("version", "compression"), VERSIONS)
+@pytest.mark.parametrize("checksum", [True, "sha256", None])
+def test_files_of_all_versions(
+    tmp_path: Path, version: str, compression: bool, checksum: Any
+) -> None:
+    path = tmp_path / "m.zt"
+    save_file(X, path, version=version, compression=compression, checksum=checksum)
+    assert signing.sign(path, PRIVATE).signed == len(X)
+    report = signing.verify(path, PUBLIC)
+    assert (report.ok, report.files, report.components, report.signed) == (True, 1, 6, 6)
+    assert report.contents.ok
+    for mapped in (True, False):
+        with signing.open(path, PUBLIC, mmap=mapped) as reader:
+            for name, array in X.items():
+                np.testing.assert_array_equal(reader[name], array)
+                np.testing.assert_array_equal(reader.read_numpy(name, copy=True), array)
+            assert reader.key == report.key
+            again = pickle.loads(pickle.dumps(reader))
+            assert again.key == report.key
+            assert again["w1"][0] == 1
+            again.close()
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()])
+def test_curves_and_passwords(tmp_path: Path, curve: ec.EllipticCurve) -> None:
+    path, key = tmp_path / "m.bin", ec.generate_private_key(curve)
+    path.write_bytes(b"of no format")
+    (tmp_path / "k.pem").write_bytes(private_pem(key, b"secret"))
+    with pytest.raises(ztensor.UsageError):
+        signing.sign(path, tmp_path / "k.pem")
+    signing.sign(path, tmp_path / "k.pem", password="secret")  # noqa: S106
+    assert signing.verify(path, public_pem(key)).files == 1
+
+
+def test_a_folder(folder: Path) -> None:
+    report = signing.verify(folder, PUBLIC)
+    assert (report.ok, report.files, report.components, report.signed) == (True, 8, 6, 6)
+    with signing.open(folder, PUBLIC) as reader:
+        assert sorted(reader) == sorted(X)
+        np.testing.assert_array_equal(reader["w3"], X["w3"])
+    with signing.open(folder / "model-00001-of-00003.zt", PUBLIC) as reader:
+        assert 0 < len(reader) < len(X)
+
+
+def test_the_statement_is_what_other_programs_read(folder: Path) -> None:
+    bundle = json.loads((folder / "model.sig").read_bytes())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    resources = statement["predicate"]["resources"]
+    names = [resource["name"] for resource in resources]
+    assert names == sorted(names)
+    assert {"config.json", ".hidden", "sub/é (copy).txt"} < set(names)
+    assert not {".gitignore", "model.sig"} & set(names)
+    assert statement["predicate"].keys() == {"resources", "serialization"}  # the schema has no more
+    allowed = {"name", "algorithm", "digest", "annotations"}
+    assert all(resource.keys() <= allowed for resource in resources)
+
+
+def test_update_hashes_what_changed(folder: Path) -> None:
+    shard = folder / "model-00002-of-00003.zt"
+    with ztensor.Editor(shard) as editor:
+        editor.write("more", np.zeros(3))
+    with pytest.raises(ztensor.UsageError):
+        signing.sign(folder, PRIVATE)
+    report = signing.sign(folder, PRIVATE, update=True)
+    assert (report.kept, report.files, report.signed) == (2, 6, 7)
+    assert signing.verify(folder, PUBLIC).ok
+    with pytest.raises(signing.SignatureError):
+        signing.sign(folder, private_pem(OTHER), update=True)
+
+
+# --- What is wrong with the files ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+@pytest.mark.parametrize(("version", "compression"), VERSIONS)
+def test_changed_data_is_never_returned(
+    tmp_path: Path, version: str, compression: bool, mapped: bool
+) -> None:
+    """Also where the file has no digests, or right ones for the changed bytes."""
+    path = tmp_path / "m.zt"
+    save_file(X, path, version=version, compression=compression, checksum=None)
+    signing.sign(path, PRIVATE)
+    with ztensor.open(path) as plain:
+        place = plain.location("w2")
+    data = bytearray(path.read_bytes())
+    data[place.offset + place.length // 2] ^= 1
+    path.write_bytes(data)
+    reads: list[Callable[[Any], object]] = [
+        lambda r: r["w2"], lambda r: r.read("w2"), lambda r: r.read_numpy("w2", copy=True),
+        lambda r: r.get_slice("w2")[3:5], lambda r: r.read_into("w2", np.empty(1000, np.float32)),
+        lambda r: b"".join(r.decoded_chunks("w2")),
+    ]  # fmt: skip
+    with signing.open(path, PUBLIC, mmap=mapped) as reader:
+        for read in reads:
+            with pytest.raises(ztensor.FormatError):
+                read(reader)
+        np.testing.assert_array_equal(reader["w1"], X["w1"])
+    report = signing.verify(path, PUBLIC)
+    assert not report.ok
+    assert "w2" in {problem.object_name for problem in report.contents.problems}
+    assert signing.verify(path, PUBLIC, names=["w1"]).ok
+
+
+def _resaved(path: Path) -> None:
+    save_file({**X, "w0": X["w0"] + 1}, path)
+
+
+def _renamed(path: Path) -> None:
+    patched(path, b"w0", b"wX")
+
+
+FAULTS: dict[str, Callable[[Path], object]] = {
+    "other content": _resaved,
+    "a manifest with other names": _renamed,
+    "cut": lambda path: os.truncate(path, path.stat().st_size - 40),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + bytes(64)),
+    "another end": lambda path: path.write_bytes(path.read_bytes()[:-8] + b"ZTEN1001"),
+    "empty": lambda path: path.write_bytes(b""),
+    "another format": lambda path: path.write_bytes(b"\x08" + bytes(7) + b"{}      "),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_another_file_is_refused_when_it_is_opened(model: Path, fault: str) -> None:
+    FAULTS[fault](model)
+    with pytest.raises(ztensor.FormatError):
+        signing.open(model, PUBLIC)
+    with pytest.raises(ztensor.FormatError):
+        signing.verify(model, PUBLIC)
+
+
+def test_bytes_between_components_are_signed(model: Path) -> None:
+    data = bytearray(model.read_bytes())
+    data[9] ^= 1  # padding
+    model.write_bytes(data)
+    with signing.open(model, PUBLIC) as reader:
+        assert reader["w0"][1] == 1
+    problems = signing.verify(model, PUBLIC).contents.problems
+    assert [problem.reason for problem in problems] == [Reason.DIGEST_MISMATCH]
+
+
+class Changing(io.BytesIO):
+    """A file that another one replaces after some reads."""
+
+    def __init__(self, first: bytes, then: bytes, reads: int) -> None:
+        super().__init__(first)
+        self.then, self.left = then, reads
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.left == 0:
+            place = self.tell()
+            self.seek(0)
+            self.write(self.then)
+            self.seek(place)
+        self.left -= 1
+        return super().read(size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self.read(len(memoryview(buffer)))
+        memoryview(buffer)[: len(data)] = data
+        return len(data)
+
+
+def test_what_was_checked_is_what_is_used(model: Path) -> None:
+    """A file that changes while it is opened is refused, or read as it was signed."""
+    right, signature = model.read_bytes(), f"{model}.sig"
+    save_file({**X, "w0": X["w0"] + 1, "w1": X["w1"].view(np.int32)}, model)
+    wrong = model.read_bytes()
+    assert len(right) == len(wrong)
+    outcomes = set()
+    for first, then in ((right, wrong), (wrong, right)):
+        for reads in range(12):
+            try:
+                with signing.open(
+                    Changing(first, then, reads), PUBLIC, signature=signature
+                ) as file:
+                    for name, array in X.items():
+                        found = file[name]
+                        assert found.dtype == array.dtype
+                        np.testing.assert_array_equal(found, array)
+                outcomes.add("read")
+            except ztensor.ZTensorError:
+                outcomes.add("refused")
+    assert outcomes == {"read", "refused"}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda f: (f / "extra.bin").write_text("x"), Reason.SHARD_FILE),
+        (lambda f: (f / "sub" / "extra").write_text("x"), Reason.SHARD_FILE),
+        (lambda f: (f / "config.json").unlink(), Reason.SOURCE_NOT_FOUND),
+        (lambda f: (f / "config.json").write_text("other"), Reason.DIGEST_MISMATCH),
+        (lambda f: (f / "link").symlink_to("config.json"), Reason.SOURCE_NOT_REGULAR),
+        (lambda f: (f / "folder").symlink_to("sub"), Reason.SOURCE_NOT_REGULAR),
+    ],
+)
+def test_a_folder_that_changed(
+    folder: Path, change: Callable[[Path], object], reason: Reason
+) -> None:
+    change(folder)
+    report = signing.verify(folder, PUBLIC)
+    assert [problem.reason for problem in report.contents.problems] == [reason]
+    assert signing.verify(folder, PUBLIC, ignore_unsigned=True).ok == (reason is Reason.SHARD_FILE)
+
+
+def test_what_is_not_signed(folder: Path, tmp_path: Path) -> None:
+    os.remove(folder / "model.sig")
+    (folder / "link").symlink_to("config.json")
+    with pytest.raises(ztensor.UsageError):
+        signing.sign(folder, PRIVATE)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ztensor.UsageError):
+        signing.sign(tmp_path / "empty", PRIVATE)
+    with pytest.raises(ztensor.SourceError):
+        signing.sign(tmp_path / "missing", PRIVATE)
+    shard = folder / "model-00002-of-00003.zt"
+    data = bytearray(shard.read_bytes())
+    data[80] ^= 1
+    shard.write_bytes(data)
+    os.remove(folder / "link")
+    with pytest.raises(ztensor.FormatError):
+        signing.sign(folder, PRIVATE)
+    assert not (folder / "model.sig").exists()
+    assert signing.sign(shutil.copy(folder / "sub.txt", tmp_path), PRIVATE).files == 1
+
+
+def test_files_of_other_formats_and_checkpoints_are_checked_whole(tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    np.savez(path, x=X["w0"], y=X["w1"])
+    signing.sign(path, PRIVATE)
+    report = signing.verify(path, PUBLIC)
+    assert (report.ok, report.files, report.signed) == (True, 1, 0)
+    with pytest.raises(ztensor.UnsupportedError):
+        signing.open(path, PUBLIC)
+
+
+# --- What is wrong with the signature --------------------------------------------------------
+
+
+def signed(payload: bytes, key: Any = KEY, kind: bytes = b"application/vnd.in-toto+json") -> bytes:
+    text = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+    return bytes(key.sign(text, ec.ECDSA(hashes.SHA256())))
+
+
+def rewritten(path: Path, change: Callable[[Any], object]) -> None:
+    """Change the statement of a signature, and sign it with the same key again."""
+    bundle = json.loads(path.read_bytes())
+    envelope = bundle["dsseEnvelope"]
+    statement = json.loads(base64.b64decode(envelope["payload"]))
+    change(statement)
+    payload = json.dumps(statement).encode()
+    envelope["payload"] = base64.b64encode(payload).decode()
+    envelope["signatures"][0]["sig"] = base64.b64encode(signed(payload)).decode()
+    path.write_text(json.dumps(bundle))
+
+
+def _twice(statement: Any) -> None:
+    statement["predicate"]["resources"] *= 2
+    digest = statement["predicate"]["resources"][0]["digest"]
+    whole = hashlib.sha256(bytes.fromhex(digest) * 2).hexdigest()
+    statement["subject"][0]["digest"]["sha256"] = whole
+
+
+def _resource(**fields: Any) -> Callable[[Any], object]:
+    return lambda statement: statement["predicate"]["resources"][0].update(fields)
+
+
+def _notes(**fields: Any) -> Callable[[Any], object]:
+    return lambda statement: statement["predicate"]["resources"][0]["annotations"][
+        "ztensor"
+    ].update(fields)
+
+
+def _how(**fields: Any) -> Callable[[Any], object]:
+    return lambda statement: statement["predicate"]["serialization"].update(fields)
+
+
+STATEMENTS: dict[str, Callable[[Any], object]] = {
+    "another statement": lambda s: s.update(_type="https://in-toto.io/Statement/v0.1"),
+    "another predicate": lambda s: s.update(predicateType="https://slsa.dev/provenance/v1"),
+    "no predicate": lambda s: s.pop("predicate"),
+    "no subject": lambda s: s.update(subject=[]),
+    "two subjects": lambda s: s.update(subject=s["subject"] * 2),
+    "a subject of other resources": lambda s: s["subject"][0]["digest"].update(sha256="0" * 64),
+    "no resources": lambda s: s["predicate"].update(resources=[]),
+    "a list": lambda s: s["predicate"].update(resources=[[]]),
+    "duplicate resources": _twice,
+    "a path that leads out": _resource(name="../model.zt"),
+    "an absolute path": _resource(name="/etc/passwd"),
+    "half a character": _resource(name="\ud800"),
+    "an empty name": _resource(name=""),
+    "another name": _resource(name="other.zt"),
+    "a number": _resource(name=3),
+    "an unknown algorithm": _resource(algorithm="md5"),
+    "a short digest": _resource(digest="00"),
+    "an upper-case digest": _resource(digest="A" * 64),
+    "another method": _how(method="shards", shard_size=1000),
+    "another hash": _how(hash_type="blake3"),
+    "paths that are numbers": _how(ignore_paths=[1]),
+    "links that are text": _how(allow_symlinks="no"),
+    "no notes": lambda s: s["predicate"]["resources"][0].pop("annotations"),
+    "another container": _notes(container="2"),
+    "another size": _notes(size=1),
+    "no manifest": _notes(manifest=None),
+    "too few digests": _notes(components=base64.b64encode(bytes(64)).decode()),
+    "digests that are no base64": _notes(components="!" * 256),
+    "no digests": _notes(components=None),
+}
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statements(model: Path, name: str) -> None:
+    """A key may sign anything: another program's statement is refused as well."""
+    rewritten(model.with_name("model.zt.sig"), STATEMENTS[name])
+    with pytest.raises((ztensor.FormatError, ztensor.UnsupportedError)):
+        signing.open(model, PUBLIC)
+
+
+def bundle_with(**fields: Any) -> Callable[[Any], object]:
+    return lambda bundle: bundle.update(fields)
+
+
+def envelope_with(**fields: Any) -> Callable[[Any], object]:
+    return lambda bundle: bundle["dsseEnvelope"].update(fields)
+
+
+BUNDLES: dict[str, Callable[[Any], object]] = {
+    "media type": bundle_with(mediaType="application/json"),
+    "no key": bundle_with(verificationMaterial={}),
+    "a certificate": bundle_with(verificationMaterial={"certificate": {"rawBytes": ""}}),
+    "another hint": bundle_with(verificationMaterial={"publicKey": {"hint": "0" * 64}}),
+    "a hint that is a number": bundle_with(verificationMaterial={"publicKey": {"hint": 7}}),
+    "no envelope": lambda bundle: bundle.pop("dsseEnvelope"),
+    "payload type": envelope_with(payloadType="text/plain"),
+    "another payload": envelope_with(payload=base64.b64encode(b"{}").decode()),
+    "no base64": envelope_with(payload="*"),
+    "base64 with a line end": lambda b: b["dsseEnvelope"].update(
+        payload=b["dsseEnvelope"]["payload"] + "\n"
+    ),
+    "no signature": envelope_with(signatures=[]),
+    "two signatures": lambda b: b["dsseEnvelope"].update(
+        signatures=b["dsseEnvelope"]["signatures"] * 2
+    ),
+    "an empty signature": envelope_with(signatures=[{"sig": ""}]),
+    "no DER": envelope_with(signatures=[{"sig": "AAAA"}]),
+}
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_bundles(model: Path, name: str) -> None:
+    path = model.with_name("model.zt.sig")
+    bundle = json.loads(path.read_bytes())
+    BUNDLES[name](bundle)
+    path.write_text(json.dumps(bundle))
+    with pytest.raises((signing.SignatureError, ztensor.UnsupportedError)):
+        signing.open(model, PUBLIC)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"[]", b"null", b"\xff\xfe{}", b'{"mediaType": 1, "mediaType": 1}',
+        b"[" * 100_000, b'{"a":' * 100_000, b"1" * 5000,
+    ],
+    ids=lambda data: str(data[:12]),
+)  # fmt: skip
+def test_bytes_that_are_no_signature(model: Path, data: bytes) -> None:
+    model.with_name("model.zt.sig").write_bytes(data)
+    for function in (signing.open, signing.verify):
+        with pytest.raises((ztensor.FormatError, ztensor.LimitError)):
+            function(model, PUBLIC)
+
+
+def test_older_bundles_have_no_hint(model: Path) -> None:
+    path = model.with_name("model.zt.sig")
+    bundle = json.loads(path.read_bytes())
+    bundle["verificationMaterial"] = {"publicKey": {"rawBytes": "AAAA"}}
+    del bundle["dsseEnvelope"]["signatures"][0]["keyid"]
+    path.write_text(json.dumps(bundle))
+    assert signing.verify(model, PUBLIC).ok
+
+
+def test_a_signature_of_another_file(model: Path, folder: Path) -> None:
+    other = model.with_name("other.zt")
+    save_file({**X, "w0": X["w1"]}, other)
+    for path, signature in ((other, f"{model}.sig"), (folder, f"{model}.sig"),
+                            (model, folder / "model.sig")):  # fmt: skip
+        with pytest.raises(signing.SignatureError):
+            signing.open(path, PUBLIC, signature=signature)
+
+
+def test_keys(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(signing.SignatureError):
+        signing.open(model, public_pem(OTHER))
+    with pytest.raises(signing.SignatureError):
+        signing.open(model, public_pem(ec.generate_private_key(ec.SECP384R1())))
+    wrong = [
+        PRIVATE,
+        b"",
+        b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n",
+        bytes(99),
+    ]
+    wrong += [
+        public_pem(ec.generate_private_key(ec.SECP256K1())),
+        public_pem(rsa.generate_private_key(65537, 2048)),
+    ]
+    for pem in wrong:
+        with pytest.raises(ztensor.UsageError):
+            signing.open(model, pem)
+    with pytest.raises(ztensor.UsageError):
+        signing.sign(model, PUBLIC, overwrite=True)
+    with pytest.raises(ztensor.LimitError):
+        signing.open(model, bytes(1 << 20))
+    with pytest.raises(ztensor.SourceError):
+        signing.open(model, tmp_path / "missing.pem")
+
+
+def test_arguments(model: Path) -> None:
+    with pytest.raises(ztensor.UsageError):
+        signing.open(model, PUBLIC, verify=False)
+    with pytest.raises(TypeError):
+        signing.open(model, PUBLIC, verfy=True)  # type: ignore[call-arg]
+    with pytest.raises(ztensor.LimitError):
+        signing.open(model, PUBLIC, limits=Limits(index_bytes=100))
+    with pytest.raises(ztensor.ObjectNotFoundError):
+        signing.verify(model, PUBLIC, names=["none"])
+    with pytest.raises(TypeError):
+        signing.sign(model, PRIVATE, overwrite=True, progress=3)  # type: ignore[arg-type]
+    with pytest.raises(ztensor.UsageError):
+        signing.open(model.read_bytes(), PUBLIC)
+    with signing.open(model.read_bytes(), PUBLIC, signature=f"{model}.sig") as reader:
+        assert reader["w0"][1] == 1
+    seen: list[tuple[int, int]] = []
+    signing.verify(model, PUBLIC, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (model.stat().st_size,) * 2
