@@ -65,6 +65,12 @@ OPTIONS = (
         metavar="float32|float16|bfloat16",
         help="Convert floats of 16 bits and more to this type.",
     ),
+    Option(
+        "--recipe",
+        metavar="FILE",
+        help="Rename, cut, join and move objects by the rules of a TOML file.",
+    ),
+    Option("--reverse", is_flag=True, help="Apply the inverse of --recipe."),
     CHECKSUM,
     Option(
         "--pickled",
@@ -104,9 +110,13 @@ def convert(terminal: Terminal, options: Namespace) -> None:
     all other objects are written as they are. The summary shows how many objects were changed, and
     the largest error.
 
+    With --recipe objects are renamed, split, concatenated, stacked and transposed by rules; the
+    guide on formats has them. All other options are for the new names. A name without a rule is an
+    error.
+
     Output:
       What is lost, one kind to a line, and a summary. For a folder, the action for
-      each file.
+      each file. With --recipe and --dry-run, first each new object and its sources.
 
     JSON:
       file, output    the arguments
@@ -126,6 +136,9 @@ def convert(terminal: Terminal, options: Namespace) -> None:
       changed         a list of object, from, to, largest_error: what --dtype,
                       --dequantize and --quantize changed
       deleted         paths
+      recipe          with --recipe and --dry-run: a list of rule (its number),
+                      sources, source_shapes, name (null if they are dropped),
+                      shape, dtype
       files           of several INs instead: a list of all these, or of file
                       and error
       folder, steps   of a folder instead of file and files: the argument, and a
@@ -163,6 +176,8 @@ def convert(terminal: Terminal, options: Namespace) -> None:
         and raw again, ready to be mapped
       $ ztensor convert plain.zt --in-place --version 1.1.0
         for readers of 1.1; an error if 1.1 cannot store everything
+      $ ztensor convert tiny.safetensors new.zt --recipe recipe.toml --dry-run
+        what the rules of a recipe would make of each object
       $ ztensor convert tiny.npz model.zt new/ --to safetensors
         several files, each under its own name in a folder
     """
@@ -186,12 +201,16 @@ def convert(terminal: Terminal, options: Namespace) -> None:
         "quantize": options.quantize,
         "dtype": options.dtype,
     }
+    if options.reverse and not options.recipe:
+        raise UsageError("--reverse goes with --recipe")
     is_folder = output.endswith(("/", os.sep)) or (len(files) > 1 and os.path.isdir(output))
     if is_folder_asked(files, output):
         document = convert_whole(terminal, files[0], output, options, keywords)
     elif options.pickled:
         raise UsageError("--pickled is for folders; a file that is named is read as it is")
     elif is_folder:
+        if options.recipe:
+            raise UsageError("--recipe is for one file: give OUT a suffix", file=output)
         document = {"files": convert_several(terminal, files, output, options, keywords)}
     elif len(files) == 1:
         document = convert_file(terminal, files[0], output, options, keywords)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Options of `convert` that have no meaning for folders.
 _OF_FILES = (
     "dtype", "chunk_rows", "dequantize", "quantize", "include", "exclude", "max_shard_size",
-    "delete_input",
+    "delete_input", "recipe", "reverse",
     "canonical", "alignment", "version", "checksum",
 )  # fmt: skip
 _WORDS = {"convert": "converted", "index": "rewritten", "copy": "copied", "leave": "left out"}

@@ -27,7 +27,7 @@ Row = tuple[str, str]
 # Options of `convert` that have no meaning with `--in-place`.
 _OF_NEW_FILES = (
     "to", "dtype", "dequantize", "quantize", "pickled", "include", "exclude", "max_shard_size",
-    "delete_input", "jobs", "scheduler",
+    "delete_input", "jobs", "scheduler", "recipe", "reverse",
 )  # fmt: skip
 
 
@@ -57,9 +57,27 @@ def convert_file(
         for path in shards_of(output):
             require_free(path, force=options.force)
     keywords = {**keywords, **converting(options), "threads": options.threads}
+    rows = []
     with open_file(file) as reader, terminal.progress(output) as progress:
+        if options.recipe:
+            recipe = ztensor.converting.Recipe.of(options.recipe, reverse=options.reverse)
+            keywords["recipe"] = recipe
+            rows = recipe.plan(reader) if options.dry_run else []
         report = ztensor.convert(reader, output, progress=progress, **keywords)
-    return _end(terminal, file, report, options)
+    if rows:
+        _show_rows(terminal, rows)
+    facts = _end(terminal, file, report, options)
+    return {**facts, "recipe": list(map(dataclasses.asdict, rows))} if rows else facts
+
+
+def _show_rows(terminal: Terminal, rows: Sequence[ztensor.converting.RecipeRow]) -> None:
+    lines = []
+    for row in rows:
+        more = f" and {len(row.sources) - 1:,} more" if len(row.sources) > 1 else ""
+        made = ("(dropped)", "", "") if row.name is None else (row.name, str(row.shape), row.dtype)
+        lines.append((f"{row.sources[0]}{more}", str(row.source_shapes[0]), *made))
+    columns = (Column("from"), Column("shape"), Column("to"), Column("shape"), Column("type"))
+    terminal.table(columns, lines)
 
 
 def convert_several(
@@ -144,9 +162,9 @@ def _require_deletable(file: str, options: Namespace) -> None:
     """Raise if the new file would not have all contents of a file that is to be deleted."""
     if options.include or options.exclude:
         raise UsageError("--delete-input cannot be combined with --include or --exclude")
-    if options.dequantize or options.quantize or options.dtype:
+    if options.dequantize or options.quantize or options.dtype or options.recipe:
         raise UsageError(
-            "--delete-input cannot be combined with --dtype, --quantize or --dequantize"
+            "--delete-input cannot be combined with --dtype, --quantize, --dequantize or --recipe"
         )
     if file == STDIN:
         raise UsageError("--delete-input needs a file, not standard input")

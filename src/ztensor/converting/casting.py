@@ -43,7 +43,7 @@ from ztensor.quantization.scheme import GroupScheme
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 
 
 TARGETS = ("float32", "float16", "bfloat16")
@@ -108,6 +108,7 @@ class Casts:
         dequantize: whether quantized objects become floats, of `dtype` or float32.
         scheme: how dense floats of two dimensions and more are quantized; None leaves them.
         quantized: names of the objects that `scheme` is for.
+        by_name: element types of single objects, in place of `dtype`.
     """
 
     def __init__(
@@ -117,17 +118,19 @@ class Casts:
         dequantize: bool,
         scheme: GroupScheme | None = None,
         quantized: Iterable[str] = (),
+        by_name: Mapping[str, np.dtype[Any]] | None = None,
     ) -> None:
         self._dtype = dtype
         self._dequantize = dequantize
         self._scheme, self._quantized = scheme, frozenset(quantized)
+        self._by_name = by_name or {}
         self._done: list[tuple[str, str, str, _Cast | Codes]] = []
         self._casts: dict[Hashable, _Cast] = {}
         self._codes: dict[Hashable, Codes] = {}
 
     def over(self, reader: Reader) -> Reader:
         """Return a reader of the same files that has the changed objects."""
-        if self._dtype is None and self._scheme is None and not self._dequantize:
+        if not (self._dtype or self._scheme or self._dequantize or self._by_name):
             return reader
         return over(reader, reader.objects.changed_by(self._over))
 
@@ -156,7 +159,7 @@ class Casts:
     def _quantize(self, file: FileObjects, name: str, old: TensorObject) -> TensorObject | None:
         """Return dense floats as codes in groups; None if the object is not such a matrix."""
         data = old.components.get("data")
-        source = None if data is None else _float_of(data)
+        source = None if data is None else float_of(data)
         is_matrix = old.format == "dense" and len(old.shape) > 1 and element_count(old.shape) > 0
         if self._scheme is None or data is None or source is None or not is_matrix:
             return None
@@ -177,14 +180,14 @@ class Casts:
         self, file: FileObjects, name: str, old: TensorObject, role: str
     ) -> TensorObject | None:
         """Return an object with floats of the target type; None if it has no other floats."""
-        component, target = old.components.get(role), self._dtype
-        source = None if component is None else _float_of(component)
+        component, target = old.components.get(role), self._by_name.get(name, self._dtype)
+        source = None if component is None else float_of(component)
         if component is None or source is None or target is None or source == target.name:
             return None
         known = file.known_length(name, role)
         count = None if known is None else known // STORAGE_TYPES[component.dtype].width
         pieces = functools.partial(file.elements, name, role)
-        key = file, _bytes_of(component), count
+        key = file, _bytes_of(component), count, target.name
         cast = self._cast(key, file, name, source, target, count, pieces, component)
         self._done.append((name, source, target.name, cast))
         return old._replace(components={**old.components, role: _component(component, cast)})
@@ -252,7 +255,7 @@ def _component(old: Component, cast: _Cast) -> Component:
     return Component(storage, old.offset, old.length, logical, cast.name, None, cast.decoded_length)
 
 
-def _float_of(component: Component) -> str | None:
+def float_of(component: Component) -> str | None:
     """Return the element type of a component of floats; None for other components."""
     if component.type is not None:
         return None

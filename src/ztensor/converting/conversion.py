@@ -9,6 +9,7 @@ from ztensor.converting.casting import Casts, cast_target
 from ztensor.converting.files import write_file, write_set
 from ztensor.converting.planning import plan_objects
 from ztensor.converting.quantizing import scheme_of
+from ztensor.converting.recipe import Recipe
 from ztensor.converting.report import ConversionReport
 from ztensor.converting.settings import (
     Settings,
@@ -21,10 +22,11 @@ from ztensor.converting.source import Opened, part_of, require_other
 from ztensor.errors import ArgumentValueError
 from ztensor.ext import EMITTERS, Place, ShardSet, path_text
 from ztensor.options import ConvertOptions, RewriteOptions, parse_size, require_options
+from ztensor.quantization.scheme import GroupScheme
 from ztensor.typing import Path, Readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Unpack
 
     import numpy.typing as npt
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 def convert(
     source: Readable,
     path: Path,
+    *,
+    recipe: Path | Mapping[str, object] | Recipe | None = None,
+    reverse: bool = False,
     **options: Unpack[ConvertOptions],
 ) -> ConversionReport:
     """Write the content of a file of any known format as a file of another format or version.
@@ -45,6 +50,9 @@ def convert(
     Args:
         source: a source of `ztensor.open`, also a set of shards, or an open reader.
         path: the new file; it replaces an old file, unless `overwrite` is False.
+        recipe: rules that rename, cut, join and move objects: the path of a TOML file, its content,
+            or a `ztensor.converting.Recipe`. All other options are for the new names.
+        reverse: True applies the inverse of the recipe.
         options: see `ztensor.typing.ConvertOptions`.
 
     Returns:
@@ -64,12 +72,16 @@ def convert(
         SourceError: a file cannot be read or written.
     """
     require_options("convert", options, ConvertOptions)
-    return convert_as(source, path, **options)
+    if recipe is None and reverse:
+        raise ArgumentValueError("reverse goes with a recipe", expected="recipe=")
+    rules = None if recipe is None else Recipe.of(recipe, reverse=reverse)
+    return convert_as(source, path, rules, **options)
 
 
 def convert_as(
     source: Readable,
     path: Path,
+    recipe: Recipe | None = None,
     *,
     to: str | None = None,
     include: str | Iterable[str] | None = None,
@@ -84,7 +96,7 @@ def convert_as(
     makes_folder: bool = False,
     **options: Unpack[RewriteOptions],
 ) -> ConversionReport:
-    """Convert; see `ConvertOptions`, and for `makes_folder` `Settings`.
+    """Convert; see `convert`, `ConvertOptions`, and for `makes_folder` `Settings`.
 
     Raises:
         ZTensorError: what `convert` raises.
@@ -98,18 +110,16 @@ def convert_as(
         Place.of(path).require_free()
         for there in ShardSet.earlier(path).files() if max_shard_size is not None else ():
             there.require_free()
-    scheme = None if quantize is None else scheme_of(quantize)
-    if scheme is not None and (kind != "zt" or dequantize):
-        raise ArgumentValueError(
-            "only .zt files can hold quantized objects",
-            expected="a target that ends with .zt, and no dequantize",
-            found=f"a target of the format {kind!r}",
-        )
-    with Opened(source) as reader:
-        inputs = reader.objects.paths
+    scheme = None if quantize is None else _scheme_of(quantize, kind, dequantize=dequantize)
+    with Opened(source) as opened:
+        inputs = opened.objects.paths
         require_other(inputs, target)
+        reader, by_name = (opened, None) if recipe is None else recipe.over(opened)
         chosen = matching(reader, include, exclude)
-        casts = Casts(cast_target(dtype), dequantize=dequantize, scheme=scheme, quantized=chosen)
+        casts = Casts(
+            cast_target(dtype), dequantize=dequantize, scheme=scheme, quantized=chosen,
+            by_name=by_name,
+        )  # fmt: skip
         part = casts.over(part_of(reader, chosen if scheme is None else list(reader)))
         if max_shard_size is None:
             place = Place.of(path)
@@ -130,6 +140,16 @@ def convert_as(
         if not settings.dry_run:
             earlier.remove()
         return _with_changes(casts, report)
+
+
+def _scheme_of(quantize: str, kind: str, *, dequantize: bool) -> GroupScheme:
+    if kind != "zt" or dequantize:
+        raise ArgumentValueError(
+            "only .zt files can hold quantized objects",
+            expected="a target that ends with .zt, and no dequantize",
+            found=f"a target of the format {kind!r}",
+        )
+    return scheme_of(quantize)
 
 
 def _with_changes(casts: Casts, report: ConversionReport) -> ConversionReport:

@@ -8,13 +8,13 @@ or from several that a rule joins or cuts.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 import torch
 
+import ztensor
 from ztensor import Tensor
 from ztensor import open as open_reader
 from ztensor.errors import (
@@ -39,7 +39,8 @@ class Cut(NamedTuple):
     """A part of an object of the source, for a rule of `load_into`.
 
     Attributes:
-        name: the object; each `*` stands for the text of the same `*` in the rule's pattern.
+        name: the object; each `*` and `{name}` stands for the text of the same capture in the
+            rule's pattern.
         start: the first index along `dim`.
         stop: the index behind the last one.
         dim: the axis.
@@ -107,8 +108,9 @@ def load_into(
         state: a module, or names to tensors: plain ones on any device, `DTensor`s,
             `ShardedTensor`s. Other values are left as they are.
         rules: patterns of names of the state to where their elements are in the source: another
-            name, a `Cut` of an object, or several `Joined`. `*` in a pattern matches any text; the
-            first pattern that matches counts. Other names are the same in the source.
+            name, a `Cut` of an object, or several `Joined`. `*` in a pattern matches any text,
+            `{name}` text without a dot; the first pattern that matches counts. Other names are the
+            same in the source.
         strict: False leaves tensors that the source lacks as they are.
         cast: True converts the elements to the types of the state's tensors; otherwise a different
             type is an error.
@@ -262,12 +264,12 @@ class _Filling:
         self._targets, self._cast, self._dequantize = targets, cast, dequantize
         self._groups = groups
         names = [target.name for target in targets]
-        for pattern in rules:
-            if not any(map(_pattern(pattern).fullmatch, names)):
+        self._rules = [(ztensor.converting.Pattern(text), rule) for text, rule in rules.items()]
+        for pattern, _ in self._rules:
+            if all(pattern.match(name) is None for name in names):
                 raise ArgumentValueError(
-                    "a rule is for no tensor of the state", found=describe(pattern)
+                    "a rule is for no tensor of the state", found=describe(pattern.text)
                 )
-        self._rules = [(_pattern(pattern), rule) for pattern, rule in rules.items()]
         self._used: set[str] = set()
         self._names: list[str] = []  # of the source
         self._missing: list[str] = []
@@ -323,9 +325,10 @@ class _Filling:
     def _rule_of(self, name: str) -> tuple[list[Cut], int]:
         """Return the parts of the source that a tensor consists of, and the axis; stop -1: all."""
         for pattern, rule in self._rules:
-            if match := pattern.fullmatch(name):
-                return _parts(rule, match.groups())
-        return _parts(name, ())
+            captures = pattern.match(name)
+            if captures is not None:
+                return _parts(rule, captures)
+        return [Cut(name, 0, -1)], 0
 
     def _reads(self, target: _Target, parts: Sequence[Cut], dim: int) -> Iterator[_Read]:
         """Yield the slices for a tensor; its parts are checked first.
@@ -426,12 +429,8 @@ class _Filling:
             read.local.copy_(array_to_torch(tensor.dequantize()[read.place]))
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile("(.*)".join(map(re.escape, text.split("*"))))
-
-
-def _parts(rule: Any, texts: Sequence[str]) -> tuple[list[Cut], int]:
-    """Return the parts of a rule, with the texts of a match in the place of each `*`."""
+def _parts(rule: Any, captures: Mapping[str, str]) -> tuple[list[Cut], int]:
+    """Return the parts of a rule, with the texts of a match in the place of its captures."""
     joined = rule if isinstance(rule, Joined) else Joined((rule,), getattr(rule, "dim", 0))
     parts = []
     for part in joined.parts:
@@ -441,9 +440,7 @@ def _parts(rule: Any, texts: Sequence[str]) -> tuple[list[Cut], int]:
                 "not a rule", expected="a name, a Cut, or Joined parts of one axis",
                 found=describe(rule),
             )  # fmt: skip
-        pieces = cut.name.split("*")
-        words = iter(texts)
-        name = "".join(piece + next(words, "") for piece in pieces[:-1]) + pieces[-1]
+        name = ztensor.converting.Pattern(cut.name).fill(captures)
         parts.append(cut._replace(name=name))
     if not parts:
         raise ArgumentTypeError("a rule has no parts", found=describe(rule))
