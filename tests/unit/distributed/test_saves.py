@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.unit.distributed.saving import save
 from ztensor.distributed import PartRecord, PartWriter, commit, read_root, repair
 from ztensor.distributed.committing import record_from_bytes, record_to_bytes
 
@@ -200,6 +201,16 @@ def test_a_part_of_which_a_file_is_missing_is_no_part(tmp_path: Path) -> None:
     for number, path in enumerate(every):
         left = [other for other in every if other != path]
         assert _repaired(_there(tmp_path / str(number), left)) is None
+
+
+@pytest.mark.parametrize("left", [0, 10, -1])
+def test_a_damaged_root_is_replaced(tmp_path: Path, left: int) -> None:
+    save(tmp_path, {"w": W})
+    root = tmp_path / "checkpoint.zt"
+    root.write_bytes(root.read_bytes()[:left])
+    save(tmp_path, {"w": W + 1})
+    with ztensor.open(tmp_path) as reader:
+        assert np.array_equal(reader["w"], W + 1)
 
 
 def test_of_many_files_four_are_named(tmp_path: Path) -> None:

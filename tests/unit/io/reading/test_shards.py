@@ -90,7 +90,10 @@ def test_the_digest_of_a_whole_shard_is_for_the_deep_look(tmp_path: Path) -> Non
     (tmp_path / "m-s.zt").write_bytes(shard[:100] + b"\1" + shard[101:])  # padding
     with ztensor.open(path) as reader:
         assert reader.verify().outcome == "ok"
-        report = reader.verify(deep=True)
+        done: list[tuple[int, int]] = []
+        report = reader.verify(deep=True, progress=lambda *call: done.append(call))
+        assert all(0 <= now <= total for now, total in done)
+        assert (len(shard), len(shard)) in done
         assert [problem.reason for problem in report.problems] == [Reason.DIGEST_MISMATCH]
         assert report.problems[0].path == ("shards", "s")
     (tmp_path / "m-s.zt").write_bytes(shard_of(VALUES + 1))

@@ -132,6 +132,8 @@ def test_storage_elements_get_their_meaning(array: Any, type: str, values: list[
         ({"components": FOUR, "shape": 4}, ArgumentTypeError),
         ({"components": FOUR, "dtype": "int32"}, ArgumentValueError),
         ({"components": FOUR, "dtype": "no such"}, ArgumentValueError),
+        ({"components": FOUR, "format": 3}, ArgumentTypeError),
+        ({"components": FOUR, "type": 3}, ArgumentTypeError),
         ({"components": np.zeros(3, np.uint8), "dtype": "f32"}, ArgumentValueError),
         ({"components": np.zeros(3, np.uint8), "dtype": "float4_e2m1fn"}, ArgumentValueError),
         ({"components": FOUR, "type": "f8_e5m2"}, ArgumentValueError),
