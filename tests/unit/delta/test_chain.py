@@ -12,6 +12,7 @@ import pytest
 
 import ztensor
 from tests.flipping import flip
+from tests.refusals import refused
 from tests.unit.delta.chains import publish, same, walk
 from ztensor import delta
 from ztensor.delta import DeltaError, DeltaReason
@@ -139,9 +140,8 @@ def test_a_path_that_is_not_a_delta_is_an_error(
     tmp_path: Path, make: Callable[[Path], Any], reason: Any
 ) -> None:
     make(tmp_path)
-    with pytest.raises(ztensor.ZTensorError) as caught:
+    with refused(ztensor.ZTensorError, reason):
         delta.log(tmp_path / "x")
-    assert caught.value.reason is reason
 
 
 # --- The order in which they are applied ----------------------------------------------------------
@@ -185,9 +185,8 @@ def test_links_that_are_not_one_chain_are_refused(folder: Path, tmp_path: Path, 
     change, to = BROKEN[case]
     change(folder)
     save_file(STATES[0], tmp_path / "a.zt")
-    with pytest.raises(DeltaError) as caught:
+    with refused(DeltaError, DeltaReason.CHAIN):
         delta.apply(folder, tmp_path / "a.zt", tmp_path / "b.zt", to=to)
-    assert caught.value.reason is DeltaReason.CHAIN
     assert not (tmp_path / "b.zt").exists()
 
 
