@@ -415,7 +415,9 @@ def others(files: Files) -> None:
 # Case to the base, of the three states; the deltas; and the reason.
 WRONG: dict[str, tuple[Callable[[Any, Any, Any], Any], list[str], DeltaReason]] = {
     "a later state": (lambda a, b, c: c, ["d1"], DeltaReason.BASE),
-    "an element": (lambda a, b, c: a | {"big": a["big"] + (a["big"] > 3)}, ["d1"], DeltaReason.BASE),
+    "an element": (
+        lambda a, b, c: a | {"big": a["big"] + (a["big"] > 3)}, ["d1"], DeltaReason.BASE,
+    ),
     "applied before": (lambda a, b, c: b, ["d1"], DeltaReason.APPLIED),
     "a tensor less": (
         lambda a, b, c: {name: a[name] for name in a if name != "half"}, ["d1"], DeltaReason.TENSOR,
