@@ -45,17 +45,13 @@ def test_links_are_in_the_order_of_ids(folder: Path) -> None:
     assert (chain.starts, chain.ends) == ((chain.links[0].base,), (chain.links[-1].result,))
     assert (chain.forks, chain.unreachable, chain.others, chain.damaged) == ({}, (), (), {})
     assert labels(delta.log(reversed([link.path for link in chain.links]))) == [1, 2, 3, 4, 5]
-
-
-def test_a_link_has_the_numbers_of_its_manifest(folder: Path) -> None:
-    link = delta.log(folder).links[0]
+    link = chain.links[0]
     changed = sum(
         np.count_nonzero(STATES[0][name] != STATES[1][name]) for name in ("f32", "bf16", "codes")
     )
     assert (link.tensors, link.changed) == (3, changed)
     assert link.elements == sum(array.size for array in STATES[1].values())
-    assert link.nbytes == Path(link.path).stat().st_size
-    assert link.dialect == "zt"
+    assert (link.nbytes, link.dialect) == (Path(link.path).stat().st_size, "zt")
 
 
 def test_a_gap_leaves_two_starts(folder: Path) -> None:
@@ -128,19 +124,11 @@ def test_a_folder_may_have_more_deltas_than_files_can_be_open(tmp_path: Path) ->
     assert same(load_file(tmp_path / "new.zt"), state)
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda folder: save_file(STATES[0], folder / "x"), DeltaReason.DIALECT),
-        (lambda folder: None, ztensor.Reason.SOURCE_NOT_FOUND),
-    ],
-    ids=["no delta", "missing"],
-)
-def test_a_path_that_is_not_a_delta_is_an_error(
-    tmp_path: Path, make: Callable[[Path], Any], reason: Any
-) -> None:
-    make(tmp_path)
-    with refused(ztensor.ZTensorError, reason):
+def test_a_path_that_is_not_a_delta_is_an_error(tmp_path: Path) -> None:
+    with refused(ztensor.SourceError, ztensor.Reason.SOURCE_NOT_FOUND):
+        delta.log(tmp_path / "x")
+    save_file(STATES[0], tmp_path / "x")
+    with refused(DeltaError, DeltaReason.DIALECT):
         delta.log(tmp_path / "x")
 
 
@@ -159,13 +147,12 @@ def test_apply_takes_a_folder_from_any_state_to_any_other(
     assert same(load_file(tmp_path / "b.zt"), STATES[last])
 
 
-@pytest.mark.parametrize("digits", [6, 12, 64, 71])
-def test_a_state_is_named_by_the_start_of_its_id(folder: Path, tmp_path: Path, digits: int) -> None:
+def test_a_state_is_named_by_the_start_of_its_id(folder: Path, tmp_path: Path) -> None:
     whole = delta.log(folder).links[2].result or ""
     save_file(STATES[0], tmp_path / "a.zt")
-    to = whole[-64:][:digits] if digits < 71 else whole
-    delta.apply(folder, tmp_path / "a.zt", tmp_path / "b.zt", to=to)
-    assert same(load_file(tmp_path / "b.zt"), STATES[3])
+    for to in (whole, whole[-64:], whole[-64:][:12], whole[-64:][:6]):
+        delta.apply(folder, tmp_path / "a.zt", tmp_path / "b.zt", to=to)
+        assert same(load_file(tmp_path / "b.zt"), STATES[3])
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], str | None]] = {
@@ -199,8 +186,9 @@ def test_right_deltas_have_no_problem(tmp_path: Path, effort: Any) -> None:
     report = delta.verify(tmp_path)
     assert (report.ok, report.deltas, report.tensors) == (True, 5, 15)
     assert not report.states_checked
-    report = delta.verify(tmp_path, base=STATES[0], new=STATES[5])
-    assert (report.ok, report.undecoded, report.states_checked) == (True, 0, True)
+    for base in (STATES[0], STATES[3]):
+        report = delta.verify(tmp_path, base=base, new=STATES[5])
+        assert (report.ok, report.undecoded, report.states_checked) == (True, 0, True)
 
 
 def test_classes_are_not_decoded_without_the_base(tmp_path: Path) -> None:
@@ -212,10 +200,6 @@ def test_classes_are_not_decoded_without_the_base(tmp_path: Path) -> None:
     assert (report.ok, report.undecoded) == (True, 1)
     report = delta.verify(tmp_path / "1.zt", base={"w": old}, new={"w": new})
     assert (report.ok, report.undecoded) == (True, 0)
-
-
-def test_a_state_in_the_middle_is_a_base(folder: Path) -> None:
-    assert delta.verify(folder, base=STATES[3], new=STATES[5]).ok
 
 
 WRONG: dict[str, tuple[Callable[[Path], Any], dict[str, Any], list[Any]]] = {
