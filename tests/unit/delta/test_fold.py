@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 import ztensor
 from tests.extent import examples
 from tests.refusals import refused
-from tests.unit.delta.chains import State, publish, walk
+from tests.unit.delta.chains import State, publish, same, walk
 from ztensor import delta
 from ztensor.delta import DeltaError, DeltaReason
-from ztensor.numpy import load_file, save_file
 
 STATES = walk(5)
 FAST: dict[str, Any] = {}
@@ -80,16 +79,6 @@ def test_with_the_base_any_links_fold(
         delta.fold([tmp_path / "2.zt", tmp_path / "1.zt"], path, base=a, effort=effort)
         assert described(path) == described(tmp_path / "whole.zt")
         assert applied(path, a).keys() == c.keys()
-
-
-def test_a_fold_is_applied_to_a_file(tmp_path: Path) -> None:
-    (tmp_path / "chain").mkdir()
-    publish(tmp_path / "chain", STATES)
-    save_file(STATES[0], tmp_path / "a.safetensors")
-    delta.fold(tmp_path / "chain", tmp_path / "fold.zt")
-    delta.apply(tmp_path / "fold.zt", tmp_path / "a.safetensors", tmp_path / "b.safetensors")
-    found = load_file(tmp_path / "b.safetensors")
-    assert all(np.array_equal(found[name], STATES[-1][name]) for name in STATES[-1])
 
 
 @pytest.mark.parametrize("is_changed", [True, False], ids=["tensors, too", "attributes only"])
@@ -160,9 +149,7 @@ def test_every_kind_of_change(tmp_path: Path, kind: str, values: Any) -> None:
     delta.make(a, c, tmp_path / "whole.zt", values=values)
     for base in (None, a):
         delta.fold([tmp_path / "1.zt", tmp_path / "2.zt"], tmp_path / "fold.zt", base=base)
-        found = applied(tmp_path / "fold.zt", a)
-        assert found.keys() == c.keys()
-        assert all(found[name].tobytes() == c[name].tobytes() for name in c)
+        assert same(applied(tmp_path / "fold.zt", a), c)
         assert described(tmp_path / "fold.zt") == described(tmp_path / "whole.zt")
 
 
@@ -198,9 +185,7 @@ def test_a_fold_gives_the_last_state(states: list[State], values: Any) -> None:
         delta.make(a, b, one, values=values)
         delta.make(b, c, two, values=values)
         delta.fold([one, two], fold)
-        found = applied(fold, a)
-        assert found.keys() == c.keys()
-        assert all(found[name].tobytes() == c[name].tobytes() for name in c)
+        assert same(applied(fold, a), c)
 
 
 def test_new_bits_cover_differences(tmp_path: Path) -> None:
@@ -216,27 +201,31 @@ def test_new_bits_cover_differences(tmp_path: Path) -> None:
             assert folded["w"].parts["data"].needs_old is None
 
 
-@pytest.mark.parametrize("count", [(1 << 22) - 1, (1 << 22) + 1])
-def test_changes_at_the_border_of_segments(tmp_path: Path, count: int) -> None:
+def at_the_border(count: int) -> list[State]:
+    """Return states that differ at the ends of segments."""
     states = [{"w": np.zeros(count, np.uint8)}]
     for places in ([0, count - 1], [count - 2, count - 1], [0, 1 << 21]):
-        after = states[-1]["w"].copy()
-        after[places] += 1
-        states.append({"w": after})
-    publish(tmp_path, states)
-    delta.fold(tmp_path, tmp_path / "fold.zt")
-    assert applied(tmp_path / "fold.zt", states[0])["w"].tobytes() == states[-1]["w"].tobytes()
+        states.append({"w": states[-1]["w"].copy()})
+        states[-1]["w"][places] += 1
+    return states
 
 
-def test_segments_of_several_sizes_fold(tmp_path: Path) -> None:
-    """More than 5 percent changed: segments of 2^20, otherwise of 2^22."""
+def of_several_sizes() -> list[State]:
+    """Return states with segments of 2^22, and of 2^20 where more than 5 percent changed."""
     dice = np.random.default_rng(1)
     states = [{"w": np.zeros((1 << 22) + 999, np.uint16)}]
     for share in (0.001, 0.3, 0.01):
         states.append({"w": states[-1]["w"] + (dice.random(states[-1]["w"].size) < share)})
-    publish(tmp_path, states)
-    delta.fold(tmp_path, tmp_path / "fold.zt")
-    assert applied(tmp_path / "fold.zt", states[0])["w"].tobytes() == states[-1]["w"].tobytes()
+    return states
+
+
+def test_segments_fold(tmp_path: Path) -> None:
+    chains = at_the_border((1 << 22) - 1), at_the_border((1 << 22) + 1), of_several_sizes()
+    for number, states in enumerate(chains):
+        (tmp_path / str(number)).mkdir()
+        publish(tmp_path / str(number), states)
+        delta.fold(tmp_path / str(number), tmp_path / "fold.zt")
+        assert same(applied(tmp_path / "fold.zt", states[0]), states[-1])
 
 
 # --- What is refused ------------------------------------------------------------------------------
@@ -262,13 +251,9 @@ def test_links_that_need_the_base_are_refused_without_it(tmp_path: Path) -> None
     assert applied(tmp_path / "fold.zt", {"w": old})["w"].tobytes() == new.tobytes()
 
 
-def test_another_base_is_refused(tmp_path: Path) -> None:
-    publish(tmp_path, STATES)
+def test_another_base_and_a_gap_are_refused(tmp_path: Path) -> None:
+    paths = publish(tmp_path, STATES)
     with refused(DeltaError, DeltaReason.BASE):
         delta.fold(tmp_path, tmp_path / "fold.zt", base={**STATES[0], "fixed": np.ones(7)})
-
-
-def test_links_with_a_gap_are_refused(tmp_path: Path) -> None:
-    paths = publish(tmp_path, STATES)
     with refused(DeltaError, DeltaReason.CHAIN):
         delta.fold([paths[0], paths[2]], tmp_path / "fold.zt")
