@@ -12,6 +12,7 @@ of the caller's code, and bugs.
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import TYPE_CHECKING
 
 from ztensor.errors import FormatError, LimitError, Reason, ZTensorError, describe
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 # A UnicodeDecodeError is a ValueError, KeyError and IndexError are LookupErrors, and OverflowError
-# is an ArithmeticError.
-ON_BAD_BYTES = (struct.error, ValueError, LookupError, ArithmeticError)
+# is an ArithmeticError. The last two are of decompressors in encodings of other packages.
+ON_BAD_BYTES = (struct.error, ValueError, LookupError, ArithmeticError, zlib.error, EOFError)
 
 
 class foreign_bytes:  # lower case, as it is used: with foreign_bytes("the file"): ...

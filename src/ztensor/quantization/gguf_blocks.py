@@ -74,6 +74,7 @@ class GgufBlocks(Quantized):
     section = SECTION
     main_role = "data"
     read_order = ("data",)
+    has_streamed_rules = True
     has_row_bytes = True
 
     def __init__(self, block_type: BlockType) -> None:

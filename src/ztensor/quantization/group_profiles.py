@@ -203,6 +203,7 @@ class _Profile(Quantized):
     """Rules of both layouts, checked in the manifest and in memory."""
 
     main_role = "data"
+    has_streamed_rules = True
     read_order: tuple[str, ...] = ("data", "scales")
 
     @abc.abstractmethod

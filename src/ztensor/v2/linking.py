@@ -24,6 +24,7 @@ from ztensor.errors import (
 from ztensor.ext import (
     ALGORITHMS,
     EMITTERS,
+    LAYOUTS,
     FileObjects,
     JoinedSource,
     Manifest,
@@ -237,7 +238,7 @@ def object_of(
     if attributes is not None:
         entry["attributes"] = dict(attributes)
     try:
-        return EMITTERS.named("2.1").object_of(entry)
+        parsed = EMITTERS.named("2.1").object_of(entry)
     except NotRepresentableError as error:
         raise ArgumentValueError(
             error.message,
@@ -247,3 +248,12 @@ def object_of(
             found=error.found,
             section=error.section,
         ) from error
+    known = LAYOUTS.get(parsed.format)
+    for problem in known.check_object(parsed) if known else ():
+        raise ArgumentValueError(
+            problem.message,
+            object_name=name,
+            component=problem.component,
+            section=problem.section,
+        )
+    return parsed

@@ -127,6 +127,8 @@ def of_a_shard(writer: v2.Writer) -> None:
     writer.link("c")
 
 
+W_PART = {"dtype": "f32", "external": ("b", 4096, 4144)}
+INDEX_PART = W_PART | {"dtype": "u32"}
 # What a writer refuses, after `add_shard("b", base)`; w is at 4096, 48 bytes.
 REFUSED: dict[str, tuple[Callable[[v2.Writer], object], type[Exception]]] = {
     "offset between pages": (external("b", 4100, 4148), ValueError),
@@ -142,6 +144,16 @@ REFUSED: dict[str, tuple[Callable[[v2.Writer], object], type[Exception]]] = {
     "no such shard": (external("c", 4096, 4144), KeyError),
     "data as well": (external("b", 4096, 4144, data=bytes(48)), TypeError),
     "another size than its shape": (external("b", 4096, 4140), ValueError),
+    "fewer elements than its shape": (
+        lambda writer: writer.add_object("x", [11], {"data": W_PART}), ValueError,
+    ),
+    "pointers of more rows": (
+        lambda writer: writer.add_object(
+            "x", [3, 3], {"values": W_PART, "indices": INDEX_PART, "indptr": INDEX_PART},
+            layout="zt.sparse_csr/1",
+        ),
+        ValueError,
+    ),
     "a type that is none": (external("b", 4096, 4144, dtype="f31"), ValueError),
     "a digest of no form": (external("b", 4096, 4144, digest="XXH3:AB"), ValueError),
     "an encoding alone": (external("b", 4096, 4144, encoding="zt.zstd-seekable/1"), ValueError),

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ztensor.arguments import require_kind
-from ztensor.errors import NotRepresentableError, ObjectNotFoundError, Reason, UsageError, describe
+from ztensor.errors import ObjectNotFoundError, Reason, UsageError, describe
 from ztensor.io.attributes import kinds_of
 from ztensor.io.edit.keeping import (
     blobs_end,
@@ -28,13 +28,13 @@ from ztensor.io.reading.portable import Portable
 from ztensor.io.source.appending import CommitBehind, CommitOver, LockedFile
 from ztensor.io.source.paths import path_text
 from ztensor.io.source.sink import FileSink, Place
+from ztensor.io.writing.planning import require_layout
 from ztensor.io.writing.stream import ObjectSink
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.options import EditOptions, ObjectOptions, require_options
 from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.container.framing import FOOTER_2_BYTES, Container, Frame
-from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.model.manifest import Manifest, TensorObject, WrittenObjects
 from ztensor.spec.wire.cbor import with_dicts
 
@@ -313,7 +313,7 @@ class Editor(Writer):
             else:
                 changed = changed._replace(attributes=merged or None)
                 self.draft.emitter.require_object(changed)
-                _require_layout(changed)
+                require_layout(changed)
                 self.draft.objects[name] = changed
 
     # --- The end ----------------------------------------------------------------------------
@@ -348,18 +348,6 @@ class Editor(Writer):
         if name not in self.draft.objects:
             raise ObjectNotFoundError.named(str(name), self.draft.objects, self._sink.name)
         return self.draft.objects[name]
-
-
-def _require_layout(tensor_object: TensorObject) -> None:
-    """Raise if an object breaks a rule of its layout: the file could not be opened any more."""
-    layout = LAYOUTS.get(tensor_object.format)
-    problems = [] if layout is None else layout.check_object(tensor_object)
-    if problems:
-        raise NotRepresentableError(
-            f"a rule of the layout {tensor_object.format} would be broken: {problems[0].message}",
-            component=problems[0].component,
-            section=problems[0].section,
-        )
 
 
 def compact(

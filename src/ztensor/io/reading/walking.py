@@ -103,7 +103,8 @@ class ObjectWalk:
             if walk.watch is not None:
                 with self.noted(role):
                     walk.watch.finish(counts)
-        if entry.entries_once and not self.faults:
+        is_whole = entry.entries_once or (layout is not None and layout.needs_whole)
+        if is_whole and not self.faults:
             with self.noted(None):
                 self.file.tensor(self.name, copy=False)
 

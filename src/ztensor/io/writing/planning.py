@@ -134,7 +134,26 @@ def plan_of(
     if tensor.format == "dense" and tensor.type in (None, *LOGICAL_TYPES):
         DENSE.flat(View(tensor.shape, tensor.components, {}))  # others may pack their elements
     own = attributes_of(tensor.attributes if attributes is None else attributes)
-    return TensorObject(tensor.shape, tensor.format, components, own or None), tensor.components
+    planned = TensorObject(tensor.shape, tensor.format, components, own or None)
+    if tensor.format != "dense":
+        require_layout(planned)
+    return planned, tensor.components
+
+
+def require_layout(tensor_object: TensorObject) -> None:
+    """Raise if an object breaks a rule of its layout: the file could not be opened any more.
+
+    Raises:
+        NotRepresentableError: it does.
+    """
+    layout = LAYOUTS.get(tensor_object.format)
+    problems = [] if layout is None else layout.check_object(tensor_object)
+    if problems:
+        raise NotRepresentableError(
+            f"a rule of the layout {tensor_object.format} would be broken: {problems[0].message}",
+            component=problems[0].component,
+            section=problems[0].section,
+        )
 
 
 def _component(array: Array, storage: str, logical: str | None) -> Component:

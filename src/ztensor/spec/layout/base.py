@@ -118,6 +118,8 @@ class Layout(abc.ABC):
         read_order: the required roles; a role whose content gives others' lengths comes first.
         index_roles: the roles of indices: integers, written as u64.
         has_row_bytes: the bytes of `data` are the bytes of the rows, in order.
+        has_streamed_rules: `check_object` and `watch` check every rule of `require_valid`. Without
+            this, `verify` reads objects whole if the layout overrides `require_valid`.
     """
 
     name: str
@@ -126,6 +128,13 @@ class Layout(abc.ABC):
     read_order: tuple[str, ...]
     index_roles: tuple[str, ...] = ()
     has_row_bytes: bool = False
+    has_streamed_rules: bool = False
+
+    @property
+    def needs_whole(self) -> bool:
+        """Return whether only the whole object shows that it satisfies every rule."""
+        is_own = type(self).require_valid is not Layout.require_valid
+        return is_own and not self.has_streamed_rules
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return the problems that the manifest alone shows; paths start at the object."""

@@ -45,6 +45,7 @@ class SparseCsr(Sparse):
     section = CSR_SECTION
     read_order = ("indptr", "indices", "values")
     index_roles = ("indices", "indptr")
+    has_streamed_rules = True
 
     def check_object(self, tensor_object: TensorObject) -> list[Problem]:
         """Return problems with rank, roles, index types and counts."""

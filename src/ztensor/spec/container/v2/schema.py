@@ -22,10 +22,10 @@ from ztensor.spec.container.framing import FOOTER_2_BYTES, PAGE_2, Frame
 from ztensor.spec.container.v2.words import (
     DTYPES,
     SPARSE,
-    TYPES,
     WORD_OF_2,
     check_layout,
     model_layout,
+    storage_of,
 )
 from ztensor.spec.container.walk import (
     LEAST_OBJECTS,
@@ -251,8 +251,8 @@ def _parse_part(
 
     if dtype not in DTYPES:
         wrong("dtype", f"expected one of {', '.join(sorted(DTYPES))}, found {describe(dtype)}")
-    elif TYPES.get(logical, dtype) != dtype:
-        message = f"expected {TYPES[logical]} for {logical}, found {dtype}"
+    elif (storage := storage_of(logical)) not in (None, dtype):
+        message = f"expected {storage} for {logical}, found {dtype}"
         wrong("type", message, Reason.TYPE_MISMATCH)
     if len(blob) != 2:
         wrong("blob", f"expected offset and length, found {len(blob)} numbers")

@@ -21,8 +21,6 @@ from ztensor.spec.model.dtype import LOGICAL_TYPES, STORAGE_TYPES
 from ztensor.spec.model.manifest import Component
 
 DTYPES = frozenset(STORAGE_TYPES) - {"bool"}
-# Logical types of 2.x to the storage type that each is defined on (2.1 section 4).
-TYPES = {"bool": "u8", **{name: logical.dtype for name, logical in LOGICAL_TYPES.items()}}
 # ggml types: elements and bytes of a block (profile gguf).
 GGUF_BLOCKS: Mapping[str, tuple[int, int]] = {
     "q4_0": (32, 18), "q4_1": (32, 20), "q5_0": (32, 22), "q5_1": (32, 24),
@@ -60,6 +58,15 @@ WORD_OF_2 = "2.x "  # prefix in the model of words of 2.x that mean something el
 def block_sizes(layout: object) -> dict[str, int]:
     """Return the attributes of the block size of a `gguf` layout of 2.x; {} for others."""
     return dict(zip(_BLOCK_SIZES, _GGUF.get(layout, ()), strict=False))
+
+
+def storage_of(logical: str | None) -> str | None:
+    """Return the storage type that a logical type is defined on (2.1 section 4); None if unknown.
+
+    The registry is open: types may be registered at any time.
+    """
+    known = LOGICAL_TYPES.get(logical) if logical is not None else None
+    return "u8" if logical == "bool" else known and known.dtype
 
 
 def check_layout(
