@@ -60,7 +60,8 @@ def info(terminal: Terminal, options: Namespace) -> None:
       file, format    texts; format is `zt`, `safetensors`, `npz` and so on
       version         of the format, or null
       container       the framing, or null
-      files           the paths of a set, or null
+      files           the paths of a set, or of a root of 2.x and the shards
+                      that it needs; or null
       nbytes          size of the file, or of all files of a set
       object_count, component_count
                       how many
@@ -105,6 +106,10 @@ def summarize(reader: ztensor.Reader) -> dict[str, Any]:
     """Return the document of `info --json` for a file or set; None for facts it lacks."""
     parts = reader.objects.parts()
     files = [part.name for part in parts] if reader.objects.is_set else None
+    nbytes = reader.nbytes
+    if files is None and len(parts[0].source.parts) > 1 and parts[0].manifest.shards:
+        sources = [source for _, source in parts[0].source.parts]
+        files, nbytes = [source.name for source in sources], sum(s.size for s in sources)
     objects = reader.metadata(list(reader))
     components = [component for metadata in objects for component in metadata.components.values()]
     digested = [component for component in components if component.digest is not None]
@@ -112,7 +117,7 @@ def summarize(reader: ztensor.Reader) -> dict[str, Any]:
         "format": reader.format,
         "files": files,
         "version": reader.version or None,
-        "nbytes": reader.nbytes,
+        "nbytes": nbytes,
         "object_count": len(reader),
         "component_count": len(components),
         "parameter_count": parameter_count(reader, objects),
@@ -126,7 +131,7 @@ def summarize(reader: ztensor.Reader) -> dict[str, Any]:
         "digested_count": len(digested),
         "digested_nbytes": sum(component.length for component in digested),
         "unrepresented": [dataclasses.asdict(loss) for loss in reader.unrepresented],
-        **_framing(reader, parts[0] if files is None else None),
+        **_framing(reader, None if reader.objects.is_set else parts[0]),
         **_attributes(reader),
     }
 

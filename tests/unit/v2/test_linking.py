@@ -13,6 +13,7 @@ import pytest
 
 import ztensor
 from ztensor import v2
+from ztensor.cli.info import summarize
 from ztensor.errors import Reason
 from ztensor.testing.builder_2 import File2
 
@@ -234,6 +235,15 @@ def test_a_later_change_of_the_shard_is_noticed(tmp_path: Path, base: Path, chan
     with pytest.raises(ztensor.FormatError) as caught:
         ztensor.open(root)
     assert caught.value.reason is Reason.SHARD_FILE
+
+
+def test_info_shows_the_files_of_a_root(tmp_path: Path, base: Path) -> None:
+    root = linked(tmp_path / "root.zt", base)
+    facts = summarize(ztensor.open(root))
+    assert facts["files"] == [str(root), str(base)]
+    assert facts["nbytes"] == root.stat().st_size + base.stat().st_size
+    assert facts["dead_nbytes"] == 0
+    assert facts["manifest"]["nbytes"]
 
 
 def test_verbs_keep_references_or_copy_bytes_and_never_touch_the_shard(
