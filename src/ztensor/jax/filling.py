@@ -7,31 +7,25 @@ All of them are compared with the source before data is read.
 from __future__ import annotations
 
 import contextlib
-import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Unpack
 
 import jax
 import numpy as np
 
-from ztensor import Tensor
+from ztensor import Tensor, TensorMetadata
 from ztensor import open as open_files
 from ztensor.distributed.jax import is_leaf, named_leaves
 from ztensor.distributed.opened import DividedObjects
-from ztensor.errors import (
-    ArgumentValueError,
-    NotRepresentableError,
-    describe,
-)
+from ztensor.errors import ArgumentValueError, describe
 from ztensor.ext import ObjectReader
 from ztensor.jax.shards import abstract, fitting, sharded
-from ztensor.jax.values import is_copied, is_on_cpu, placed, require_held
+from ztensor.jax.values import placed, require_held
 from ztensor.options import OpenOptions, require_options
 from ztensor.typing import Readable
 
 Tree = TypeVar("Tree")
 
-_MOST_SHOWN = 8
 _SPARSE = {"BCOO": "sparse_coo", "BCSR": "sparse_csr"}
 
 
@@ -42,7 +36,6 @@ def load_sharded(
     names: Callable[[str], str] | None = None,
     strict: bool = True,
     cast: bool = False,
-    copy: bool = False,
     threads: int | None = None,
     **options: Unpack[OpenOptions],
 ) -> Tree:
@@ -64,32 +57,29 @@ def load_sharded(
             lacks as they are; a `ShapeDtypeStruct` has no elements to keep, so it is an error.
         cast: True converts the elements to the types of the leaves; otherwise a different type is
             an error.
-        copy: as for `load_file`.
         threads: how many read or decompress the shards of an array.
         options: see `ztensor.typing.OpenOptions`.
 
     Returns:
-        A tree of the same structure: each array has shape, element type and sharding of its leaf.
+        A tree of the same structure: each array has shape, element type and sharding of its leaf,
+        and memory of its own. Digests are checked where an object, or a chunk of a distributed
+        checkpoint, is read completely; with `verify=True` everywhere.
 
     Raises:
         ArgumentValueError: the source lacks leaves of the tree, or has more objects; two leaves
-            have one name; a shape differs, or a sharding does not fit it.
-        NotRepresentableError: an element type or layout differs; or JAX cannot hold the type.
+            have one name; a layout, element type or shape differs, or a sharding does not fit it.
+        NotRepresentableError: JAX cannot hold an element type.
         FormatError: the source is damaged.
         SourceError: it cannot be read.
     """
     require_options("load_sharded", options, OpenOptions)
-    opened: contextlib.AbstractContextManager[ObjectReader]
-    if isinstance(source, ObjectReader):
-        opened = contextlib.nullcontext(source)
-    else:
-        opened = open_files(source, **options)
-    with opened as reader:
+    reader = source if isinstance(source, ObjectReader) else open_files(source, **options)
+    with contextlib.nullcontext() if reader is source else reader:
         leaves = dict(named_leaves(like))
         wanted = _wanted(reader, leaves, names or str, strict=strict)
         for name, own in wanted.items():
             _require_fit(reader, own, name, leaves[name], cast=cast)
-        leaves |= _loaded(reader, wanted, leaves, copy=copy, threads=threads)
+        leaves |= _loaded(reader, wanted, leaves, threads)
     structure = jax.tree_util.tree_structure(like, is_leaf=is_leaf)
     tree: Tree = jax.tree_util.tree_unflatten(structure, leaves.values())
     return tree
@@ -123,42 +113,34 @@ def _wanted(
         error = ArgumentValueError(
             "the source has other names than the tree",
             file=reader.name,
-            expected=_listed(missing) or "no more",
-            found=_listed(left) or None,
+            expected=describe(missing, 400) if missing else "no more",
+            found=describe([*left], 400) if left else None,
         )
         error.hint = "names= renames the leaves, strict=False loads those that are there"
         raise error
     return wanted
 
 
-def _listed(names: Collection[str]) -> str:
-    more = f" and {len(names) - _MOST_SHOWN:,} more" if len(names) > _MOST_SHOWN else ""
-    return ", ".join(map(describe, itertools.islice(names, _MOST_SHOWN))) + more
-
-
-def _sharding_of(leaf: Any) -> Any:
-    """Return the sharding of a leaf; None for JAX's default device, and for leaves not of JAX."""
-    return getattr(leaf, "sharding", None) if getattr(leaf, "committed", True) else None
-
-
 def _require_fit(reader: ObjectReader, own: str, name: str, leaf: Any, *, cast: bool) -> None:
     """Compare an object with the leaf `name`.
 
     Raises:
-        ArgumentValueError: the shapes differ, or the sharding does not fit.
-        NotRepresentableError: the layouts or element types differ, or JAX lacks the type.
+        ArgumentValueError: layout, element type or shape differ, or the sharding does not fit.
+        NotRepresentableError: JAX lacks the element type.
     """
-    for kind, expected, found in _compared(reader, own, leaf):
-        if expected == found or (cast and kind == "element type"):
-            continue
-        error = (ArgumentValueError if kind == "shape" else NotRepresentableError)(
-            f"the source has another {kind} than the leaf {describe(name)}",
+    expected, found = _described(leaf), _described(abstract(reader, own))
+    is_other_type = expected["type"] != found["type"]
+    if cast and found["layout"] == "dense":
+        found["type"] = expected["type"]
+    if expected != found:
+        error = ArgumentValueError(
+            f"the source does not fit the leaf {describe(name)}",
             file=reader.name,
             object_name=own,
-            expected=str(expected),
-            found=str(found),
+            expected=" ".join(expected.values()),
+            found=" ".join(found.values()),
         )
-        error.hint = "cast=True converts the elements" if kind == "element type" else None
+        error.hint = "cast=True converts the elements" if is_other_type else None
         raise error
     if isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct)):
         require_held(leaf.dtype, own, reader.name)
@@ -169,45 +151,39 @@ def _require_fit(reader: ObjectReader, own: str, name: str, leaf: Any, *, cast: 
             sharding.addressable_devices_indices_map(leaf.shape)
 
 
-def _compared(reader: ObjectReader, own: str, leaf: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield properties of a leaf and of its object: kind, expected and found."""
-    found = reader.metadata(own)
-    is_tensor = isinstance(leaf, Tensor)
-    layout = leaf.format if is_tensor else _SPARSE.get(type(leaf).__name__, "dense")
-    yield "layout", layout, found.format
-    yield "shape", list(leaf.shape), list(found.shape)
-    if not is_tensor:
-        expected = getattr(leaf.dtype, "name", leaf.dtype)
-        yield "element type", expected, reader.get_slice(own).dtype.name
+def _described(value: Any) -> dict[str, str]:
+    """Return layout, element type and shape of a leaf, or of an object as `abstract` gives it."""
+    has_layout = isinstance(value, (Tensor, TensorMetadata))
+    layout = value.format if has_layout else _SPARSE.get(type(value).__name__, "dense")
+    dtype = getattr(value.dtype, "name", value.dtype)
+    return {"layout": layout, "type": str(dtype), "shape": str(list(value.shape))}
+
+
+def _sharding_of(leaf: Any) -> Any:
+    """Return the sharding of a leaf; None for JAX's default device, and for leaves not of JAX."""
+    return getattr(leaf, "sharding", None) if getattr(leaf, "committed", True) else None
 
 
 def _loaded(
     reader: ObjectReader,
     wanted: Mapping[str, str],
     leaves: Mapping[str, Any],
-    *,
-    copy: bool,
     threads: int | None,
 ) -> dict[str, Any]:
     """Return the arrays of leaves by name, from the objects of `wanted`."""
     loaded: dict[str, Any] = {}
     whole: dict[str, Any] = {}
-    is_view = not copy and is_on_cpu(None)
     for name, own in wanted.items():
         leaf, sharding = leaves[name], _sharding_of(leaves[name])
-        if isinstance(leaf, Tensor):
-            loaded[name] = reader.read(own, copy=copy)
-        elif isinstance(leaf, (np.ndarray, np.generic)):
-            array = reader.read_numpy(own, copy=True).astype(leaf.dtype, copy=False)
-            loaded[name] = array[()] if isinstance(leaf, np.generic) else array
-        elif sharding is not None:
-            how: Any = {"copy": copy, "threads": threads, "dtype": leaf.dtype}
+        if sharding is not None:
+            how: Any = {"copy": True, "threads": threads, "dtype": leaf.dtype}
             loaded[name] = sharded(reader, own, abstract(reader, own), sharding, **how)
-        elif type(leaf).__name__ in _SPARSE:
-            whole[name] = reader.read(own, copy=not is_view)
+            continue
+        value: Any = reader.read(own, copy=True)
+        if value.format == "dense" and not isinstance(leaf, Tensor):
+            value = value.numpy().astype(leaf.dtype, copy=False)
+        if isinstance(leaf, (np.ndarray, np.generic, Tensor)):
+            loaded[name] = value[()] if isinstance(leaf, np.generic) else value
         else:
-            array = reader.read_numpy(own, copy=not is_view)
-            if is_view and is_copied(array):
-                reader.objects.part(own).require_copied(own)
-            whole[name] = array.astype(leaf.dtype, copy=False)
+            whole[name] = value
     return loaded | placed(whole, None, reader.name)

@@ -40,7 +40,7 @@ import os, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from ztensor.distributed import read_root
-from ztensor.jax import load_file, save_sharded
+from ztensor.jax import load_file, load_sharded, save_sharded
 import ztensor
 folder, rows = sys.argv[1], np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
 
@@ -105,6 +105,20 @@ for axes in ((), ("a", "b"), ("b", "a"), (None, "a"), (("a", "b"),), ("b",)):
         assert found[name].dtype == value.dtype, (name, found[name].dtype)
         require_equal(found[name], value)
     assert found["nested.list.1"] == 3 and found["nested.list.1"].shape == ()
+def placed(name, like):  # partly replicated, over both axes, or over one of a mesh of one axis
+    place = {"both": over("b"), "copies": over(("a", "b")), "half": line, "list": over()}
+    return jax.ShapeDtypeStruct(like.shape, like.dtype, sharding=place[name])
+
+line = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), P(None, "x"))
+shapes = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, tree))
+like = {name: placed(name, one) for name, one in shapes.items() if name != "nested"}
+like["nested"] = {"list": [placed("list", one) for one in shapes["nested"]["list"]]}
+for wanted in (tree, like):  # a live tree, and an abstract one
+    found = load_sharded(folder, like=wanted)
+    assert jax.tree.structure(found) == jax.tree.structure(tree)
+    for one, own, right in zip(*map(jax.tree.leaves, (found, wanted, tree))):
+        assert (one.sharding, one.dtype, one.shape) == (own.sharding, own.dtype, own.shape)
+        require_equal(one, right)
 save_sharded({"odd": rows[:63]}, folder)  # rows that four devices cannot share alike
 try:
     load_file(folder, sharding=over("a"))
@@ -112,6 +126,8 @@ except ztensor.errors.ArgumentValueError as error:
     assert "'odd'" in str(error)
 else:
     raise AssertionError("uneven shards")
+found = load_sharded(folder, like={"odd": spread(rows[:63], over(None, "b"))})["odd"]
+require_equal(found, rows[:63])
 """
 
 
@@ -146,6 +162,12 @@ found = load_file(folder, sharding=lambda name, one: place(name, one) if name in
 for name in names:
     require_equal(found[name], half if name == "half" else rows)
     assert not found[name].is_fully_addressable
+
+found = load_sharded(folder, like=tree)
+for name in names:
+    assert found[name].sharding == tree[name].sharding
+    require_equal(found[name], half if name == "half" else rows)
+assert (found["own"], found["step"], found["own"].committed) == (7, 100, False)
 
 # If one process cannot save, no process does.
 before = sorted(os.listdir(folder))
@@ -185,6 +207,61 @@ def test_two_processes_save_and_load_each_its_own(tmp_path: Path) -> None:
     assert sizes[0] > 3 * ROWS.size  # the work is shared
     with ztensor.open(folder) as reader:
         assert not reader.verify().problems
+
+
+BACKGROUND_OF_TWO = """
+rank, port = int(sys.argv[2]), sys.argv[3]
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{port}", 2, rank)
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("a", "b"))
+next_of = jax.jit(lambda array: array + 1, donate_argnums=0)
+total = jax.jit(lambda array: array.sum())
+tree = {"both": spread(rows, NamedSharding(mesh, P("a", "b"))), "step": 0}
+for step in range(5):
+    saving = save_sharded(tree, folder, background=True)
+    old, tree = tree["both"], {"both": next_of(tree["both"]), "step": step + 1}
+    assert old.is_deleted()
+    for _ in range(10):  # the training's collectives, while the thread exchanges its own messages
+        assert total(tree["both"]) == rows.sum() + (step + 1) * rows.size
+saving.wait()
+found = load_sharded(folder, like=tree)
+assert found["step"] == 4
+require_equal(found["both"], rows + 4)
+for wrong in (0, 1):  # if one process fails in its thread, both raise
+    leaf = np.zeros(3, jnp.float8_e4m3b11fnuz if wrong == rank else np.float32)
+    name = f"x{rank}" if wrong == rank else "x"
+    saving = save_sharded({**tree, name: leaf}, folder, background=True)
+    try:
+        saving.wait()
+    except (ztensor.SourceError, ztensor.NotRepresentableError) as error:
+        assert isinstance(error, ztensor.NotRepresentableError) == (wrong == rank), error
+    else:
+        raise AssertionError("half a checkpoint")
+assert load_sharded(folder, like=tree)["step"] == 4
+save_sharded(tree, folder, background=True)  # the end of the program waits
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_save_in_the_background_while_they_train(tmp_path: Path) -> None:
+    port = free_port()
+    ended([started(BACKGROUND_OF_TWO, 2, tmp_path, rank, port) for rank in range(2)])
+    np.testing.assert_array_equal(load_file(tmp_path)["both"], ROWS + 5)
+    assert read_root(tmp_path).values == {"step": 5}
+    assert len(os.listdir(tmp_path)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", ["model.safetensors", "parts/checkpoint.zt"])
+def test_each_process_reads_its_share_of_the_bytes(tmp_path: Path, source: str) -> None:
+    from tests.distributed import jax_shares
+
+    jax_shares.saved(tmp_path)
+    shares = jax_shares.measured(tmp_path, source, 2)
+    assert len(shares) == 2
+    for share in shares:
+        assert share.sent < 0.55 * jax_shares.NBYTES
+        assert share.requests <= 14
 
 
 RECORDS_OF_TWO = """

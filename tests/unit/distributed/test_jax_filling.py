@@ -88,13 +88,12 @@ def require_equal(found: Any, expected: Any) -> None:
 # --- What comes back ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("copy", [False, True])
-def test_it_is_the_inverse_of_save_sharded(tmp_path: Path, copy: bool) -> None:
+def test_it_is_the_inverse_of_save_sharded(tmp_path: Path) -> None:
     save_sharded(state(2), tmp_path)
     live = state()
     for array in jax.tree.leaves(live.params):
         array.delete()  # as an array that a call was given to keep
-    require_equal(load_sharded(tmp_path, live, copy=copy), state(2))
+    require_equal(load_sharded(tmp_path, live), state(2))
 
 
 def test_an_abstract_tree_is_enough(tmp_path: Path) -> None:
@@ -168,12 +167,12 @@ WRONG: dict[str, tuple[Any, type[Exception]]] = {
     "a plain value": ({**RIGHT, "i": 3}, ArgumentValueError),
     "another shape": ({**RIGHT, "w": struct((64, LARGE // 64))}, ArgumentValueError),
     "another rank": ({**RIGHT, "w": struct((LARGE,))}, ArgumentValueError),
-    "another type": ({**RIGHT, "w": struct(SHAPE, jnp.bfloat16)}, NotRepresentableError),
+    "another type": ({**RIGHT, "w": struct(SHAPE, jnp.bfloat16)}, ArgumentValueError),
     "a type without x64": ({**RIGHT, "i": struct((8,), np.int64)}, NotRepresentableError),
     "a key": ({**RIGHT, "w": jax.random.key(0)}, ArgumentValueError),
     "a quantized one": (
         {**RIGHT, "w": ztensor.Tensor.quantize(np.ones(SHAPE, np.float32))},
-        NotRepresentableError,
+        ArgumentValueError,
     ),
     "a mesh without devices": (
         {**RIGHT, "w": struct(SHAPE, sharding=jax.sharding.NamedSharding(

@@ -286,7 +286,7 @@ class History:
             if into is not None and how["only"] is None and is_of_jax:
                 from ztensor.jax import load_sharded
 
-                tree = load_sharded(path, into, copy=True, verify=True, threads=how["threads"])
+                tree = load_sharded(path, into, verify=True, threads=how["threads"])
             else:
                 tree = read_tree(reader, AS_SAVED, copy=True, **how)
                 tree = tree if into is None else fit(into, tree)
