@@ -25,7 +25,7 @@ SOURCE = ROOT / "src" / "ztensor"
 PACKAGES = ["spec", "io", "threads", "testing"]
 # Files at the top that are wings: one library each, or a line that forwards to a wing.
 WINGS = {
-    "accelerate.py", "dask.py", "diffusers.py", "divided.py", "fleet.py", "flax.py",
+    "accelerate.py", "aio.py", "dask.py", "diffusers.py", "divided.py", "fleet.py", "flax.py",
     "keras.py", "lightning.py", "model_folder.py", "peft.py", "scipy.py", "trainer.py",
     "transformers.py", "xarray.py",
 }  # fmt: skip

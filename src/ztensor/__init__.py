@@ -13,6 +13,7 @@ __version__ = "1.0.0"
 
 if TYPE_CHECKING:
     from ztensor import accelerate as accelerate
+    from ztensor import aio as aio
     from ztensor import converting as converting
     from ztensor import dask as dask
     from ztensor import delta as delta
@@ -110,7 +111,7 @@ _SUBMODULES = frozenset(
         *("accelerate", "converting", "dask", "delta", "diffusers", "distributed", "divided"),
         *("edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras", "lightning", "numpy"),
         *("peft", "signing", "torch", "trainer", "training", "transformers", "typing", "vllm"),
-        "xarray",
+        *("xarray", "aio"),
     ]
 )
 

@@ -29,11 +29,11 @@ MODULES = [
     *(
         f"ztensor.{name}"
         for name in (
-            "accelerate", "conformance", "converting", "dask", "delta", "diffusers", "distributed",
-            "divided", "edit", "errors", "flax", "fleet", "insight", "io", "jax", "keras",
-            "lightning", "numpy", "peft", "signing", "testing.builder", "testing.builder_2",
-            "testing.damage", "testing.promise", "testing.strategies", "torch", "trainer",
-            "training", "transformers", "typing", "v2", "xarray",
+            "accelerate", "aio", "conformance", "converting", "dask", "delta", "diffusers",
+            "distributed", "divided", "edit", "errors", "flax", "fleet", "insight", "io", "jax",
+            "keras", "lightning", "numpy", "peft", "signing", "testing.builder",
+            "testing.builder_2", "testing.damage", "testing.promise", "testing.strategies", "torch",
+            "trainer", "training", "transformers", "typing", "v2", "xarray",
         )
     ),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import contextlib
 import dataclasses
 import importlib
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = [
     "", ".numpy", ".torch", ".jax", ".flax", ".divided", ".edit", ".errors", ".typing", ".fleet",
     ".dask", ".transformers", ".diffusers", ".peft", ".io", ".insight", ".training", ".converting",
-    ".signing", ".xarray",
+    ".signing", ".xarray", ".aio",
 ]  # fmt: skip
 
 
@@ -87,7 +88,8 @@ EXCEPTIONS = {
     "Record.__getitem__": TREES,
     "Record.__init__": TREES,
     "ObjectReader.__getitem__": VALUES,
-    "ObjectReader.read_slices": VALUES,
+    "Reader.read_slices": VALUES,
+    "AsyncReader.read_slice": VALUES,
     "TensorSlice.__getitem__": VALUES,
     "TensorSlice.__iter__": "a scalar or an array, as in NumPy's stubs",
     "Tensor.jax": VALUES,
@@ -220,6 +222,11 @@ TAKERS = {
 }
 
 
+def awaited(result: object) -> None:
+    if inspect.iscoroutine(result):
+        asyncio.run(result)
+
+
 @pytest.mark.parametrize("name", TAKERS)
 def test_a_name_that_is_no_option_is_a_type_error(name: str) -> None:
     function, kind = TAKERS[name]
@@ -227,7 +234,7 @@ def test_a_name_that_is_no_option_is_a_type_error(name: str) -> None:
     given = [None for one in parameters if one.default is one.empty and one.kind < one.VAR_KEYWORD]
     first = min(kind.__annotations__)
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{first}x'; did you mean"):
-        function(*given, **{f"{first}x": None})
+        awaited(function(*given, **{f"{first}x": None}))
 
 
 def test_every_typed_dict_of_options_is_taken_by_a_function() -> None:
@@ -406,7 +413,7 @@ def test_modules_complete_to_public_names(suffix: str) -> None:
     except ztensor.MissingDependencyError as error:
         pytest.skip(str(error))
     modules = (
-        "accelerate converting dask delta diffusers distributed divided edit errors flax fleet "
+        "accelerate aio converting dask delta diffusers distributed divided edit errors flax fleet "
         "insight io jax keras lightning numpy peft signing torch trainer training transformers "
         "typing vllm xarray"
     )
