@@ -73,7 +73,7 @@ def convert_file(
 def _show_rows(terminal: Terminal, rows: Sequence[ztensor.converting.RecipeRow]) -> None:
     lines = []
     for row in rows:
-        more = f" and {len(row.sources) - 1:,} more" if len(row.sources) > 1 else ""
+        more = f" +{len(row.sources) - 1:,}" if len(row.sources) > 1 else ""
         made = ("(dropped)", "", "") if row.name is None else (row.name, str(row.shape), row.dtype)
         lines.append((f"{row.sources[0]}{more}", str(row.source_shapes[0]), *made))
     columns = (Column("from"), Column("shape"), Column("to"), Column("shape"), Column("type"))
