@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
+import sys
 import threading
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -80,21 +82,67 @@ class Record:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers in HTTP/1.1, over connections that are kept, and prints nothing."""
+    """Answers in HTTP/1.1, over connections that are kept; records each request, prints nothing.
+
+    A subclass has `respond`, and `do_PUT` and the like where it takes bodies.
+    """
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     timeout = IDLE_SECONDS
 
+    def recorded(self) -> None:
+        """Answer a request, and record it with the status and the bytes of the answer."""
+        owner: Any = self.server.owner  # type: ignore[attr-defined]
+        self.status = self.sent = 0
+        self.taken = b""
+        owner.record.begin()
+        try:
+            self.taken = self._body()
+            self.respond(owner)
+        except OSError:
+            self.close_connection = True
+        finally:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            taken = len(self.taken)
+            owner.record.add(Seen(self.command, self.path, headers, self.status, self.sent, taken))
+
+    do_GET = do_HEAD = recorded
+
+    def respond(self, owner: Any) -> None:
+        """Answer a request to a server."""
+        raise NotImplementedError
+
     def log_message(self, *_: Any) -> None:
         """Print nothing."""
 
-    def plain_headers(self) -> dict[str, str]:
-        """Return the request's headers, names in lower case."""
-        return {name.lower(): value for name, value in self.headers.items()}
+    def _body(self) -> bytes:
+        if self.headers.get("Expect", "").lower() == "100-continue":
+            self.send_response_only(100)
+            self.end_headers()
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        pieces = []
+        while length := int(self.rfile.readline().split(b";")[0], 16):
+            pieces.append(self.rfile.read(length))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass
+        return b"".join(pieces)
+
+    def asked(self, size: int) -> tuple[int, int] | None:
+        """Return the requested range of an object of a size; None for the whole object."""
+        text = self.headers.get("Range")
+        if text is None:
+            return None
+        start, _, last = text.removeprefix("bytes=").partition("-")
+        if not start:
+            return max(0, size - int(last)), size
+        return int(start), min(size, int(last) + 1) if last else size
 
     def answer(self, status: int, headers: dict[str, str], body: bytes = b"") -> None:
         """Send an answer with a length; the body is left out of one to HEAD."""
+        self.status = status
         self.send_response_only(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -102,6 +150,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.command != "HEAD":
+            self.sent += len(body)
             self.wfile.write(body)
 
 
@@ -145,3 +194,12 @@ class Server:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5)
+
+
+def serve(server: Server) -> None:
+    """Print the port of a server, and run it until the input ends."""
+    with server:
+        sys.stdout.write(f"{server.port}\n")
+        sys.stdout.flush()
+        with contextlib.suppress(KeyboardInterrupt):
+            sys.stdin.read()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from tests.remote.counting import Handler, Seen, Server
+from tests.remote.counting import Handler, Server
 
 _UPSTREAM_SECONDS = 30.0
 _HOP_BY_HOP = frozenset(["connection", "keep-alive", "transfer-encoding", "te", "trailer"])
@@ -92,39 +92,19 @@ class FaultProxy(Server):
 
 
 class _Proxy(Handler):
-    def _any(self) -> None:
-        owner: FaultProxy = self.server.owner  # type: ignore[attr-defined]
-        self.answered, self.sent = 0, 0
-        owner.record.begin()
-        body = b""
+    do_PUT = do_POST = do_DELETE = Handler.recorded
+
+    def respond(self, owner: FaultProxy) -> None:
+        fault = owner.fault_of(self.command, self.path)
         try:
-            body = self._body()
-            fault = owner.fault_of(self.command, self.path)
             if fault is None:
-                self.relay(self.forward(owner, body))
+                self.relay(self.forward(owner))
             else:
-                KINDS[fault.kind](self, owner, body, fault)
-        except (ConnectionError, http.client.HTTPException):
+                KINDS[fault.kind](self, owner, fault)
+        except http.client.HTTPException:
             self.close_connection = True
-        finally:
-            headers = self.plain_headers()
-            owner.record.add(
-                Seen(self.command, self.path, headers, self.answered, self.sent, len(body))
-            )
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _any
-
-    def _body(self) -> bytes:
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            pieces = []
-            while length := int(self.rfile.readline().split(b";")[0], 16):
-                pieces.append(self.rfile.read(length))
-                self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(pieces)
-        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-
-    def forward(self, owner: FaultProxy, body: bytes, *, without: str = "") -> Answer:
+    def forward(self, owner: FaultProxy, *, without: str = "") -> Answer:
         """Ask the server behind, leaving out one header where asked."""
         headers = {
             name: value
@@ -136,7 +116,7 @@ class _Proxy(Handler):
             connection.request(
                 self.command,
                 self.path,
-                body=body or (b"" if self.command in ("PUT", "POST") else None),
+                body=self.taken or (b"" if self.command in ("PUT", "POST") else None),
                 headers=headers,
             )
             answer = connection.getresponse()
@@ -146,17 +126,10 @@ class _Proxy(Handler):
             connection.close()
 
     def relay(self, answer: Answer) -> None:
-        self.answered, self.sent = answer.status, len(answer.body)
         headers = answer.headers
         if self.command != "HEAD":
             headers = answer.with_length(len(answer.body))
         self.answer(answer.status, headers, answer.body)
-
-    def refuse(self, status: int, code: str, message: str) -> None:
-        """Answer as a store does that refuses."""
-        body = _ERROR.format(code=code, message=message).encode()
-        self.answered, self.sent = status, len(body)
-        self.answer(status, {"Content-Type": "application/xml"}, body)
 
     def hang_up(self) -> None:
         """Close the connection without a word more."""
@@ -164,55 +137,43 @@ class _Proxy(Handler):
 
     def begin(self, answer: Answer, length: int, body: bytes) -> None:
         """Send headers that claim a length, and a body that may have another."""
-        self.answered, self.sent = answer.status, len(body)
         self.answer(answer.status, answer.with_length(length), body)
         self.wfile.flush()
 
 
-def _unavailable(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
-    proxy.refuse(503, "SlowDown", "Please reduce your request rate.")
+Happens = Callable[[_Proxy, FaultProxy, Fault], None]
 
 
-def _failing(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
-    proxy.refuse(500, "InternalError", "We encountered an internal error.")
+def _refusing(status: int, code: str, message: str) -> Happens:
+    """Answer as a store does that refuses."""
+    body = _ERROR.format(code=code, message=message).encode()
+    return lambda proxy, _, fault: proxy.answer(status, {"Content-Type": "application/xml"}, body)
 
 
-def _forbidden(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
-    proxy.refuse(403, "AccessDenied", "Access Denied")
-
-
-def _missing(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
-    proxy.refuse(404, "NoSuchKey", "The specified key does not exist.")
-
-
-def _dropped(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+def _unheard(proxy: _Proxy, owner: FaultProxy, _: Fault) -> None:
+    proxy.forward(owner)
     proxy.hang_up()
 
 
-def _unheard(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
-    proxy.forward(owner, body)
-    proxy.hang_up()
-
-
-def _cut(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
-    answer = proxy.forward(owner, body)
+def _cut(proxy: _Proxy, owner: FaultProxy, _: Fault) -> None:
+    answer = proxy.forward(owner)
     proxy.begin(answer, len(answer.body), answer.body[: len(answer.body) // 2])
     proxy.hang_up()
 
 
-def _short(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
-    answer = proxy.forward(owner, body)
+def _short(proxy: _Proxy, owner: FaultProxy, _: Fault) -> None:
+    answer = proxy.forward(owner)
     kept = answer.body[: len(answer.body) // 2]
     proxy.begin(answer, len(kept), kept)
 
 
-def _long(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
-    answer = proxy.forward(owner, body)
+def _long(proxy: _Proxy, owner: FaultProxy, _: Fault) -> None:
+    answer = proxy.forward(owner)
     proxy.begin(answer, len(answer.body) + 7, answer.body + b"surplus")
 
 
-def _elsewhere(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
-    answer = proxy.forward(owner, body)
+def _elsewhere(proxy: _Proxy, owner: FaultProxy, _: Fault) -> None:
+    answer = proxy.forward(owner)
     for name, value in answer.headers.items():
         if name.lower() == "content-range":
             start, stop = (int(number) + 1 for number in value.split()[1].split("/")[0].split("-"))
@@ -220,51 +181,42 @@ def _elsewhere(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> N
     proxy.relay(answer)
 
 
-def _whole(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
-    proxy.relay(proxy.forward(owner, body, without="range"))
-
-
-def _redirected(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
-    proxy.answered = 302
-    proxy.answer(302, {"Location": fault.to + proxy.path})
-
-
-def _trickled(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
-    answer = proxy.forward(owner, body)
+def _trickled(proxy: _Proxy, owner: FaultProxy, fault: Fault) -> None:
+    answer = proxy.forward(owner)
     proxy.begin(answer, len(answer.body), b"")
     step = max(1, len(answer.body) // 20)
     for start in range(0, len(answer.body), step):
         proxy.wfile.write(answer.body[start : start + step])
         proxy.wfile.flush()
         time.sleep(fault.seconds)
-    proxy.sent = len(answer.body)
 
 
-def _silent(proxy: _Proxy, _: FaultProxy, body: bytes, fault: Fault) -> None:
+def _silent(proxy: _Proxy, _: FaultProxy, fault: Fault) -> None:
     time.sleep(fault.seconds)
     proxy.hang_up()
 
 
-def _then(proxy: _Proxy, owner: FaultProxy, body: bytes, fault: Fault) -> None:
+def _then(proxy: _Proxy, owner: FaultProxy, fault: Fault) -> None:
     assert fault.action is not None
     fault.action()
-    proxy.relay(proxy.forward(owner, body))
+    proxy.relay(proxy.forward(owner))
 
 
 # What can happen to a request.
-KINDS: dict[str, Callable[[_Proxy, FaultProxy, bytes, Fault], None]] = {
-    "503": _unavailable,
-    "500": _failing,
-    "403": _forbidden,
-    "404": _missing,
-    "dropped": _dropped,  # before the server hears of it
+KINDS: dict[str, Happens] = {
+    "503": _refusing(503, "SlowDown", "Please reduce your request rate."),
+    "500": _refusing(500, "InternalError", "We encountered an internal error."),
+    "403": _refusing(403, "AccessDenied", "Access Denied"),
+    "404": _refusing(404, "NoSuchKey", "The specified key does not exist."),
+    "dropped": _silent,  # before the server hears of it, at once
     "unheard": _unheard,  # done, but the answer is lost
     "cut": _cut,  # half of the body, then the connection is closed
     "short": _short,  # half of the body, and the length says so
     "long": _long,  # more than was asked
     "elsewhere": _elsewhere,  # the range that comes is said to be another one
-    "whole": _whole,  # 200 and the whole object where a range was asked
-    "redirected": _redirected,
+    # 200 and the whole object where a range was asked
+    "whole": lambda proxy, owner, _: proxy.relay(proxy.forward(owner, without="range")),
+    "redirected": lambda proxy, _, fault: proxy.answer(302, {"Location": fault.to + proxy.path}),
     "trickled": _trickled,  # in 20 pieces with pauses
     "silent": _silent,  # no answer for a while, and then none
     "then": _then,  # something else happens first, as a change of the object

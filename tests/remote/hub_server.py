@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.remote.counting import Handler, Seen, Server
+from tests.remote.counting import Handler, Server
 
 _RESOLVE = re.compile(r"/(?P<repo>[\w.-]+/[\w.-]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)")
 _TREE = re.compile(
@@ -53,30 +53,22 @@ class HubServer(Server):
 
 
 class _Hub(Handler):
-    def do_GET(self) -> None:
+    def respond(self, owner: HubServer) -> None:
         """Send on to where the file is, or say why not."""
-        owner: HubServer = self.server.owner  # type: ignore[attr-defined]
-        owner.record.begin()
-        status = 500
-        try:
-            path = urlsplit(self.path).path
-            status = self._list(owner) if _TREE.fullmatch(path) else self._resolve(owner)
-        finally:
-            owner.record.add(Seen(self.command, self.path, self.plain_headers(), status, 0))
-
-    do_HEAD = do_GET
-
-    def _list(self, owner: HubServer) -> int:
         match = _TREE.fullmatch(urlsplit(self.path).path)
-        assert match is not None
+        if match is None:
+            self._resolve(owner)
+        else:
+            self._list(owner, match)
+
+    def _list(self, owner: HubServer, match: re.Match[str]) -> None:
         folder = owner.folder / match["repo"] / unquote(match["revision"])
         within = folder / unquote(match["path"] or "")
         is_known = self.headers.get("Authorization") == f"Bearer {owner.token}"
         is_hidden = match["repo"] in owner.private and not is_known
         if is_hidden or not within.is_dir():
-            status = 401 if is_hidden else 404
-            self.answer(status, {}, b"no")
-            return status
+            self.answer(401 if is_hidden else 404, {}, b"no")
+            return
         entries = owner.entries + [
             entry(path.relative_to(folder).as_posix(), is_folder=path.is_dir())
             for path in sorted(within.iterdir())
@@ -88,18 +80,16 @@ class _Hub(Handler):
             headers["Link"] = f'<{place}>; rel="next"'
         body = json.dumps(entries[start : start + owner.page]).encode()
         self.answer(200, headers, body if owner.body is None else owner.body)
-        return 200
 
-    def _resolve(self, owner: HubServer) -> int:
+    def _resolve(self, owner: HubServer) -> None:
         match = _RESOLVE.fullmatch(self.path)
         is_known = self.headers.get("Authorization") == f"Bearer {owner.token}"
         if match is None or (match["repo"] in owner.private and not is_known):
             status = 404 if match is None else 401
             self.answer(status, {"X-Error-Message": "no"}, b"Repository not found")
-            return status
+            return
         place = f"{match['repo']}/{unquote(match['revision'])}/{unquote(match['path'])}"
         if not (owner.folder / place).is_file():
             self.answer(404, {"X-Error-Code": "EntryNotFound"}, b"Entry not found")
-            return 404
+            return
         self.answer(302, {"Location": f"{owner.files}/{place}?signature=abc"})
-        return 302

@@ -8,20 +8,16 @@ prints its port, and runs until its input ends: for benchmarks, in a process of 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import email.utils
 import os
-import re
-import sys
 import time
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from tests.remote.counting import Handler, Seen, Server
+from tests.remote.counting import Handler, Server, serve
 
 Validator = Literal["etag", "date"] | None
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class RangeServer(Server):
@@ -53,25 +49,15 @@ class RangeServer(Server):
 
 
 class _Files(Handler):
-    def do_GET(self) -> None:
+    def respond(self, owner: RangeServer) -> None:
         """Answer with a file, or a range of it."""
-        owner: RangeServer = self.server.owner  # type: ignore[attr-defined]
-        owner.record.begin()
-        status, sent = 500, 0
-        try:
-            time.sleep(owner.delay)
-            status, sent = self._serve(owner)
-        finally:
-            owner.record.add(Seen(self.command, self.path, self.plain_headers(), status, sent))
-
-    do_HEAD = do_GET
-
-    def _serve(self, owner: RangeServer) -> tuple[int, int]:
+        time.sleep(owner.delay)
         path = owner.folder / unquote(urlsplit(self.path).path).lstrip("/")
         try:
             file = path.open("rb")
         except OSError:
-            return self._plainly(404, {}, b"not here")
+            self.answer(404, {}, b"not here")
+            return
         with file:
             status = os.fstat(file.fileno())
             size = status.st_size
@@ -82,26 +68,21 @@ class _Files(Handler):
                 headers["ETag"] = tag
             if owner.validator is not None:
                 headers["Last-Modified"] = date
-            if self._has_changed(owner.validator, tag, status.st_mtime):
-                return self._plainly(412, headers, b"changed")
-            asked = self.headers.get("Range")
             if owner.ranges:
                 headers["Accept-Ranges"] = "bytes"
-            if asked is None or not owner.ranges:
-                return self._send(200, headers, file, 0, size)
-            match = _RANGE.fullmatch(asked)
-            if match is None or match[1] == match[2] == "" or (not match[1] and not owner.suffix):
-                return self._plainly(400, headers, b"no such ranges here")
-            if match[1]:
-                start = int(match[1])
-                stop = min(size, int(match[2]) + 1) if match[2] else size
-            else:
-                start, stop = max(0, size - int(match[2])), size
-            if start >= stop:
+            asked = self.asked(size) if owner.ranges else None
+            if self._has_changed(owner.validator, tag, status.st_mtime):
+                self.answer(412, headers, b"changed")
+            elif asked is None:
+                self._send(200, headers, file, 0, size)
+            elif not owner.suffix and "=-" in self.headers["Range"]:
+                self.answer(400, headers, b"no such ranges here")
+            elif asked[0] >= asked[1]:
                 headers["Content-Range"] = f"bytes */{size}"
-                return self._plainly(416, headers, b"beyond the end")
-            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-            return self._send(206, headers, file, start, stop)
+                self.answer(416, headers, b"beyond the end")
+            else:
+                headers["Content-Range"] = f"bytes {asked[0]}-{asked[1] - 1}/{size}"
+                self._send(206, headers, file, *asked)
 
     def _has_changed(self, validator: Validator, tag: str, modified: float) -> bool:
         wanted = self.headers.get("If-Match")
@@ -112,36 +93,19 @@ class _Files(Handler):
             return int(modified) > email.utils.parsedate_to_datetime(since).timestamp()
         return False
 
-    def _plainly(self, status: int, headers: dict[str, str], body: bytes) -> tuple[int, int]:
-        self.answer(status, headers, body)
-        return status, len(body)
-
-    def _send(
-        self, status: int, headers: dict[str, str], file: Any, start: int, stop: int
-    ) -> tuple[int, int]:
+    def _send(self, status: int, headers: dict[str, str], file: Any, start: int, stop: int) -> None:
         self.answer(status, {**headers, "Content-Length": str(stop - start)})
         if self.command == "HEAD":
-            return status, 0
+            return
         self.wfile.flush()
-        sent = self.connection.sendfile(file, start, stop - start)
-        if sent < stop - start:  # the file was cut meanwhile
+        self.sent = self.connection.sendfile(file, start, stop - start)
+        if self.sent < stop - start:  # the file was cut meanwhile
             self.close_connection = True
-        return status, sent
-
-
-def main() -> None:
-    """Serve until the input ends."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--delay", type=float, default=0.0)
-    parser.add_argument("--seconds", type=float, default=3600.0, help="the longest it runs")
-    given = parser.parse_args()
-    with RangeServer(given.folder, delay=given.delay) as server:
-        sys.stdout.write(f"{server.port}\n")
-        sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            sys.stdin.read()
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--delay", type=float, default=0.0)
+    given = parser.parse_args()
+    serve(RangeServer(given.folder, delay=given.delay))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import sys
 import threading
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.remote.faults import limits
 from tests.remote.lying_server import LIES, LyingServer
 from ztensor.errors import ZTensorError
 from ztensor.numpy import load_file, save_file
@@ -25,18 +25,6 @@ OTHER = {name: array + 1 for name, array in MODEL.items()}
 MIB = 1 << 20
 MOST_BYTES = 96 * MIB  # an endless body may bring more within a second
 MOST_SECONDS = 10.0
-PATIENCE = {
-    "client_options": {"allow_http": True, "timeout": "1s", "connect_timeout": "1s"},
-    "retry_config": {
-        "max_retries": 1,
-        "retry_timeout": datetime.timedelta(seconds=2),
-        "backoff": {
-            "init_backoff": datetime.timedelta(milliseconds=10),
-            "max_backoff": datetime.timedelta(milliseconds=20),
-            "base": 2,
-        },
-    },
-}
 
 
 def resident() -> int:
@@ -78,7 +66,7 @@ def test_a_right_result_or_one_error(tmp_path: Path, lie: str) -> None:
 
         def load() -> None:
             try:
-                found = load_file(f"{server.url}/m.zt", storage=PATIENCE)
+                found = load_file(f"{server.url}/m.zt", storage=limits({}))
             except ZTensorError as error:
                 is_said = "the request failed" not in str(error)
                 outcome.append(error.reason.value if error.reason and is_said else str(error))

@@ -9,14 +9,10 @@ Conditions are observed: `If-Match` of a read, `If-None-Match` of a write.
 
 from __future__ import annotations
 
-import contextlib
 import re
-import sys
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from tests.remote.counting import Handler, Seen, Server
-
-_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
+from tests.remote.counting import Handler, Server, serve
 
 
 class UploadServer(Server):
@@ -55,40 +51,11 @@ def _plain(framed: bytes) -> bytes:
 
 
 class _Store(Handler):
-    def _any(self) -> None:
-        owner: UploadServer = self.server.owner  # type: ignore[attr-defined]
-        owner.record.begin()
-        taken = 0
-        try:
-            body = self._body()
-            taken = len(body)
-            self._serve(owner, body)
-        except ConnectionError:
-            self.close_connection = True
-        finally:
-            headers = self.plain_headers()
-            owner.record.add(Seen(self.command, self.path, headers, 200, 0, taken))
+    do_PUT = do_POST = do_DELETE = Handler.recorded
 
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _any
-
-    def _body(self) -> bytes:
-        if self.headers.get("Expect", "").lower() == "100-continue":
-            self.send_response_only(100)
-            self.end_headers()
-        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
-            pieces = []
-            while length := int(self.rfile.readline().split(b";")[0], 16):
-                pieces.append(self.rfile.read(length))
-                self.rfile.readline()
-            while self.rfile.readline().strip():
-                pass
-            body = b"".join(pieces)
-        else:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+    def respond(self, owner: UploadServer) -> None:
         is_framed = "x-amz-decoded-content-length" in self.headers
-        return _plain(body) if is_framed else body
-
-    def _serve(self, owner: UploadServer, body: bytes) -> None:
+        body = _plain(self.taken) if is_framed else self.taken
         parts = urlsplit(self.path)
         path, asked = unquote(parts.path), parse_qs(parts.query, keep_blank_values=True)
         upload = owner.uploads.get(asked.get("uploadId", [""])[0])
@@ -157,28 +124,16 @@ class _Store(Handler):
             return
         size = len(body)
         headers = {"ETag": tag, "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT"}
-        match = _RANGE.fullmatch(self.headers.get("Range", ""))
-        if match is not None:
-            start, stop = int(match[1] or 0), int(match[2] or size - 1) + 1
-            if not match[1]:
-                start, stop = max(0, size - int(match[2])), size
-            body = body[start:stop]
-            headers["Content-Range"] = f"bytes {start}-{start + len(body) - 1}/{size}"
+        asked = self.asked(size)
+        if asked is not None:
+            body = body[slice(*asked)]
+            headers["Content-Range"] = f"bytes {asked[0]}-{asked[1] - 1}/{size}"
         headers["Content-Length"] = str(len(body))
-        self.answer(200 if match is None else 206, headers, body)
+        self.answer(200 if asked is None else 206, headers, body)
 
     def _say(self, text: str) -> None:
         self.answer(200, {"Content-Type": "application/xml"}, text.encode())
 
 
-def main() -> None:
-    """Serve until the input ends."""
-    with UploadServer() as server:
-        sys.stdout.write(f"{server.port}\n")
-        sys.stdout.flush()
-        with contextlib.suppress(KeyboardInterrupt):
-            sys.stdin.read()
-
-
 if __name__ == "__main__":
-    main()
+    serve(UploadServer())
