@@ -208,7 +208,9 @@ def test_what_takes_readers_takes_a_url_with_its_storage(
 ) -> None:
     place = ztensor.Remote(f"{folder}/m/", s3.storage(), cache=tmp_path / "kept")
     local = tmp_path / "local"
-    more: dict[str, list[Any]] = {"diff": [local], "plot": ["weight"], "torch load_into": [{}]}
+    more: dict[str, list[Any]] = {"diff": [local], "plot": ["weight"]}
+    more["torch load_into"] = [{}]
+    more |= dict.fromkeys(("jax load_sharded", "flax load_sharded"), [TENSORS])
     for name, function in takers("Readable").items():
         if name == "report":
             function(place, tmp_path / "report.html")
