@@ -200,13 +200,13 @@ def _delta(reader: Reader, fields: Any) -> Delta:
 def _change(name: str, fields: Any, ids: str, stored: Tensor) -> Change:
     _require_map(fields, "the change")
     kind, layout, shape = (fields.get(key) for key in ("kind", "layout", "shape"))
-    require(_is_word(kind, _KINDS), f"the kind is not {' or '.join(_KINDS)}", kind)
+    require(_is_word(kind, _KINDS), "the kind of a change is unknown", kind)
     require(isinstance(layout, str), "the layout is not text", layout)
     is_shape = isinstance(shape, list) and all(map(_is_count, shape))
     require(is_shape, "the shape is not a list of sizes", shape)
-    require(stored.format == LAYOUT, f"the object's layout is not {LAYOUT}", stored.format)
+    require(stored.format == LAYOUT, "the object has another layout", stored.format)
     parts, roles = _require_map(fields.get("parts"), "parts"), stored.components.keys()
-    require(parts.keys() == roles, f"parts are not those of the object, {sorted(roles)}", [*parts])
+    require(parts.keys() == roles, "parts are not those of the object", parts, expected=roles)
     whole = element_count(shape) if layout == "dense" else None
     return Change(
         name=name,
@@ -239,8 +239,8 @@ def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> 
         is_fit = count is None or header.nbytes == header.nbytes_of(count)
         require(is_fit, "a part has another length than its shape says", header)
         part = SparsePart(header, blob) if coding == "sparse" else WholePart(header, blob, changed)
-        is_same = part.changed == changed
-        require(is_same, f"a part has another number of changes than {changed}", part.changed)
+        message = "a part has another number of changes than its table says"
+        require(part.changed == changed, message, part.changed, expected=changed)
     except ZTensorError as error:
         raise error.locate(component=role) from None
     return part
@@ -256,13 +256,13 @@ def _is_word(value: Any, words: Container[str]) -> bool:
 
 def _require_map(value: Any, subject: str) -> Mapping[str, Any]:
     is_map = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-    require(is_map, f"{subject} is not a map with names as keys", value)
+    require(is_map, subject, value, expected="a map with names as keys")
     return value  # type: ignore[no-any-return]  # it was checked
 
 
 def _require_id(value: Any, ids: str, subject: str) -> bytes:
     is_id = isinstance(value, bytes) and len(value) == IDS[ids]
-    require(is_id, f"{subject} is not an id of {IDS[ids]} bytes", value)
+    require(is_id, subject, value, expected=f"{IDS[ids]} bytes")
     return value  # type: ignore[no-any-return]  # it was checked
 
 
