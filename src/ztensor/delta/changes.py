@@ -211,11 +211,8 @@ class Change:
             DeltaError: there is none, or it has another shape, layout or type.
         """
         if old is None:
-            raise DeltaError(
-                "the delta changes a tensor that the base does not have",
-                reason=DeltaReason.TENSOR,
-                object_name=self.name,
-            )
+            message = "the delta changes a tensor that the base does not have"
+            raise DeltaError(message, reason=DeltaReason.TENSOR, object_name=self.name)
         message = "the base has a tensor of another shape or type than the delta was made from"
         details: dict[str, Any] = {"reason": DeltaReason.SHAPE, "object_name": self.name}
         form, expected = (old.format, *old.shape), (self.layout, *self.shape)

@@ -54,6 +54,13 @@ def wrong_result(*, has_ids: bool, **details: Any) -> DeltaError:
     return DeltaError(message, reason=DeltaReason.RESULT, **details)
 
 
+def needs_base(message: str) -> DeltaError:
+    """Return the error for positions or values that are unknown without the base."""
+    error = DeltaError(message, reason=DeltaReason.NEEDS_BASE)
+    error.hint = "give the base, or make deltas of new values"
+    return error
+
+
 def malformed(message: str, **details: Any) -> DeltaError:
     """Return the error for bytes that break a rule of the delta format."""
     return DeltaError(message, reason=DeltaReason.MALFORMED, **details)

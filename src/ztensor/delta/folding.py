@@ -20,7 +20,7 @@ from ztensor.delta.applied import Applied
 from ztensor.delta.chain import Deltas, Found, opened, ordered
 from ztensor.delta.changes import Change, Delta, Part, bound
 from ztensor.delta.comparing import Effort
-from ztensor.delta.errors import DeltaError, DeltaReason, require
+from ztensor.delta.errors import DeltaReason, needs_base, require
 from ztensor.delta.file import DeltaWriter, SparsePart, WholePart, whole_parts
 from ztensor.delta.making import in_order, make
 from ztensor.delta.report import DeltaReport
@@ -97,7 +97,7 @@ def _merge(links: Sequence[Delta], path: Path, effort: Effort | None) -> DeltaRe
     """Write one delta for several without the base."""
     first, last = links[0], links[-1]
     if effort == "small" or not (first.base and last.result and last.elements is not None):
-        raise _needs_base("small deltas, and deltas without ids, are folded with the base only")
+        raise needs_base("small deltas, and deltas without ids, are folded with the base only")
     removed: dict[str, bytes] = {}
     attributes: dict[str, object] = {}
     for delta in links:
@@ -158,7 +158,7 @@ def _merged(parts: Sequence[Part]) -> Part | None:
     is_same = all(part.header == header for part in parts)
     require(is_same, "links have other types of a component", header)
     if any(part.needs_old == "positions" for part in parts):
-        raise _needs_base("the positions of changes are counted with the base")
+        raise needs_base("the positions of changes are counted with the base")
     dtype = header.stored_dtype
     whole = [number for number, part in enumerate(parts) if part.whole is not None]
     if whole:
@@ -192,7 +192,7 @@ def _windows(parts: Sequence[Part], values: stream.Values) -> Iterator[_Changes]
             numbers = np.arange(bits.size)
             last = np.maximum.reduceat(np.where(is_new, numbers, -1), starts)
             if last.min() < 0:
-                raise _needs_base("a link stores differences where no other has new values")
+                raise needs_base("a link stores differences where no other has new values")
             bits[numbers < np.repeat(last, np.diff(starts, append=bits.size))] = 0
         positions, bits = positions[starts], np.add.reduceat(bits, starts, dtype=bits.dtype)
         kept = slice(None) if values == "new" else np.flatnonzero(bits)
@@ -204,9 +204,3 @@ def _run(number: int, part: Part) -> Iterator[tuple[int, int, Array, Array]]:
     changes = stream.divided(part.changes(None), stream.MOST_ELEMENTS)
     for window, (positions, bits) in changes:
         yield window, number, positions, bits
-
-
-def _needs_base(message: str) -> DeltaError:
-    error = DeltaError(message, reason=DeltaReason.NEEDS_BASE)
-    error.hint = "give the base, or make deltas of new values"
-    return error

@@ -98,12 +98,8 @@ def _targets(state: Mapping[str, Any], applied: Applied, *, strict: bool) -> Ite
         if first.kind == "added":
             raise _other(name, "the delta adds a tensor to a state in memory")
         if first.kind == "replaced":
-            raise DeltaError(
-                "the delta replaces a tensor by one of another shape or type",
-                reason=DeltaReason.SHAPE,
-                object_name=name,
-                expected=f"{first.layout} {list(first.shape)}",
-            )
+            message = "the delta replaces a tensor by one of another shape or type"
+            raise DeltaError(message, reason=DeltaReason.SHAPE, object_name=name)
     groups: dict[_Extent, list[_Target]] = {}
     for name in state:
         for role, value in _arrays(name, state[name], is_changed=name in applied.tensors):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor.delta.changes import Change, Delta, Part, bound
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed, wrong_result
+from ztensor.delta.errors import DeltaError, DeltaReason, needs_base, require, wrong_result
 from ztensor.delta.opening import open as open_delta
 from ztensor.delta.states import State, stored_form, tensor_id
 from ztensor.ext import element_count
@@ -130,12 +130,9 @@ def _whole(change: Change, delta: Delta, state: State | None) -> Array:
 
 
 def _part(change: Change) -> Part:
-    if change.layout != "dense":
-        raise DeltaError(
-            "patches are of dense tensors", reason=DeltaReason.DIALECT, found=change.layout
-        )
-    if "data" not in change.parts:
-        raise malformed("a dense tensor changes without a difference")
+    layout, parts = change.layout, change.parts
+    require(layout == "dense", "patches are of dense tensors", layout, reason=DeltaReason.DIALECT)
+    require("data" in parts, "a dense tensor changes without a difference", [*parts])
     return change.parts["data"]
 
 
@@ -143,9 +140,7 @@ def _new(change: Change, delta: Delta, state: State | None) -> tuple[Tensor, Ten
     """Return the old tensor (of an added one, the new one) and the new tensor, which is checked."""
     old = None if state is None else state.get(change.name)
     if old is None and change.kind == "changed" and state is None:
-        raise DeltaError(
-            "values of the delta are known with the base only", reason=DeltaReason.NEEDS_BASE
-        )
+        raise needs_base("values of the delta are known with the base only")
     new = change.tensor(old)
     if not change.is_result(new, delta.ids):
         ids, before = str(delta.ids), change.old

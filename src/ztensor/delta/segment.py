@@ -30,7 +30,7 @@ from ztensor.delta.classes import (
     indices_of,
     members_of,
 )
-from ztensor.delta.errors import DeltaError, DeltaReason, malformed
+from ztensor.delta.errors import DeltaReason, malformed, needs_base, require
 from ztensor.errors import ZTensorError, describe
 from ztensor.ext import streams
 from ztensor.limits import DEFAULT_LIMITS
@@ -263,20 +263,13 @@ class Segment:
         every = None
         if self.has_classes:
             if old is None:
-                raise DeltaError(
-                    "the positions of changes are counted with the old elements",
-                    reason=DeltaReason.NEEDS_BASE,
-                )
+                raise needs_base("the positions of changes are counted with the old elements")
             every = members_of(class_bytes(old), self._limits)
         for one in self._classes:
             members = None if every is None else next(every)
-            if members is not None and members.count != one.members:
-                raise DeltaError(
-                    "the old elements are not the ones that the delta starts from",
-                    reason=DeltaReason.BASE,
-                    expected=f"{one.members} in a class",
-                    found=str(members.count),
-                )
+            count = one.members if members is None else members.count
+            message = "the base has another number of elements in a class"
+            require(count == one.members, message, count, reason=DeltaReason.BASE)
             if not one.changed:
                 continue
             ranks = cursor.ranks(one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from ztensor.delta.chain import Deltas, Found, Graph, opened, ordered, shown
 from ztensor.delta.changes import Delta
@@ -156,13 +157,10 @@ def _not_reached(deltas: Sequence[Delta], links: Sequence[Delta]) -> Iterator[De
     for delta in apart:
         if any(delta.base == other.result for other in apart):
             continue
-        yield DeltaError(
-            "the delta cannot be reached from the base, and nothing behind it was computed",
-            reason=DeltaReason.CHAIN,
-            file=delta.name,
-            expected=f"a delta that gives {shown([str(delta.base)])}",
-            found="none",
-        )
+        message = "the delta cannot be reached from the base, and nothing behind it was computed"
+        expected = f"a delta that gives {shown([str(delta.base)])}"
+        details = {"file": delta.name, "expected": expected, "found": "none"}
+        yield DeltaError(message, reason=DeltaReason.CHAIN, **details)
 
 
 def _compare(last: Delta, new: State) -> None:
@@ -174,11 +172,7 @@ def _compare(last: Delta, new: State) -> None:
     ids = new.ids(str(last.ids))
     if (found := content_id(ids, str(last.ids))) != last.result:
         others = [name for name, change in last.items() if change.new != ids.get(name)]
-        raise DeltaError(
-            "the new state is not the result of the deltas",
-            reason=DeltaReason.RESULT,
-            file=new.name,
-            object_name=others[0] if others else None,
-            expected=last.result,
-            found=found,
-        )
+        details: dict[str, Any] = {"object_name": others[0] if others else None, "file": new.name}
+        details |= {"expected": last.result, "found": found}
+        message = "the new state is not the result of the deltas"
+        raise DeltaError(message, reason=DeltaReason.RESULT, **details)

@@ -77,13 +77,8 @@ def _entry(reader: ObjectReader, name: str) -> Change:
     checksum = loose.checksum_of(reader, name, _Decimal, _DIGITS)
     head = bytes(stored.read(0, min(stored.length, len(_PICKLE))))
     if head == _PICKLE:
-        raise DeltaError(
-            "a tensor of arc_v3 is a pickle, which could run any program: it is not read",
-            reason=DeltaReason.DIALECT,
-            object_name=name,
-            expected="arc_v1 or arc_v2",
-            found="ARC3_ENVELOPE",
-        )
+        message = "a tensor of arc_v3 is a pickle, which could run any program: it is not read"
+        raise DeltaError(message, reason=DeltaReason.DIALECT, object_name=name)
     if head[8:9] == b"{":
         stored, head = _inner(stored, checksum, name)
     blocks = functools.partial(loose.zstd_blocks if head[:4] == _ZSTD else _zlib_blocks, stored)

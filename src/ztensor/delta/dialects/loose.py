@@ -15,7 +15,14 @@ import numpy as np
 from ztensor.delta.changes import Change, Checksum, Delta, Part
 from ztensor.delta.comparing import Comparison, Pair
 from ztensor.delta.dialects import Target
-from ztensor.delta.errors import OTHER_OR_DAMAGED, DeltaError, DeltaReason, malformed, require
+from ztensor.delta.errors import (
+    OTHER_OR_DAMAGED,
+    DeltaError,
+    DeltaReason,
+    malformed,
+    needs_base,
+    require,
+)
 from ztensor.delta.file import whole_change
 from ztensor.delta.making import in_order
 from ztensor.delta.states import Header, State, headers_of, stored_form
@@ -25,6 +32,7 @@ from ztensor.limits import Limits
 from ztensor.numpy import save_file
 from ztensor.typing import Array, Durable, Path
 
+_WITH_BASE = "shapes, types and values of this dialect are known with the base only"
 WINDOW = 1 << 20  # elements of a piece of changes, as many as fit a cache
 
 
@@ -67,24 +75,16 @@ class LooseDelta(Delta):
     def bound(self, before: Mapping[str, Change | None], base: State) -> Delta:
         """Return the delta with shapes and types; see `Delta`. Missing tensors stay loose."""
         if self._is_complete and before.keys() != self.keys():
-            odd = sorted(before.keys() ^ self.keys())
-            raise DeltaError(
-                "the delta has other tensors than the base",
-                reason=DeltaReason.TENSOR,
-                object_name=odd[0],
-                file=self.name,
-            )
+            where = {"object_name": min(before.keys() ^ self.keys()), "file": self.name}
+            message = "the delta has other tensors than the base"
+            raise DeltaError(message, reason=DeltaReason.TENSOR, **where)
         changes = dict(self)
         for name in filter(before.__contains__, self):
             form = before[name] or whole_change(name, base[name])
             if form.layout != "dense":
-                raise DeltaError(
-                    f"deltas of {self.dialect} change dense tensors",
-                    reason=DeltaReason.SHAPE,
-                    object_name=name,
-                    file=self.name,
-                    found=describe(form.layout),
-                )
+                message = f"deltas of {self.dialect} change dense tensors"
+                where = {"object_name": name, "file": self.name, "found": form.layout}
+                raise DeltaError(message, reason=DeltaReason.SHAPE, **where)
             part: Any = self[name].parts["data"]
             parts = {"data": part.of(form.parts["data"].header)}
             checksum = self[name].checksum
@@ -126,20 +126,12 @@ def require_known(value: object, known: Iterable[str], subject: str, **details: 
     return value
 
 
-def needs_base() -> DeltaError:
-    """Return the error for a difference that is decoded without the base."""
-    return DeltaError(
-        "shapes, types and values of this dialect are known with the base only",
-        reason=DeltaReason.NEEDS_BASE,
-    )
-
-
 class _LooseChange(Change):
     """The change of a tensor of unknown shape."""
 
     def required(self, old: Any) -> Any:
         del old
-        raise needs_base()
+        raise needs_base(_WITH_BASE)
 
 
 class _LoosePart(Part):
@@ -150,7 +142,7 @@ class _LoosePart(Part):
         self.coding, self.of = coding, of
 
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
-        raise needs_base()
+        raise needs_base(_WITH_BASE)
 
 
 class WholeDelta(Delta):
@@ -247,7 +239,7 @@ class BytesPart(Part):
 
 def _bits_of(old: Array | None) -> Array:
     if old is None:
-        raise needs_base()
+        raise needs_base(_WITH_BASE)
     return old.view(f"<u{old.itemsize}")
 
 
@@ -319,12 +311,8 @@ def zstd_blocks(stored: Range, length: int) -> Iterator[memoryview]:
 
 def other_length(stored: Range, length: int) -> DeltaError:
     """Return the error for a difference that is not of a component of so many bytes."""
-    return DeltaError(
-        f"the difference is of a tensor of another length: {OTHER_OR_DAMAGED}",
-        reason=DeltaReason.SHAPE,
-        file=stored.source.name,
-        expected=f"{length:,} bytes",
-    )
+    message = f"the difference is not of {length:,} bytes: {OTHER_OR_DAMAGED}"
+    return DeltaError(message, reason=DeltaReason.SHAPE, file=stored.source.name)
 
 
 # --- Writing ------------------------------------------------------------------------------------
@@ -364,18 +352,12 @@ def bytes_of(pair: Pair, dialect: str) -> tuple[Array, Array]:
     """
     old, new = pair.old, pair.new
     if old is None or pair.kind != "changed":
-        raise DeltaError(
-            f"a delta of {dialect} cannot add a tensor, or change its shape or type",
-            reason=DeltaReason.TENSOR if old is None else DeltaReason.SHAPE,
-            object_name=pair.name,
-        )
+        message = f"a delta of {dialect} cannot add a tensor, or change its shape or type"
+        reason = DeltaReason.TENSOR if old is None else DeltaReason.SHAPE
+        raise DeltaError(message, reason=reason, object_name=pair.name)
     if new.format != "dense":
-        raise DeltaError(
-            f"a delta of {dialect} changes dense tensors",
-            reason=DeltaReason.DIALECT,
-            object_name=pair.name,
-            found=describe(new.format),
-        )
+        message = f"a delta of {dialect} changes dense tensors, not {describe(new.format)}"
+        raise DeltaError(message, reason=DeltaReason.DIALECT, object_name=pair.name)
     before, after = (stored_form(each.components["data"]) for each in (old, new))
     return before.view(np.uint8), after.view(np.uint8)
 
@@ -413,12 +395,9 @@ def coded(
     Raises:
         DeltaError: the dialect cannot store a change.
     """
-    if both.removed:
-        raise DeltaError(
-            f"a delta of {dialect} cannot remove a tensor",
-            reason=DeltaReason.TENSOR,
-            object_name=next(iter(both.removed)),
-        )
+    for name in both.removed:
+        message = f"a delta of {dialect} cannot remove a tensor"
+        raise DeltaError(message, reason=DeltaReason.TENSOR, object_name=name)
     done = list[Coded]()
     for each in in_order(work, pairs, target.threads):
         done.append(each)

@@ -243,12 +243,8 @@ def write(target: Target) -> DeltaReport:
 def _coded(pair: Pair, *, values: Values, hasher: Callable[[], Any]) -> loose.Coded:
     old, new = loose.bytes_of(pair, "slime")
     if values == "new" and new.size >= _END:
-        raise DeltaError(
-            "positions of bytes have 32 bits: a tensor of 4 GiB needs values='difference'",
-            reason=DeltaReason.DIALECT,
-            object_name=pair.name,
-            found=f"{new.size:,} bytes",
-        )
+        message = "positions of bytes have 32 bits: a tensor of 4 GiB needs values='difference'"
+        raise DeltaError(message, reason=DeltaReason.DIALECT, object_name=pair.name)
     if values == "new":
         positions = np.flatnonzero(old != new).astype("<u4")
         count = np.array([positions.size], "<u4")

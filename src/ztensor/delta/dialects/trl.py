@@ -92,12 +92,8 @@ class _Part(Part):
 
     def __init__(self, header: Header, *, nbytes: int, reader: ObjectReader, name: str) -> None:
         if (header.dtype, header.type) != ("bf16", None):
-            raise DeltaError(
-                "patches of TRL change bf16 tensors",
-                reason=DeltaReason.SHAPE,
-                object_name=name,
-                found=header.type or header.dtype,
-            )
+            message = f"patches of TRL change bf16 tensors, not {header.type or header.dtype}"
+            raise DeltaError(message, reason=DeltaReason.SHAPE, object_name=name)
         super().__init__(header, nbytes, reader.metadata(f"{name}.idx").shape[0])
         self._reader, self._name = reader, name
 
@@ -152,12 +148,8 @@ def _coded(pair: Pair) -> loose.Coded:
     old, new = loose.bytes_of(pair, "trl")
     header, name = headers_of(pair.new)["data"], pair.name
     if (header.dtype, header.type) != ("bf16", None) or name.endswith(_ENDS):
-        raise DeltaError(
-            "patches of TRL change bf16 tensors, without .idx or .val at the end of names",
-            reason=DeltaReason.DIALECT,
-            object_name=name,
-            found=f"{header.type or header.dtype} {describe(name)}",
-        )
+        message = "patches of TRL change bf16 tensors, without .idx or .val at the end of names"
+        raise DeltaError(message, reason=DeltaReason.DIALECT, object_name=name)
     positions = loose.changed_elements(pair, old, new)
     gaps = np.diff(positions, prepend=-1) - 1
     index = gaps.astype("<u2" if gaps.max(initial=0) < 1 << 16 else "<u4")
