@@ -23,7 +23,7 @@ from ztensor.torch import dequantize
 
 __all__ = ["ModelLoader", "register"]
 
-_OPTIONS = ("ahead", "cache", "only", "storage", "threads")
+_OPTIONS = ("ahead", "cache", "only", "storage", "storage_options", "threads")
 
 
 class ModelLoader(BaseModelLoader):  # type: ignore[misc]  # vLLM is untyped here
@@ -34,8 +34,8 @@ class ModelLoader(BaseModelLoader):  # type: ignore[misc]  # vLLM is untyped her
 
     Args:
         load_config: vLLM's; `model_loader_extra_config` may have `weights` (the file, folder or URL
-            if it is not the model's), `ahead`, `cache`, `only`, `storage` and `threads` as in
-            `ztensor.iterate`.
+            if it is not the model's), `ahead`, `cache`, `only`, `storage`, `storage_options` and
+            `threads` as in `ztensor.iterate`.
 
     Raises:
         ArgumentValueError: another option.

@@ -148,6 +148,8 @@ def save_dataset(
         SourceError: the file could not be written. The old file is still there.
     """
     require_options("save_dataset", options, WriteOptions)
+    if not isinstance(dataset, Dataset):
+        raise ArgumentTypeError(f"dataset must be an xarray.Dataset, not {describe(dataset, 40)}")
     decoded = conventions.encode_dataset_coordinates(dataset)
     variables, attributes = conventions.cf_encoder(*decoded)
     attributes = _plain(attributes)

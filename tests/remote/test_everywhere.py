@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import re
@@ -223,3 +224,22 @@ def test_what_takes_readers_takes_a_url_with_its_storage(
         assert str(function(place, *more.get(name, []))).replace(str(local), "") == str(
             function(local, *more.get(name, []))
         ).replace(str(local), ""), name
+
+
+def test_arrays_of_other_libraries_and_coroutines_read_urls(
+    folder: str, s3: S3Server, tmp_path: Path
+) -> None:
+    backend = pytest.importorskip("ztensor.xarray", exc_type=ImportError)
+    lazy = pytest.importorskip("ztensor.dask", exc_type=ImportError)
+    url, options = f"{folder}/m/", as_s3fs(s3.storage())
+    with backend.Backend().open_dataset(url, storage_options=options) as dataset:
+        assert dataset["weight"][1].values.tolist() == [3.0, 4.0, 5.0]
+        assert dataset.encoding["source"].startswith("s3://")
+    weight = lazy.from_file(url, "weight", storage_options=options)
+    assert weight[1].compute(scheduler="synchronous").tolist() == [3.0, 4.0, 5.0]
+
+    async def row() -> Any:
+        async with await ztensor.aio.open(url, storage_options=options) as file:
+            return await file.read_slice("weight", 1)
+
+    assert asyncio.run(row()).tolist() == [3.0, 4.0, 5.0]

@@ -230,6 +230,8 @@ def test_a_dataset_comes_back(tmp_path: Path) -> None:
         with pytest.raises(NotRepresentableError):
             backend.save_dataset(wrong, tmp_path / "a.zt")
         assert (tmp_path / "a.zt").read_bytes() == before
+    with pytest.raises(ArgumentTypeError):
+        backend.save_dataset(dataset["t"], tmp_path / "a.zt")
 
 
 @pytest.mark.slow  # another process: xarray reads entry points once
