@@ -1,10 +1,9 @@
 """Programs that end during a save: is the new state there, or does the program report its loss?
 
-    python -m tests.faults.exits --runs 20             each kind of program, so often
-    python -m tests.faults.exits --runs 20 --only torch
+    python -m tests.faults.exits --kind manager --place FOLDER
 
-Each program saves an old state, begins to save a new one, and ends: the new state must be there
-afterwards, or the old one must be and the program must exit with 120 and an error on stderr.
+is one of them. Each saves an old state, begins to save a new one, and ends: the new state must be
+there afterwards, or the old one must be and the program must exit with 120 and an error on stderr.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -216,46 +214,18 @@ def run(name: str, place: str, storage: dict[str, str] | None = None) -> str:
     return f"lost: state {number}, status {status}\n{ended.stderr}"
 
 
-def main() -> int:
-    """Run each kind so often, and print what came of it; or be one of the programs."""
+def main() -> None:
+    """Be one of the programs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=20, help="of each kind")
-    parser.add_argument("--only", default="", help="kinds that have this in their name")
-    for hidden in ("--kind", "--place", "--storage"):
-        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    for option in ("--kind", "--place"):
+        parser.add_argument(option, required=True)
+    parser.add_argument("--storage", type=json.loads)
     options = parser.parse_args()
-    if options.kind:
-        kind = KINDS[options.kind]
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # shells may have it ignored
-        extra = {} if options.storage is None else {"storage": json.loads(options.storage)}
-        kind.run(options.place, **kind.options, **extra)
-        return 0
-    lost = 0
-    with contextlib.ExitStack() as stack:
-        for name in KINDS:
-            if options.only not in name:
-                continue
-            storage, place = None, stack.enter_context(tempfile.TemporaryDirectory())
-            if name == "store":
-                from tests.remote.s3_server import S3Server
-
-                server = stack.enter_context(S3Server())
-                server.make_bucket("runs")
-                storage, place = server.storage(), "s3://runs"
-            counts: dict[str, int] = {}
-            for number in range(options.runs):
-                own = f"{place}/{number}"
-                if storage is None:
-                    os.mkdir(own)
-                verdict = run(name, own, storage)
-                counts[verdict] = counts.get(verdict, 0) + 1
-            wrong = sum(count for verdict, count in counts.items() if verdict.startswith("lost"))
-            lost += wrong
-            shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-            print(f"{name:28} {options.runs} runs, {wrong} lost   ({shown})", flush=True)
-    print(f"{options.runs} runs each, {lost} lost")
-    return 1 if lost else 0
+    kind = KINDS[options.kind]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells may have it ignored
+    extra = {} if options.storage is None else {"storage": options.storage}
+    kind.run(options.place, **kind.options, **extra)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

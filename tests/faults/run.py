@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # started by path
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tests.faults.folders import (
     DELTAS,
@@ -37,11 +37,9 @@ from tests.faults.kills import RUNS, kill_in_a_process
 from tests.faults.operations import OPERATIONS, TARGET
 from tests.faults.test_processes import Worker, together
 from tests.faults.trials import (
-    COMPOUND,
-    FAULTS,
     Tally,
     cut_power,
-    fail_each,
+    fail_everywhere,
     kill_everywhere,
 )
 from tests.faults.two_managers import MEETINGS, meet
@@ -72,9 +70,12 @@ def main() -> int:
     tries: dict[str, dict[str, list[Try]]] = {
         "Killed at every call, and inside every write": _of_operations(_kill),
         "Power cut: unflushed writes are there, missing, or there in part": _of_operations(
-            lambda operation, folder, nameless: cut_power(
+            lambda operation, nameless, folder: cut_power(
                 operation, folder, nameless=nameless, count=cuts, seed=seed
             )
+        ),
+        "Each call fails once: no space, I/O error, short write, Ctrl-C before and behind it": (
+            _of_operations(fail_everywhere)
         ),
         "Steps of a run: killed, power cuts, calls that fail": _of_folders(
             "steps", STEPS, 13, cuts, seed
@@ -95,7 +96,6 @@ def main() -> int:
     }
     for title, rows in tries.items():
         bad += table(title, {name: row for name, row in rows.items() if only in name})
-    bad += failing_calls(only)
     bad += real_kills(options.kills, seed, only)
     bad += 0 if only else races(options.seconds)
     print(f"{bad} bad; {time.monotonic() - begin:.0f} s")
@@ -137,18 +137,17 @@ def _tally_row(name: str, tally: Tally) -> None:
     _row(name, (tally.states, tally.distinct, *tally.outcomes.values(), tally.litter))
 
 
-def _of_operations(judge: Callable[[Operation, Path, bool], Tally]) -> dict[str, list[Try]]:
+def _of_operations(judge: Callable[[Operation, bool, Path], Tally]) -> dict[str, list[Try]]:
     rows: dict[str, list[Try]] = {}
-    for operation, nameless in _tries(""):
-        rows.setdefault(operation.group, []).append(
-            lambda folder, operation=operation, nameless=nameless: judge(  # type: ignore[misc]
-                operation, folder, nameless
-            )
-        )
+    for operation in OPERATIONS.values():
+        for nameless in (True, False):
+            if nameless or (operation.puts_in_place and hasattr(os, "O_TMPFILE")):
+                attempt = functools.partial(judge, operation, nameless)
+                rows.setdefault(operation.group, []).append(attempt)
     return rows
 
 
-def _kill(operation: Operation, folder: Path, nameless: bool) -> Tally:
+def _kill(operation: Operation, nameless: bool, folder: Path) -> Tally:
     return kill_everywhere(
         operation, folder, nameless=nameless, stride=7, dense_bytes=2048, repair_every=500
     )
@@ -168,46 +167,7 @@ def _of_folders(
     }
 
 
-def _tries(only: str) -> Iterator[tuple[Operation, bool]]:
-    for operation in OPERATIONS.values():
-        if only not in operation.group:
-            continue
-        yield operation, True
-        if operation.puts_in_place and hasattr(os, "O_TMPFILE"):
-            yield operation, False
-
-
 # --- Other tables -----------------------------------------------------------------------------
-
-
-def failing_calls(only: str) -> int:
-    """Let each call fail in each way; every check is an assert within."""
-    print("Each call fails once: no space, I/O error, short write, Ctrl-C before and behind it")
-    _row("operation", ("tries", "error", "Ctrl-C", "survived", "old", "new", "torn, recovered"))
-    rows: dict[str, list[int]] = {}
-    for operation, nameless in _tries(only):
-        row = rows.setdefault(operation.group, [0] * 7)
-        with tempfile.TemporaryDirectory() as folder:
-            template = Path(folder) / "template"
-            template.mkdir()
-            judge = operation.prepare(template)
-            for faults in [*([fault] for fault in FAULTS.values()), *COMPOUND.values()]:
-                for attempt in fail_each(
-                    operation, faults, template, Path(folder) / "tried", judge, nameless=nameless
-                ):
-                    row[0] += 1
-                    row[1] += isinstance(attempt.error, Exception)
-                    row[2] += isinstance(attempt.error, KeyboardInterrupt)
-                    row[3] += attempt.error is None
-                    row[4] += attempt.outcome is Outcome.OLD
-                    row[5] += attempt.outcome is Outcome.NEW
-                    row[6] += attempt.outcome is Outcome.RECOVERED
-    for name, row in rows.items():
-        _row(name, row)
-    bad = sum(row[0] - sum(row[4:]) for row in rows.values())
-    bad += sum(row[6] for name, row in rows.items() if name.endswith("2.x"))
-    print(f"{sum(row[0] for row in rows.values())} tries\n")
-    return bad
 
 
 def real_kills(tries: int, seed: int, only: str) -> int:

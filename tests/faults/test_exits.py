@@ -1,4 +1,4 @@
-"""Programs that end while something is written; `exits.py` does the same more often."""
+"""Programs that end while something is written; `exits.py` has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is really full, and a limit on the length of files."""
+"""A disk that is really full."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ import pytest
 
 import ztensor
 from tests.faults.judge import read_state
-from tests.faults.test_processes import Worker
 from tests.faults.worker import tensors
 from ztensor import edit
 from ztensor.numpy import save_file
 
-KIB = 1 << 10
 VERSIONS = pytest.mark.parametrize("version", ["1.2.0", "2.1"])
 
 
@@ -121,21 +119,3 @@ def test_a_disk_too_full_for_a_manifest(version: str, small_disk: Path) -> None:
     (small_disk / "ballast").unlink()
     changes[0]()
     assert len(read_state(path)["objects"]) == 299
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the length of files")
-@VERSIONS
-def test_a_limit_on_the_length_of_files_keeps_the_old_state(version: str, tmp_path: Path) -> None:
-    """Here for everybody: the write that would pass the limit fails with EFBIG."""
-    path = tmp_path / "model.zt"
-    save_file(tensors(1), path, version=version)
-    before = path.read_bytes()
-    result = Worker("limited", path, len(before) + 100 * KIB).result()
-    assert result["done"] == 0
-    assert [error["what"] for error in result["errors"]] == ["save", "append", "replace", "atomic"]
-    for error in result["errors"]:
-        assert error["kind"] == "SourceError", error
-        assert error["errno"] == errno.EFBIG, error
-    assert path.read_bytes() == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["model.zt"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +16,6 @@ from tests.faults.judge import Judge, Outcome, read_state
 from tests.faults.operations import NEW, OPERATIONS, TARGET, dense, start
 from tests.faults.test_failing_calls import CASES
 from tests.faults.trials import cut_power
-from ztensor import edit
 from ztensor.accepted import Durable
 
 if TYPE_CHECKING:
@@ -118,23 +117,3 @@ def test_what_is_flushed_when(durable: Durable, tmp_path: Path) -> None:
         is_flushed = durable is True or (durable == "auto" and not is_new)
         wanted = ["flush", "rename", "flush folder"] if is_flushed else ["rename"]
         assert [kind for kind in kinds if kind == "rename" or "flush" in kind] == wanted
-
-
-@pytest.mark.parametrize(
-    ("options", "durable", "not_durable"),
-    [
-        ({}, ["write", "write", "flush", "write", "flush"], ["write"]),
-        ({"version": "2.1"}, ["write", "flush"] * 3, ["write"] * 3),  # before its blobs, too
-    ],
-    ids=["1.2", "2.1"],
-)
-def test_an_edit_is_flushed_before_its_commit_and_behind_it(
-    options: dict[str, Any], durable: list[str], not_durable: list[str], tmp_path: Path
-) -> None:
-    start(tmp_path, **options)
-    with Calls(tmp_path) as calls:
-        edit.replace_tensor(tmp_path / TARGET, "scalar", NEW)
-    assert [call.kind for call in calls.log] == durable
-    with Calls(tmp_path) as calls:
-        edit.set_attributes(tmp_path / TARGET, {"step": "2"}, durable=False)
-    assert [call.kind for call in calls.log] == not_durable

@@ -290,6 +290,22 @@ def fail_each(
         yield attempt
 
 
+def fail_everywhere(operation: Operation, nameless: bool, folder: Path) -> Tally:
+    """Let each call fail in each way, in an empty folder; every check is an assert within."""
+    template = folder / "template"
+    template.mkdir()
+    judge = operation.prepare(template)
+    tally = Tally()
+    for faults in [*([fault] for fault in FAULTS.values()), *COMPOUND.values()]:
+        for attempt in fail_each(
+            operation, faults, template, folder / "tried", judge, nameless=nameless
+        ):
+            tally.add(attempt.outcome)
+            tally.torn += operation.is_never_torn and attempt.outcome is Outcome.RECOVERED
+    tally.distinct = judge.distinct
+    return tally
+
+
 def _attempt(
     operation: Operation,
     faults: list[Fault],

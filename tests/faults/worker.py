@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -116,41 +115,12 @@ def _mixture(reader: ztensor.Reader) -> Any:
     return None
 
 
-def limited(path: str, most: str) -> None:
-    """Try to change a file in every way, where no file may be longer than `most` bytes."""
-    import resource  # not on Windows
-
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
-    large = np.arange(200_000)
-    changes: dict[str, Callable[[], object]] = {
-        "save": lambda: save_file({"large": large}, path),
-        "append": lambda: _append_large(path, large),
-        "replace": lambda: edit.replace_tensor(path, "t0", large),
-        "atomic": lambda: edit.replace_tensor(path, "t0", large, atomic=True),
-    }
-    errors = []
-    for what, change in changes.items():
-        try:
-            change()
-        except ztensor.ZTensorError as error:
-            errors.append({"what": what, **_error(error)})
-    _say(done=len(changes) - len(errors), errors=errors)
-
-
-def _append_large(path: str, large: Any) -> None:
-    with ztensor.Editor(path) as writer:
-        writer.write("large", large)
-
-
 def _ready() -> None:
     print("ready", flush=True)
     sys.stdin.readline()
 
 
-VERBS = {
-    function.__name__: function
-    for function in (append, hold, save_for, append_for, read_for, limited)
-}
+VERBS = {function.__name__: function for function in (append, hold, save_for, append_for, read_for)}
 
 if __name__ == "__main__":
     VERBS[sys.argv[1]](*sys.argv[2:])

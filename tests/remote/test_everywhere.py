@@ -211,7 +211,7 @@ def test_what_takes_readers_takes_a_url_with_its_storage(
     local = tmp_path / "local"
     more: dict[str, list[Any]] = {"diff": [local], "plot": ["weight"]}
     more["torch load_into"] = [{}]
-    more |= dict.fromkeys(("jax load_sharded", "flax load_sharded"), [TENSORS])
+    more |= {key: [TENSORS] for key in ("jax load_sharded", "flax load_sharded")}
     for name, function in takers("Readable").items():
         if name == "report":
             function(place, tmp_path / "report.html")

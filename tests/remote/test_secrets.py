@@ -171,7 +171,7 @@ def test_what_python_shows(
             attempt(f"{what} of fsspec", use, url, storage_options=as_s3fs(options))
     targets = {"report": tmp_path / "r.html", "convert": tmp_path / "c.zt"}
     others: dict[str, Any] = {"diff": folder / "m.zt", "plot": "weight", **targets}
-    others |= dict.fromkeys(("torch load_into", "jax load_sharded", "flax load_sharded"), {})
+    others |= {key: {} for key in ("torch load_into", "jax load_sharded", "flax load_sharded")}
     for what, function in takers("Readable").items():
         attempt(what, function, remote, *([others[what]] if what in others else []))
     attempt("reader", ztensor.open, url, storage=options)
