@@ -33,7 +33,7 @@ from ztensor.io.source.paths import path_text
 from ztensor.io.source.stores import source_of
 from ztensor.io.source.urls import Remote
 from ztensor.limits import Limits
-from ztensor.spec.container.framing import Container
+from ztensor.spec.container.framing import MAGIC_2, Container
 from ztensor.spec.digest import Digest, parse_digest
 from ztensor.spec.model.manifest import Shard
 
@@ -82,6 +82,8 @@ class ShardFolder:
 
     def _hexdigest(self, place: Beneath, digest: Digest) -> str | None:
         with contextlib.closing(place.open(mapped=False)) as source:
+            if bytes(source.read(0, len(MAGIC_2))) != MAGIC_2:
+                return None
             key = digest.algorithm, source.identity()
             if digest.known and key not in self._digests:
                 pieces = Range(source, 0, source.size).pieces(_BYTES)

@@ -135,7 +135,7 @@ def plan_of(
         DENSE.flat(View(tensor.shape, tensor.components, {}))  # others may pack their elements
     own = attributes_of(tensor.attributes if attributes is None else attributes)
     planned = TensorObject(tensor.shape, tensor.format, components, own or None)
-    if tensor.format != "dense":
+    if tensor.format not in LAYOUTS.lines:  # there `require_valid` has all rules
         require_layout(planned)
     return planned, tensor.components
 
