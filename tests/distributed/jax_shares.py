@@ -50,7 +50,7 @@ for name, array in found.items():
 
 
 class Share(NamedTuple):
-    """What one process asked of its server.
+    """Requests of one process to its server.
 
     Attributes:
         requests: how many.
@@ -85,7 +85,7 @@ def saved(folder: Path) -> Path:
 
 
 def measured(folder: Path, source: str, world: int, axis: int = 0) -> list[Share]:
-    """Load in so many processes, each from a server of its own; return what each asked for."""
+    """Load in so many processes, each from a server of its own; return their shares."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]

@@ -75,7 +75,7 @@ def save_sharded(
         exchange: a function that all processes call with bytes; it waits for all of them and
             returns their bytes in the order of processes. By default JAX's own collectives, and for
             the thread of a save in the background the store of JAX's coordinator: collectives of a
-            thread would be mixed up with those of the training.
+            thread and of the training would be mixed up.
         background: True copies the shards of this process to its memory, and writes them in a
             thread: arrays may be changed, donated or deleted as soon as this returns. The folder
             has the old checkpoint until the save has ended in all processes. A second save waits

@@ -36,7 +36,7 @@ def together(share: Exchange, work: Callable[[], bytes]) -> list[bytes]:
         answer = _FAILED + f"{type(error).__name__}: {error}".encode("utf-8", "replace")
     try:
         answers = [bytes(other) for other in share(answer)]
-    except RuntimeError as error:  # JAX raises a subclass
+    except (RuntimeError, SourceError) as error:  # JAX raises a subclass of the first
         if failure is not None:
             raise failure from None
         raise SourceError(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, Unpack
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ztensor import Tensor, TensorMetadata
@@ -41,9 +42,9 @@ def load_sharded(
 ) -> Tree:
     """Load a tree of arrays with the shardings of another tree, each process only its own shards.
 
-    It is the inverse of `save_sharded`, and reads any other file whose objects have the names of
-    the leaves, too; see `leaf_names`. Nothing is read if names, shapes, types or shardings do not
-    fit. Processes do not wait for one another.
+    It is the inverse of `save_sharded`, and reads any other file, too, if its objects have the
+    names of the leaves; see `leaf_names`. Nothing is read if names, shapes, types or shardings do
+    not fit. Processes do not wait for one another.
 
     Args:
         source: anything `ztensor.open` takes, or an open reader.
@@ -51,10 +52,11 @@ def load_sharded(
             `jax.eval_shape` returns; the arrays may be deleted. An array that is not committed to
             its device, or a `ShapeDtypeStruct` without a sharding, is loaded to JAX's default
             device. Arrays of NumPy are loaded as such, sparse matrices and `ztensor.Tensor`s as a
-            whole. Other leaves are plain values, which only a distributed checkpoint has.
+            whole. Other leaves are plain values, as a distributed checkpoint has them. A number may
+            be an array without axes in the source, and the other way round.
         names: a function from the name of a leaf to the name in the source.
         strict: False ignores objects that the tree lacks, and keeps the leaves that the source
-            lacks as they are; a `ShapeDtypeStruct` has no elements to keep, so it is an error.
+            lacks as they are; a `ShapeDtypeStruct` has no elements to keep, and is an error.
         cast: True converts the elements to the types of the leaves; otherwise a different type is
             an error.
         threads: how many read or decompress the shards of an array.
@@ -101,14 +103,15 @@ def _wanted(
         left = {name: None for name in reader if name not in file.value_arrays}
     for name, leaf in leaves.items():
         own = rename(name)
-        is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-        if is_array and own in reader:
+        if _is_array(leaf) and own in reader:
             wanted[name] = own
-            left.pop(own, None)
-        elif not is_array and own in values:
-            leaves[name] = values[own]
+        elif (value := _plain(leaf, values.get(own))) is not None:
+            leaves[name] = value
+        elif type(leaf) in (bool, int, float) and own in left and not reader.metadata(own).shape:
+            leaves[name] = reader.read_numpy(own).item()
         elif strict or isinstance(leaf, jax.ShapeDtypeStruct):
             missing.append(own)
+        left.pop(own, None)
     if missing or (left and strict):
         error = ArgumentValueError(
             "the source has other names than the tree",
@@ -119,6 +122,25 @@ def _wanted(
         error.hint = "names= renames the leaves, strict=False loads those that are there"
         raise error
     return wanted
+
+
+def _plain(leaf: Any, value: Any) -> Any:
+    """Return a plain value for a leaf, None if it has none: a number for an array without axes."""
+    if not _is_array(leaf):
+        return value
+    kind = {int: jnp.number, float: jnp.inexact, bool: jnp.bool_}.get(type(value))
+    if leaf.shape != () or kind is None or not jnp.issubdtype(leaf.dtype, kind):
+        return None
+    array, sharding = np.asarray(value, leaf.dtype), _sharding_of(leaf)
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return array[()]
+    if sharding is None:
+        return jnp.asarray(array)
+    return jax.make_array_from_callback((), sharding, lambda _: array)
+
+
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 def _require_fit(reader: ObjectReader, own: str, name: str, leaf: Any, *, cast: bool) -> None:

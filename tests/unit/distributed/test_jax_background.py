@@ -1,4 +1,4 @@
-"""`save_sharded` in the background: what is copied, who waits, and which checkpoint counts."""
+"""`save_sharded` in the background: copies, waiting, errors, and the checkpoint that counts."""
 
 from __future__ import annotations
 

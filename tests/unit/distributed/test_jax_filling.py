@@ -100,8 +100,8 @@ def test_an_abstract_tree_is_enough(tmp_path: Path) -> None:
     save_sharded(state(2), tmp_path)
     abstract = jax.eval_shape(state)
     assert abstract.params["w"].sharding is None
-    abstract = dataclasses.replace(abstract, step=0)  # `eval_shape` makes arrays of numbers
     found = load_sharded(tmp_path, like=abstract)
+    assert (found.step.dtype, found.step) == (np.int32, 14)  # `eval_shape` makes arrays of numbers
     assert not found.params["w"].committed
     np.testing.assert_array_equal(found.params["w"], ROWS * 2)
     abstract.params["w"] = struct((64, 32), sharding=one_device())
@@ -153,6 +153,33 @@ def test_any_file_with_the_names_of_the_leaves_will_do(tmp_path: Path, kind: str
     with ztensor.open(source) as reader:
         require_equal(load_sharded(reader, like=tree), tree)
         assert len(reader) == 3  # still open
+
+
+NUMBERS: dict[str, tuple[Any, Any, Any]] = {  # saved, in the tree, loaded
+    "a number for an array": (jnp.int32(7), 0, 7),
+    "a number for an array of NumPy": (np.float32(0.5), 0.0, 0.5),
+    "an array for a number": (7, jnp.int32(0), jnp.int32(7)),
+    "an array on a device": (7, committed(jnp.float32(0)), committed(jnp.float32(7))),
+    "an array of NumPy for a number": (0.5, np.float64(0), np.float64(0.5)),
+    "a bool": (True, jnp.bool_(False), jnp.bool_(True)),
+    "no integer": (0.5, jnp.int32(0), None),
+    "no text": ("7", jnp.int32(0), None),
+    "no axes": (7, jnp.zeros(1, jnp.int32), None),
+    "no array with axes": (jnp.zeros(1, jnp.int32), 0, None),
+}
+
+
+@pytest.mark.parametrize("case", NUMBERS)
+def test_a_number_and_an_array_without_axes_stand_for_one_another(
+    tmp_path: Path, case: str
+) -> None:
+    stored, like, expected = NUMBERS[case]
+    save_sharded({"n": stored}, tmp_path)
+    if expected is None:
+        with pytest.raises(ArgumentValueError):
+            load_sharded(tmp_path, like={"n": like})
+    else:
+        require_equal(load_sharded(tmp_path, like={"n": like}), {"n": expected})
 
 
 # --- What differs ------------------------------------------------------------------------------
