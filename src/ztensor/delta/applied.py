@@ -44,24 +44,17 @@ class NewTensor:
     Attributes:
         name: the argument.
         changes: the argument.
+        last: the last change.
+        is_whole: whether the tensor is added or replaced: the base does not matter.
     """
 
     def __init__(
         self, name: str, base: State, changes: Sequence[Change], ids: str | None, *, compares: bool
     ) -> None:
-        self.name, self.changes = name, changes
+        self.name, self.changes, self.last = name, changes, changes[-1]
+        self.is_whole = changes[0].kind != "changed"
         self._base, self._ids, self._compares = base, ids, compares
         self._digests: dict[str, list[object]] = {}
-
-    @property
-    def last(self) -> Change:
-        """Return the last change."""
-        return self.changes[-1]
-
-    @property
-    def is_whole(self) -> bool:
-        """Return whether the tensor is added or replaced: the base does not matter."""
-        return self.changes[0].kind != "changed"
 
     @property
     def parts(self) -> dict[str, list[Part]]:
@@ -116,32 +109,30 @@ class NewTensor:
             DeltaError: it differs, the delta is malformed, or the base does not fit.
         """
         old, last, parts = self.old(), self.last, self.parts[role]
-        hashers: list[Any] = []
-        has_ids = self._compares and self._ids is not None and last.new is not None
-        if has_ids:
-            hashers.append(ComponentHasher(last.layout, role, parts[-1].header, str(self._ids)))
+        hasher: Any = None
+        if self._compares and self._ids is not None and last.new is not None:
+            hasher = ComponentHasher(last.layout, role, parts[-1].header, self._ids)
         elif self._compares and last.checksum is not None:
-            hashers.append(last.checksum.hasher())
+            hasher = last.checksum.hasher()
+        before = None if old is None else stored_form(old.components[role])
         try:
-            for block in _new_blocks(
-                None if old is None else stored_form(old.components[role]), parts
-            ):
+            for block in _new_blocks(before, parts):
                 data = block.data.cast("B")
-                for hasher in hashers:
+                if hasher is not None:
                     hasher.update(data)
                 yield data
         except DeltaError as error:
             raise error.locate(object_name=self.name, component=role) from None
-        if has_ids:
-            self._digests[role] = hashers[0].digest()
+        expected: object = None
+        found: object = None
+        if isinstance(hasher, ComponentHasher):
+            self._digests[role] = hasher.digest()
             if self._digests.keys() >= self.parts.keys():
-                found = self._id(old)
-                if found != last.new:
-                    raise self._wrong(expected=describe(last.new), found=describe(found))
-        elif hashers and last.checksum is not None:
-            digits = hashers[0].hexdigest()
-            if digits != last.checksum.digits:
-                raise self._wrong(expected=last.checksum.digits, found=digits)
+                expected, found = last.new, self._id(old)
+        elif hasher is not None and last.checksum is not None:
+            expected, found = last.checksum.digits, hasher.hexdigest()
+        if expected != found:
+            raise self._wrong(expected=describe(expected), found=describe(found))
 
     def _id(self, old: Tensor | None) -> bytes:
         """Return the id of the new tensor from the digests of its components."""
@@ -262,10 +253,9 @@ class Applied(State):
         def touch(name: str, old: bytes | None, *, is_there: bool) -> None:
             if is_there is not (name in changes or (name in base and name not in gone)):
                 wrong = "changes a tensor that the base does not have"
-                if not is_there:
-                    wrong = "adds a tensor that the base has"
-                details = {"object_name": name, "file": base.name}
-                raise DeltaError(f"the delta {wrong}", reason=DeltaReason.TENSOR, **details)
+                message = f"the delta {wrong if is_there else 'adds a tensor that the base has'}"
+                where = {"object_name": name, "file": base.name}
+                raise DeltaError(message, reason=DeltaReason.TENSOR, **where)
             if old is not None and name in base:
                 self.first.setdefault(name, old)
 
@@ -404,12 +394,9 @@ def is_applied(base: State, deltas: Sequence[Delta], only: Collection[str] | Non
         final.update({name: (change, delta.ids) for name, change in delta.items()})
     if only is not None:
         final = {name: last for name, last in final.items() if last and name in only}
-    for name, last in final.items():
-        if (last is not None) is not (name in base):
-            return False
-        if last is None:
-            continue
-        change, ids = last
+    if any((last is None) is (name in base) for name, last in final.items()):
+        return False
+    for name, (change, ids) in ((name, last) for name, last in final.items() if last):
         is_known = change.checksum is not None or (change.new is not None and ids is not None)
         if not is_known or not change.is_result(base[name], ids):
             return False
@@ -430,17 +417,12 @@ def require_old(applied: Applied, names: Iterable[str], threads: int | None = No
     found = applied.base.ids(ids, wanted, threads)
     differing = [name for name in wanted if found[name] != applied.first[name]]
     if differing:
-        first = differing[0]
+        first, count = differing[0], counted(len(differing), "tensor")
         names_shown = ", ".join(map(describe, differing[:5])) + (", ..." * (len(differing) > 5))
-        error = DeltaError(
-            f"{counted(len(differing), 'tensor')} of the base differ from those that the delta "
-            f"starts from: {names_shown}",
-            reason=DeltaReason.BASE,
-            file=applied.base.name,
-            object_name=first,
-            expected=applied.first[first].hex(),
-            found=found[first].hex(),
-        )
+        message = f"{count} of the base differ from those that the delta starts from: {names_shown}"
+        ids_shown = {"expected": applied.first[first].hex(), "found": found[first].hex()}
+        where = {"file": applied.base.name, "object_name": first}
+        error = DeltaError(message, reason=DeltaReason.BASE, **where, **ids_shown)
         error.hint = f"the delta starts from the state {deltas[0].base}"
         raise error
 

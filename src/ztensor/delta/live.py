@@ -24,12 +24,9 @@ from ztensor.ext import FRAMEWORKS
 from ztensor.options import require_choice
 from ztensor.typing import Array, TensorLike
 
-_SIGNED: dict[int, np.dtype[Any]] = {
-    1: np.dtype(np.uint8),
-    2: np.dtype("i2"),
-    4: np.dtype("i4"),
-    8: np.dtype("i8"),
-}
+# Dtypes that torch has, too, by the bytes of an element.
+_SIGNED: dict[int, np.dtype[Any]] = {width: np.dtype(f"i{width}") for width in (2, 4, 8)}
+_SIGNED[1] = np.dtype(np.uint8)
 
 
 def apply_to(
@@ -141,12 +138,8 @@ def _arrays(name: str, value: Any, *, is_changed: bool) -> Iterable[tuple[str, A
     if isinstance(value, np.ndarray) or FRAMEWORKS.name_of(value) == "torch":
         return [("data", value)]
     if is_changed:
-        error = ArgumentTypeError(
-            "the value cannot be changed in place",
-            object_name=name,
-            expected="a NumPy array or a torch tensor",
-            found=describe(value, 40),
-        )
+        message = f"only arrays of NumPy and torch change in place, not {describe(value, 40)}"
+        error = ArgumentTypeError(message, object_name=name)
         error.hint = "apply the delta to a file, and load that; arrays of JAX never change"
         raise error
     return []
@@ -180,16 +173,13 @@ class _Target:
         self.name, self.tensor, self._role, self._value = name, tensor, role, value
         self.parts: list[Part] = [] if tensor is None else tensor.parts.get(role, [])
         self._is_array = isinstance(value, np.ndarray)
+        start, device, self.nbytes = id(self), "none", 0
         if self._is_array:
             start, device = int(value.__array_interface__["data"][0]), "cpu"
             self.nbytes = int(value.nbytes)
-        else:
-            is_strided = str(getattr(value, "layout", "")) == "torch.strided"
-            if not is_strided or value.is_meta:
-                start, device, self.nbytes = id(self), "none", 0
-            else:
-                start, device = value.data_ptr(), str(value.device)
-                self.nbytes = value.numel() * value.element_size()
+        elif str(getattr(value, "layout", "")) == "torch.strided" and not value.is_meta:
+            start, device = value.data_ptr(), str(value.device)
+            self.nbytes = value.numel() * value.element_size()
         self.extent = _Extent(device, start, start + self.nbytes)
 
     def require_writable(self) -> None:
@@ -201,12 +191,9 @@ class _Target:
             is_flat = self.extent.device != "none" and value.is_contiguous()
             is_writable = is_flat and not (value.is_conj() or value.is_neg())
         if not (is_flat and is_writable):
-            raise ArgumentValueError(
-                "the tensor cannot be changed in place",
-                object_name=self.name,
-                expected="a contiguous, writable tensor",
-                found="a read-only one" if is_flat else "one that is not contiguous",
-            )
+            found = "read-only" if is_flat else "not contiguous"
+            message = f"the tensor cannot be changed in place: it is {found}"
+            raise ArgumentValueError(message, object_name=self.name)
 
     def whole(self) -> bytes:
         """Return all new stored bytes of the component."""

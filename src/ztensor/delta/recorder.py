@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from ztensor import Tensor, Writer
+from ztensor import Writer
 from ztensor.delta.applied import Applied
 from ztensor.delta.chain import Found
 from ztensor.delta.changes import Delta
@@ -147,24 +146,14 @@ class _Copy(State):
     """A copy of a state, which can follow it."""
 
     def __init__(self, state: State) -> None:
-        super().__init__({name: _copied(state[name]) for name in state})
+        super().__init__({name: copy.deepcopy(state[name]) for name in state})
 
     def follow(self, after: State, delta: Delta) -> None:
         """Become the state after a delta, with its new tensors from `after`."""
         gone = {*delta.removed, *delta}
-        changed = {name: _copied(after[name]) for name in delta}
+        changed = {name: copy.deepcopy(after[name]) for name in delta}
         self._values = {n: v for n, v in self._values.items() if n not in gone} | changed
         self._ids = {key: id_ for key, id_ in self._ids.items() if key[1] not in gone}
         if delta.ids is not None:  # computed when it was made
             ids = after.ids(delta.ids, changed)
             self._ids.update({(delta.ids, name): id_ for name, id_ in ids.items()})
-
-
-def _copied(tensor: Tensor) -> Tensor:
-    return Tensor(
-        {role: np.array(array) for role, array in tensor.components.items()},
-        shape=tensor.shape,
-        format=tensor.format,
-        type=tensor.type,
-        attributes=tensor.attributes,
-    )
