@@ -90,13 +90,8 @@ def test_log_lists_the_chain(run: Run, folder: Path) -> None:
     assert "gap" in ended.out
     found = run("delta", "log", folder / "run", "--json")
     assert (found.code, found.json["ok"], len(found.json["starts"])) == (1, False, 2)
-
-
-def test_log_names_damaged_files(run: Run, folder: Path) -> None:
     (folder / "run" / "x.zt").write_bytes(b"torn")
-    ended = run("delta", "log", folder / "run")
-    assert ended.code == ExitCode.FAILED
-    assert "DAMAGED" in ended.out
+    assert "DAMAGED" in run("delta", "log", folder / "run").out
     found = run("delta", "log", folder / "run", "--json").json
     assert [error["reason"] for error in found["damaged"].values()] == ["not_ztensor"]
 
@@ -105,6 +100,10 @@ def test_log_names_damaged_files(run: Run, folder: Path) -> None:
 def test_fold(run: Run, folder: Path, base: bool) -> None:
     options = ("--base", folder / "0.zt", "--small") if base else ()
     out = folder / "f.zt"
+    if not base:
+        ended = run("delta", "fold", folder / "run", "-o", out, "--small", "--json")
+        assert (ended.code, ended.json["error"]["reason"]) == (1, "delta_needs_base")
+        assert not out.exists()
     ended = run("delta", "fold", folder / "run", "-o", out, *options, "--json")
     assert ended.code == 0
     assert ended.json["tensors"] == 3
@@ -114,13 +113,6 @@ def test_fold(run: Run, folder: Path, base: bool) -> None:
     assert again.code == ExitCode.USAGE
     assert "--force" in again.err
     assert run("delta", "fold", folder / "run", "-o", out, "--force", "-q").code == 0
-
-
-def test_fold_names_its_option_where_the_base_is_needed(run: Run, folder: Path) -> None:
-    ended = run("delta", "fold", folder / "run", "-o", folder / "f.zt", "--small", "--json")
-    assert ended.code == ExitCode.FAILED
-    assert ended.json["error"]["reason"] == "delta_needs_base"
-    assert not (folder / "f.zt").exists()
 
 
 def test_verify(run: Run, folder: Path) -> None:
@@ -150,11 +142,8 @@ def test_apply_in_place_to_a_state(run: Run, folder: Path) -> None:
     again = run(*arguments, "--to", "step 2", "--json")
     assert (again.code, again.json["error"]["reason"]) == (ExitCode.FAILED, "delta_applied")
     assert run(*arguments, "--to", "step 2", "--skip-applied", "-q").code == 0
-
-
-def test_another_base_is_refused(run: Run, folder: Path) -> None:
     path = folder / "run" / "50.zt"
-    ended = run("delta", "apply", path, folder / "2.zt", "-o", folder / "new.zt", "--json")
+    ended = run("delta", "apply", path, folder / "3.zt", "-o", folder / "new.zt", "--json")
     assert (ended.code, ended.json["error"]["reason"]) == (ExitCode.FAILED, "delta_base")
     assert not (folder / "new.zt").exists()
 
