@@ -188,7 +188,7 @@ class Shards:
         if offset % _PAGE or offset < _PAGE:
             expected = f"an offset that is a multiple of {_PAGE}, and not 0"
         elif offset + length > limit:
-            expected = f"an end of at most {limit}: the shard's last {_FOOTER_BYTES} bytes are not"
+            expected = f"an end of at most {limit}, before the shard's footer"
         for start, count in near:
             if (start, count) != blob and start < offset + length and offset < start + count:
                 expected = f"a range equal to bytes {start} to {start + count}, or apart from them"
