@@ -22,6 +22,9 @@ class Counted(MemorySource):
         self.count += destination.nbytes
         super().read_into(offset, destination)
 
+    def clear(self) -> None:
+        self.count = 0
+
 
 class Far(MemorySource):
     """A source with expensive requests; each is recorded as a list of (offset, length)."""
@@ -47,11 +50,21 @@ class Far(MemorySource):
     def view(self) -> memoryview | None:
         return None
 
+    def clear(self) -> None:
+        self.asked.clear()
+
 
 class Near(Far):
     """A source with cheap requests, which are recorded alike."""
 
     prefers_long_reads = False
+
+
+def reader_of(source: Counted | Far) -> ObjectReader:
+    """Return a reader of a source that has no reads recorded."""
+    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
+    source.clear()
+    return ObjectReader(FileObjects(source, manifest))
 
 
 def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
@@ -60,5 +73,5 @@ def far(data: bytes, *, verify: bool | None = None) -> tuple[ObjectReader, Far]:
     _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
     ahead = AheadSource(source)
     ahead.expect(lambda: component_extents(manifest))
-    source.asked.clear()
+    source.clear()
     return ObjectReader(FileObjects(source, manifest, ahead=ahead, verify=verify)), source

@@ -10,9 +10,7 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.io.reading.counted import Counted, Near
-from ztensor.ext import FileObjects
-from ztensor.limits import DEFAULT_LIMITS
+from tests.unit.io.reading.counted import Counted, Near, reader_of
 from ztensor.numpy import load_file, save, save_file
 from ztensor.typing import Array
 
@@ -102,10 +100,7 @@ def half_random(nbytes: int, seed: int) -> Array:
 def test_of_objects_outside_the_names_no_byte_is_read(compression: bool) -> None:
     tensors = {f"w{index:02}": half_random(60_000, index) for index in range(30)}
     source = Counted(save(tensors, version="2.1", compression=compression))
-    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
-    file = FileObjects(source, manifest)
-    source.count = 0
-    report = file.check(list(tensors)[::3])
+    report = reader_of(source).objects.check(list(tensors)[::3])
     assert (report.ok, report.checked) == (True, 10)
     assert source.count == report.nbytes < sum(map(len, tensors.values())) / 2
 
@@ -117,9 +112,6 @@ def test_of_objects_outside_the_names_no_byte_is_read(compression: bool) -> None
 def test_neighbours_are_one_read_of_at_most_4_mib(compression: bool, reads: list[int]) -> None:
     tensors = {f"w{index:03}": half_random(60_000, index) for index in range(100)}
     source = Near(save(tensors, version="1.2.0", compression=compression))
-    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
-    file = FileObjects(source, manifest)
-    source.asked.clear()
-    report = file.check()
+    report = reader_of(source).objects.check()
     assert report.ok
     assert [len(request) for request in source.asked] == reads

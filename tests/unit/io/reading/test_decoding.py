@@ -11,10 +11,9 @@ import pytest
 import zstandard
 
 import ztensor
-from tests.unit.io.reading.counted import Near
+from tests.unit.io.reading.counted import Near, reader_of
 from ztensor.errors import DigestMismatchError, EncodingError
-from ztensor.ext import FileObjects, ObjectReader, load_files
-from ztensor.limits import DEFAULT_LIMITS
+from ztensor.ext import load_files
 from ztensor.numpy import load_file, save, save_file
 from ztensor.testing.builder_2 import File2, dense, seekable
 
@@ -80,8 +79,7 @@ def test_threads_share_the_frames(use: str, monkeypatch: pytest.MonkeyPatch) -> 
     )  # too long to be kept as it is stored
     source = Meeting(save({"w": array}, compression=True, checksum=None))
     source.threads.add(threading.get_ident())
-    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
-    reader = ObjectReader(FileObjects(source, manifest))
+    reader = reader_of(source)
     if use == "slice":
         assert np.array_equal(reader.get_slice("w")[1:], array[1:])
     else:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 import ztensor
-from tests.unit.io.reading.counted import Far, Near
+from tests.unit.io.reading.counted import Far, Near, reader_of
 from ztensor import Tensor
 from ztensor.errors import DigestMismatchError
-from ztensor.ext import FileObjects, ObjectReader, load_files, open_file
-from ztensor.limits import DEFAULT_LIMITS
+from ztensor.ext import load_files, open_file
 from ztensor.numpy import load, load_file, save, save_file
 from ztensor.spec.model.objects import TableObjects
 from ztensor.testing.builder_2 import File2, dense
@@ -94,9 +93,7 @@ def test_a_large_tensor_is_read_in_pieces(length: int, checksum: str | None) -> 
 def test_pieces_are_longer_where_requests_are_slow(kind: type[Far], piece: int) -> None:
     value = np.arange(20 * MIB + 3, dtype=np.uint8)
     source = kind(save({"w": value}))
-    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
-    reader = ObjectReader(FileObjects(source, manifest))
-    source.asked.clear()
+    reader = reader_of(source)
     assert np.array_equal(reader.read_numpy("w", copy=True), value)
     lengths = [length for request in source.asked for _, length in request]
     assert lengths == [piece] * (len(value) // piece) + [len(value) % piece]
@@ -109,8 +106,7 @@ def test_4_mib_of_decoded_frames_are_kept(frames: int) -> None:
         0, 9, (frames * 16, 4096), np.uint8
     )  # 16 rows: 64 KiB
     source = Near(save({"w": array}, compression=True, chunk_rows=16))
-    _, manifest = FileObjects.manifest_in(source, DEFAULT_LIMITS)
-    part = ObjectReader(FileObjects(source, manifest)).get_slice("w")
+    part = reader_of(source).get_slice("w")
     for row in range(0, len(array), 16):
         assert np.array_equal(part[row], array[row])
     source.asked.clear()

@@ -12,7 +12,7 @@ import pytest
 
 import ztensor
 from tests.tracing import traced
-from tests.unit.io.reading.counted import Counted
+from tests.unit.io.reading.counted import Counted, reader_of
 from ztensor import LogicalType, register_logical_type
 from ztensor.ext import (
     Component,
@@ -24,7 +24,7 @@ from ztensor.ext import (
     TensorObject,
     source_of,
 )
-from ztensor.limits import DEFAULT_LIMITS, Limits
+from ztensor.limits import Limits
 from ztensor.numpy import save, save_file
 from ztensor.spec.encoding.raw import Raw
 from ztensor.testing.builder import draft
@@ -91,7 +91,7 @@ def test_of_elements_of_two_numbers_those_that_are_wanted_are_read() -> None:
     made = draft("1.2.0")
     made.add("w", [50, 1200], {"data": ({"dtype": "f32", "type": "my_pair"}, value.tobytes())})
     source = Unmapped(made.to_bytes())
-    reader = ObjectReader(FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1]))
+    reader = reader_of(source)
     for key, rows in ((3, 1), (slice(7, 31), 24), ([49, 0], 2)):
         source.count = 0
         assert np.array_equal(reader.get_slice("w")[key], value[key])
@@ -103,7 +103,7 @@ def test_of_elements_of_two_numbers_those_that_are_wanted_are_read() -> None:
 def test_a_part_as_long_as_another_axis_is_not_the_whole_axis(axis: int, length: int) -> None:
     value = np.arange(216).reshape(6, 6, 6)[:4, :5, :]
     source = Unmapped(save({"w": value}))
-    reader = ObjectReader(FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1]))
+    reader = reader_of(source)
     for first in (slice(0, length), slice(None)):
         key = [first] * 3
         key[axis] = slice(0, length)

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.attacks.users import GROUP, MASK, OTHER, OWNER, USER, access_list
 from ztensor.io.source.rights import Rights, narrow
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fchmod"), reason="the system has no modes")
 
-OWNER, USER, GROUP, MASK, OTHER = 0x01, 0x02, 0x04, 0x10, 0x20
-NOBODY = 0xFFFFFFFF
-
-
-def listed(*entries: tuple[int, int, int]) -> bytes:
-    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *one) for one in entries)
-
 
 def a_list(*, mask: int = 6, user: int = 6, group: int = 4) -> bytes:
-    return listed(
-        (OWNER, 6, NOBODY), (USER, user, 1234), (GROUP, group, NOBODY), (MASK, mask, NOBODY),
-        (OTHER, 0, NOBODY),
-    )  # fmt: skip
+    return access_list({OWNER: 6, (USER, 1234): user, GROUP: group, MASK: mask, OTHER: 0})
 
 
 @pytest.fixture

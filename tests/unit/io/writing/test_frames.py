@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 import ztensor
 from tests.corpus.foreign.make_gguf import blocks_of
-from tests.unit.io.reading.counted import Near
+from tests.unit.io.reading.counted import Near, reader_of
+from tests.unit.io.writing.test_writer import written as all_written
 from ztensor.errors import ArgumentTypeError, ArgumentValueError
-from ztensor.ext import FileObjects, ObjectReader, Range, source_of
+from ztensor.ext import Range, source_of
 from ztensor.limits import DEFAULT_LIMITS
 from ztensor.numpy import load, save
 from ztensor.spec.encoding.zstd.frames import walk_frames
@@ -32,11 +34,7 @@ def lengths(data: bytes, name: str = "w") -> list[int]:
     return [frame.content_length or 0 for frame in walk_frames(stored, DEFAULT_LIMITS)]
 
 
-def written(use: Callable[[ztensor.Writer], object], **options: Any) -> bytes:
-    target = io.BytesIO()
-    with ztensor.Writer(target, compression=True, **options) as writer:
-        use(writer)
-    return target.getvalue()
+written = functools.partial(all_written, compression=True)
 
 
 def streamed(array: Any, rows: int | None, step: int) -> Callable[[ztensor.Writer], None]:
@@ -195,8 +193,7 @@ def test_only_the_end_of_a_large_stream_decides() -> None:
 def test_frames_are_held_up_to_8_mib_until_they_save(noise: int, is_read_again: bool) -> None:
     half = NOISE[: noise << 10]
     source = Near(save({"w": np.concatenate([half, np.zeros_like(half)])}))
-    reader = ObjectReader(FileObjects(source, FileObjects.manifest_in(source, DEFAULT_LIMITS)[1]))
-    source.asked.clear()
+    reader = reader_of(source)
     assert encodings(written(lambda writer: writer.copy("w", reader, compress=True)))["w"] == "zstd"
     nbytes = sum(length for request in source.asked for _, length in request)
     assert (nbytes > 2 * half.nbytes) is is_read_again

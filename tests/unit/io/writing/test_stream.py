@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 
 import ztensor
 from tests.extent import examples
+from tests.unit.io.writing.test_writer import written
 from ztensor import Writer
 from ztensor.errors import (
     ArgumentTypeError,
@@ -28,13 +27,6 @@ from ztensor.numpy import load, save
 
 FOUR = np.arange(4, dtype=np.float32)
 GRID = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
-
-
-def written(fill: Callable[[Writer], object], **options: Any) -> bytes:
-    target = io.BytesIO()
-    with Writer(target, **options) as writer:
-        fill(writer)
-    return target.getvalue()
 
 
 def streamed(shape: Any, dtype: Any, *pieces: Any, flat: int = 0, **options: Any) -> bytes:

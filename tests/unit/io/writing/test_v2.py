@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import ztensor
+from tests.interop import cases
 from tests.naming import shown
 from ztensor.errors import NotRepresentableError
 from ztensor.ext import EMITTERS
@@ -92,50 +92,17 @@ def csr(**changed: Any) -> ztensor.Tensor:
     return ztensor.Tensor.csr(*given.values())
 
 
-def coo() -> ztensor.Tensor:
-    return ztensor.Tensor.coo(np.array([3, 4], np.int32), [[1, 0], [0, 2]], (2, 3))
-
-
-def mx() -> ztensor.Tensor:
-    parts = {
-        "data": np.arange(64).astype(ml_dtypes.float8_e4m3fn),
-        "scales": np.array([1, 2], ml_dtypes.float8_e8m0fnu),
-    }
-    attributes = {"block_size": 32, "scale_form": "e8m0_exponent"}
-    return ztensor.Tensor(parts, shape=(2, 32), format="zt.mx/1", attributes=attributes)
-
-
-def group() -> ztensor.Tensor:
-    attributes = {
-        "bits": 4, "group_size": 8, "axis": 1, "scale_form": "f16_factors",
-        "packing": {"word": "u32", "order": "lsb_first", "per_word": 8},
-        "zero_point": {"form": "implied", "value": 8},
-    }  # fmt: skip
-    parts = {"data": np.arange(4, dtype=np.uint32), "scales": np.ones(4, np.float16)}
-    return ztensor.Tensor(parts, shape=(2, 16), format="zt.quant_group/1", attributes=attributes)
-
-
-def blocks() -> ztensor.Tensor:
-    data = np.arange(34 * 4, dtype=np.uint8)
-    return ztensor.Tensor({"data": data}, shape=(2, 64), format="gguf.q8_0")
-
-
-def later() -> ztensor.Tensor:
-    parts = {"a": np.arange(3, dtype=np.int16), "b": np.ones(2, np.float16)}
-    return ztensor.Tensor(parts, shape=(7,), format="of_tomorrow", attributes={"k": [1]})
-
-
 LAYOUTS: dict[str, tuple[Callable[[], ztensor.Tensor], str]] = {
     "sparse_csr": (csr, "zt.sparse_csr/1"),
-    "sparse_coo": (coo, "zt.sparse_coo/1"),
-    "mx": (mx, "zt.mx/1"),
-    "group": (group, "zt.quant_group/1"),
-    "blocks": (blocks, "gguf.q8_0/1"),
+    "sparse_coo": (lambda: cases.sparse()["points"], "zt.sparse_coo/1"),
+    "mx": (lambda: cases.profiles()["mx"], "zt.mx/1"),
+    "group": (lambda: cases.profiles()["group"], "zt.quant_group/1"),
+    "blocks": (lambda: cases.profiles()["blocks"], "gguf.q8_0/1"),
     "quantized": (
         lambda: ztensor.Tensor.quantize(np.ones((16, 4), np.float32), bits=4, group_size=8),
         "pyztensor.quantized_group/1",
     ),
-    "unknown": (later, "pyztensor.of_tomorrow/1"),
+    "unknown": (lambda: cases.unknown()["later"], "pyztensor.of_tomorrow/1"),
 }
 
 
