@@ -29,7 +29,7 @@ unexport PYTHONPATH PYTHONHOME
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 SUITES := attacks bench-paths bench-pretrained browser budget core-alone distributed ecosystem formats \
-	frameworks healthy minimum mutants pages pythons real-files remote
+	frameworks healthy minimum mutants pages pythons real-files remote signatures
 .PHONY: help demo test test-full lint fuzz faults interop bench docs release-check suite clean \
 	$(SUITES:%=suite-%)
 
@@ -159,6 +159,10 @@ suite-remote: $(VENV)/dev.stamp ### read and write through S3, HTTP and a hub on
 	ZTENSOR_TESTS=full $(BIN)/python -m pytest -o timeout=600 tests/remote $(PYTEST_ARGS)
 	$(BIN)/python -m tests.remote.requests
 	$(BIN)/python -m tests.remote.faults
+
+# 95 MB of packages, kept in .venvs. ARGS=FOLDER: also the cases of a conformance suite in it.
+suite-signatures: $(VENV)/dev.stamp ### exchange signatures with model-signing, both ways
+	$(BIN)/python tests/interop/signatures.py $(ARGS)
 
 clean: ## remove everything these targets made, environments included
 	rm -rf $(VENV) .venvs build dist site htmlcov .coverage .hypothesis

@@ -18,6 +18,7 @@ from ztensor.errors import (
     Problem,
     Reason,
     SourceNotFoundError,
+    UsageError,
     describe,
     system_call,
 )
@@ -117,7 +118,10 @@ def sign(
         ArgumentValueError: the key cannot be used, or the folder has links or no file.
         SourceError: a file cannot be read, or the signature not written.
     """
-    root = os.path.abspath(ext.path_text(path, local=True))
+    text = ext.path_text(path, local=True)
+    if ext.is_remote(text):
+        raise UsageError("sign local files, and copy the signature to the store", file=text)
+    root = os.path.abspath(text)
     target, secret = _place(path, signature, is_new=True), private_key(key, password)
     ext.Place.of(target).require_free(overwrite=overwrite or update)
     old = _statement(target, secret.public, DEFAULT_LIMITS).resources if update else {}
@@ -247,8 +251,12 @@ def open(
         SourceError: a file cannot be read, or there is no signature.
     """
     require_options("ztensor.signing.open", options, OpenOptions)
-    if options.setdefault("verify", True) is not True:
+    if options.get("verify") not in (None, True):
         raise ArgumentValueError("signed data is always checked", expected="verify=True")
+    how: dict[str, Any] = {**options, "verify": True}
+    of_store = {name: how.pop(name, None) for name in ("storage", "cache", "storage_options")}
+    if any(option is not None for option in of_store.values()):
+        path = Remote(ext.path_text(path), **of_store)  # the signature is in the same store
     key, place = public_key(signed_by), _place(path, signature)
     statement = _statement(place, key, caps_of(options.get("limits")))
     root, resources = _covered(path, statement)
@@ -259,12 +267,12 @@ def open(
             reason=Reason.FIELD_MISSING,
             file=ext.path_text(place),
         )
-    reopen = functools.partial(open, path, signed_by, signature=signature, **options)
-    return SignedReader(_under(path, root, noted, options), key.fingerprint, reopen)
+    reopen = functools.partial(open, path, signed_by, signature=signature, **how)
+    return SignedReader(_under(path, root, noted, how), key.fingerprint, reopen)
 
 
 def _under(
-    path: Openable, root: str | None, noted: Mapping[str, Resource], options: OpenOptions
+    path: Openable, root: str | None, noted: Mapping[str, Resource], options: Any
 ) -> ext.Objects:
     """Return the objects of signed files, each compared with its signed digest when it is read."""
 
@@ -287,7 +295,7 @@ def _place(path: Openable, signature: Path | None, *, is_new: bool = False) -> A
     """Return the caller's signature, or the place where it belongs."""
     if signature is not None:
         return signature
-    text = ext.path_text(path)
+    text = ext.path_text(path, local=True)
     beside = f"{text}.sig"
     if isinstance(path, Remote):
         return Remote(beside, path.storage, path.cache)
@@ -318,7 +326,7 @@ def _covered(path: Openable, statement: Statement) -> tuple[str | None, Mapping[
     Raises:
         SignatureError: the signature is not of this file, or not of a folder.
     """
-    text = ext.path_text(path) if isinstance(path, (str, os.PathLike)) else ""
+    text = ext.path_text(path, local=True) if isinstance(path, (str, os.PathLike)) else ""
     root, resources = os.path.abspath(text) if os.path.isdir(text) else None, statement.resources
     if root is not None and SINGLE not in resources:
         return root, resources

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor import Limits, Reason
+from ztensor import Limits, Reason, v2
+from ztensor.distributed import PartWriter, commit
 from ztensor.numpy import save_file
 
 pytest.importorskip("cryptography", reason="signatures need cryptography")
@@ -156,6 +157,79 @@ def test_update_hashes_what_changed(folder: Path) -> None:
     assert signing.verify(folder, PUBLIC).ok
     with pytest.raises(signing.SignatureError):
         signing.sign(folder, private_pem(OTHER), update=True)
+
+
+def test_without_digests_in_the_manifest_nothing_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "m.zt"
+    save_file(X, path, checksum=None)
+    signing.sign(path, PRIVATE)
+    assert signing.sign(path, PRIVATE, update=True).kept == 0
+
+
+@pytest.mark.parametrize("version", ["1.2.0", "2.1"])
+def test_objects_of_all_layouts(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "m.zt"
+    objects = {
+        "csr": ztensor.Tensor.csr([1.0, 2.0], [3, 0], [0, 1, 2], (2, 4)),
+        "int4": ztensor.Tensor.quantize(X["w1"].reshape(10, 100), bits=4, group_size=50),
+        "empty": np.empty((0, 3)),
+        "scalar": np.array(3.0),
+        "big": np.zeros((300, 1000), np.float32),
+    }
+    for compression in (False, 3, "planes"):
+        save_file(objects, path, compression=compression, version=version)
+        count = signing.sign(path, PRIVATE, overwrite=True).signed
+        with signing.open(path, PUBLIC) as reader, ztensor.open(path) as plain:
+            assert ztensor.diff(reader, plain).ok
+            assert (reader.verify().checked, reader.verify().outcome) == (count, "ok")
+            assert reader.get_slice("big")[7:9, 5].tolist() == [0, 0]
+
+
+def test_a_root_with_shards_of_its_own(tmp_path: Path) -> None:
+    """The digests of components in further files of 2.x are signed with the root."""
+    save_file(X, tmp_path / "base.zt", version="2.1", checksum=None)
+    with v2.Writer(tmp_path / "root.zt", canonical=False) as writer:
+        writer.add_shard("b", tmp_path / "base.zt")
+        writer.link("b")
+    signing.sign(tmp_path / "root.zt", PRIVATE)
+    shard = tmp_path / "root-b.zt"
+    shutil.copy(tmp_path / "base.zt", shard)
+    with signing.open(tmp_path / "root.zt", PUBLIC) as reader:
+        assert reader["w1"][0] == 1
+    patched(shard, X["w1"].tobytes(), X["w0"].tobytes())
+    with signing.open(tmp_path / "root.zt", PUBLIC) as reader:
+        with pytest.raises(ztensor.DigestMismatchError):
+            reader["w1"]
+        assert reader["w2"][0] == 2
+
+
+def test_a_checkpoint_of_many_processes_is_checked_whole(tmp_path: Path) -> None:
+    (tmp_path / "step").mkdir()
+    with PartWriter(tmp_path / "step", processes=1) as part:
+        part.add("w", X["w1"])
+        commit(tmp_path / "step", [part.finish()])
+    signing.sign(tmp_path / "step", PRIVATE)
+    assert signing.verify(tmp_path / "step", PUBLIC).ok
+    with pytest.raises(ztensor.UnsupportedError):
+        signing.open(tmp_path / "step", PUBLIC)
+
+
+def test_a_url(model: Path) -> None:
+    store = pytest.importorskip("obstore.store").MemoryStore()
+    for name in ("model.zt", "model.zt.sig"):
+        store.put(name, model.with_name(name).read_bytes())
+    place = ztensor.Remote("s3://bucket/model.zt", store)
+    assert signing.verify(place, PUBLIC).ok
+    with signing.open(place, PUBLIC) as reader:
+        np.testing.assert_array_equal(reader["w2"], X["w2"])
+    with signing.open("s3://bucket/model.zt", PUBLIC, storage=store) as reader:
+        assert reader["w2"][0] == 2
+    _resaved(model)
+    store.put("model.zt", model.read_bytes())
+    with pytest.raises(signing.SignatureError):
+        signing.open(place, PUBLIC)
+    with pytest.raises(ztensor.UsageError):
+        signing.sign("s3://bucket/model.zt", PRIVATE)
 
 
 # --- What is wrong with the files ------------------------------------------------------------
