@@ -152,13 +152,16 @@ def _found(
         except ZTensorError as error:
             wrong = wrong or error
     expected = os.path.basename(path).removesuffix(".zt") + f"-{shard.name}.zt"
-    raise wrong or _unfit(
+    searched = "" if root.remote else f", or any of {shard.size} bytes and {shard.digest[:80]}"
+    error = wrong or _unfit(
         "missing shard",
         file=path,
-        expected=f"{describe(expected)} in the same folder, a file of `blobs` named by digest, or "
-        f"a file of {shard.size} bytes and {describe(shard.digest)} in the folder",
+        expected=f"{describe(expected)} in the same folder, or a file of `blobs` named by digest"
+        + searched,
         found="no such file",
     )
+    error.in_python = error.in_python or "resolver= of ztensor.open names another place"
+    raise error
 
 
 def _places(
