@@ -85,7 +85,7 @@ def test_no_other_format_gets_them(path: Path, tmp_path: Path, name: str, of: st
     if name == "b.npy" and of == "s":
         return  # one array only
     with refused(FormatError, Reason.BOOL_VALUE) as caught:
-        options = {"version": "2.1"} if name.endswith(".zt") else {}
+        options: dict[str, Any] = {"version": "2.1"} if name.endswith(".zt") else {}
         ztensor.convert(path, tmp_path / name, include=of, **options)
     assert caught.value.object_name == of
     assert not (tmp_path / name).exists()

@@ -74,8 +74,9 @@ def _show_rows(terminal: Terminal, rows: Sequence[ztensor.converting.RecipeRow])
     lines = []
     for row in rows:
         more = f" +{len(row.sources) - 1:,}" if len(row.sources) > 1 else ""
-        made = ("(dropped)", "", "") if row.name is None else (row.name, str(row.shape), row.dtype)
-        lines.append((f"{row.sources[0]}{more}", str(row.source_shapes[0]), *made))
+        old, new = (f"[{','.join(map(str, shape))}]" for shape in (row.source_shapes[0], row.shape))
+        made = ("(dropped)", "", "") if row.name is None else (row.name, new, row.dtype)
+        lines.append((f"{row.sources[0]}{more}", old, *made))
     columns = (Column("from"), Column("shape"), Column("to"), Column("shape"), Column("type"))
     terminal.table(columns, lines)
 

@@ -112,11 +112,14 @@ class Recipe:
             fields = fields_of(content, {"unmatched": str, "sizes": Mapping, "rule": Sequence})
             self._sizes = dict(fields.get("sizes", {}))
             integers("sizes", self._sizes.values())
-            self._unmatched = fields.get("unmatched", "error")
-            if self._unmatched not in ("error", "keep", "drop"):
-                raise wrong("wrong unmatched", "error, keep or drop", self._unmatched)
+            unmatched = fields.get("unmatched", "error")
+            if unmatched not in ("error", "keep", "drop"):
+                raise wrong("wrong unmatched", "error, keep or drop", unmatched)
             numbered = enumerate(fields.get("rule", ()), 1)
             self._rules = [rule_of(*pair, self._sizes) for pair in numbered]
+            if unmatched != "error":
+                rest = _ANY if unmatched == "keep" else ()
+                self._rules.append(Rule(0, _ANY, rest, is_optional=True))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -129,11 +132,11 @@ class Recipe:
         name = path_text(path)
         try:
             with open(name, "rb") as file:
-                data = file.read(_MOST_BYTES)
+                data = file.read(_MOST_BYTES + 1)
         except OSError as error:
             raise SourceError.from_os(error, "cannot read the recipe", name) from error
         try:
-            content = tomllib.loads(data.decode())
+            content = tomllib.loads(data.decode() if len(data) <= _MOST_BYTES else "too long")
         except (ValueError, RecursionError) as error:
             raise ArgumentValueError(f"the recipe is not TOML: {error}", file=name) from error
         return cls(content, name=name)
@@ -155,8 +158,6 @@ class Recipe:
         vars(other).update(vars(self))
         with within("", self.name):
             other._rules = [reversed_rule(rule) for rule in self._rules]
-            if self._unmatched == "drop":
-                raise UsageError('unmatched = "drop" has no inverse')
         return other
 
     def plan(self, source: Readable) -> list[RecipeRow]:
@@ -247,10 +248,11 @@ class Recipe:
         values: dict[int, set[str]] = {}
         unmatched: list[str] = []
         for name in reader:
-            rule, index, captures = self._match(name)
-            if rule is None:
+            match = self._match(name)
+            if match is None:
                 unmatched.append(name)
                 continue
+            rule, index, captures = match
             value = captures.pop(rule.collected or "", "")
             values.setdefault(rule.number, set()).add(value)
             key = rule, 0 if rule.steps else index, tuple(sorted(captures.items()))
@@ -268,15 +270,14 @@ class Recipe:
                 raise wrong(message, "one, or optional = true", describe(rule.sources[0].text))
         return applications, values
 
-    def _match(self, name: str) -> tuple[Rule | None, int, dict[str, str]]:
+    def _match(self, name: str) -> tuple[Rule, int, dict[str, str]] | None:
         """Return the first rule for a name, the number of its pattern, and the captures."""
         for rule in self._rules:
             for index, pattern in enumerate(rule.sources):
                 captures = pattern.match(name)
                 if captures is not None:
                     return rule, index, captures
-        rest = {"keep": Rule(0, _ANY, _ANY), "drop": Rule(0, _ANY, ())}
-        return rest.get(self._unmatched), 0, {"*1": name}
+        return None
 
     def _computed(
         self,

@@ -141,7 +141,8 @@ class Rule:
         Raises:
             ArgumentValueError: the rule casts, and these are integers or narrow floats.
         """
-        dtype = component.type or component.dtype
+        storage = component.storage
+        dtype = component.type or (component.dtype if storage is None else storage.long_name)
         if self.cast is not None and float_of(component) is None:
             raise ArgumentValueError("only floats of 16 bits and more are cast", found=dtype)
         return self.cast or dtype
@@ -283,32 +284,25 @@ def _require_connected(rule: Rule) -> None:
     """
     if not rule.targets:
         return
-    if not rule.steps and len(rule.sources) != len(rule.targets):
-        raise wrong(
-            "wrong to", f"{len(rule.sources)} names, as in `from`, or steps", len(rule.targets)
-        )
     sides = [rule.sources, rule.targets]
+    if not rule.steps and len(rule.sources) != len(rule.targets):
+        raise wrong("wrong to", f"{len(rule.sources)} names, or steps", len(rule.targets))
     for first, *others in sides if rule.steps else zip(*sides, strict=True):
         for other in others:
             if set(other.captures) != set(first.captures):
                 raise wrong("wrong pattern", f"the captures of {first.text!r}", other.text)
-    only_old, only_new = _extra(*sides), _extra(*sides[::-1])
-    joins = [step.over for step in rule.steps if step.word in ("stack", "concatenate")]
+    joins = [step for step in rule.steps if step.word in ("stack", "concatenate")]
     cuts = [step for step in rule.steps if step.word in ("unstack", "split")]
-    for extra, overs, field in (
-        (only_old, joins, "to"),
-        (only_new, [c.over for c in cuts], "from"),
-    ):
-        if len(extra) > 1 or extra != [over for over in overs if over is not None]:
-            expected = f"a step over each capture that is not in `{field}`, of one at most"
+    for extra, steps in ((_extra(*sides), joins), (_extra(*sides[::-1]), cuts)):
+        overs = [step.over for step in steps if step.over is not None]
+        if extra != overs or len(extra) > 1 or "*1" in extra:
+            expected = "the same ones in `from` and `to`, but for one that a step is over"
             raise wrong("wrong captures", expected, extra or overs)
-        if extra and extra[0].startswith("*"):
-            raise wrong("wrong captures", f"the * in `{field}`, too", rule.targets[0].text)
     for step in rule.steps:
         count = len(rule.targets if step in cuts else rule.sources)
         if step.sizes and step.over is None and len(step.sizes) != count:
             raise wrong("wrong sizes", f"{count}, one for each name", list(step.sizes))
-        if step in cuts and step.word == "split" and step.over and not step.sizes:
+        if step.word == "split" and step.over and not step.sizes:
             raise wrong("wrong split", "sizes, as a capture has no number of names", step.over)
 
 
@@ -318,7 +312,7 @@ def reversed_rule(rule: Rule) -> Rule:
     Raises:
         UsageError: it drops or casts.
     """
-    with within(f"rule {rule.number}: "):
+    with within(f"rule {rule.number}: " if rule.number else "unmatched: "):
         if not rule.targets or rule.cast is not None:
             word = "cast" if rule.targets else "drop"
             raise UsageError(f"{word} has no inverse, so the recipe cannot be reversed")

@@ -104,6 +104,51 @@ def test_values_are_changed_where_that_is_asked_for(run: Run, model: Path, tmp_p
     assert "nothing is lost" in same.out
 
 
+RECIPE = """
+[[rule]]
+from = ["w", "v"]
+to = "wv"
+steps = [{ concatenate = 0 }]
+
+[[rule]]
+keep = "b"
+"""
+
+
+def test_a_recipe_there_and_back(run: Run, tmp_path: Path) -> None:
+    old, new, back = (tmp_path / name for name in ("old.zt", "new.safetensors", "back.zt"))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(RECIPE)
+    save_file({"w": WEIGHT, "v": WEIGHT + 1, "b": WEIGHT[0]}, old)
+    arguments = (old, new, "--recipe", recipe)
+    facts = run("convert", *arguments, "--dry-run", "--json").json
+    assert not new.exists()
+    assert facts["object_count"] == 2
+    assert facts["recipe"] == [
+        {
+            "rule": 2,
+            "sources": ["b"],
+            "source_shapes": [[16]],
+            "name": "b",
+            "shape": [16],
+            "dtype": "float32",
+        },
+        {
+            "rule": 1,
+            "sources": ["w", "v"],
+            "source_shapes": [[16, 16], [16, 16]],
+            "name": "wv",
+            "shape": [32, 16],
+            "dtype": "float32",
+        },
+    ]
+    out = run("convert", *arguments, "--dry-run").out
+    assert "w +1  [16,16]  wv  [32,16]  float32" in out
+    assert run("convert", *arguments).code == 0
+    assert run("convert", new, back, "--recipe", recipe, "--reverse", "--check").code == 0
+    assert ztensor.content_hash(old) == ztensor.content_hash(back)
+
+
 def test_losses_are_listed(run: Run, model: Path) -> None:
     new = model.with_suffix(".safetensors")
     ended = run("convert", model, new)
@@ -193,6 +238,12 @@ CHANGING = [("--dequantize",), ("--dtype", "float32"), ("--quantize", "int4")]
         ("convert", "{in}", "{dir}/m.npy", "--strict"),
         ("convert", "{in}", "{dir}/m.npy", "--delete-input"),
         ("convert", "-", "{dir}/m.zt", "--delete-input"),
+        ("convert", "{in}", "{dir}/m.zt", "--delete-input", "--recipe", "{in}"),
+        ("convert", "{in}", "{dir}/m.zt", "--reverse"),
+        ("convert", "{in}", "{dir}/m.zt", "--recipe", "{in}"),
+        ("convert", "{in}", "{dir}/new/", "--recipe", "{in}"),
+        ("convert", "{in}", "--in-place", "--recipe", "{in}"),
+        ("convert", "{dir}", "{dir}/new", "--recipe", "{in}"),
         ("convert", "{in}", "{dir}/m.foo"),
         ("convert", "{in}", "{in}", "--force", "--to", "zt"),
         ("convert", "{in}", "{dir}/m.zt", "--compression", "lots"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import ztensor
 from tests.flipping import flip_object
+from tests.tracing import traced
 from ztensor import Tensor
 from ztensor.errors import (
     ArgumentTypeError,
@@ -373,7 +375,7 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "(a b)",
     ),
     "left": (joining(transpose=[0, 1, 2]), PAIR, "2"),
-    "ints": (rule(from_="a", cast="float16"), {"a": GRID}, "i16"),
+    "ints": (rule(from_="a", cast="float16"), {"a": GRID}, "int16"),
     "long": (
         rule(from_="a", to="a.{e}", steps=[{"unstack": 0, "over": "e"}]),
         {"a": np.zeros(70_000, "u1")},
@@ -463,3 +465,45 @@ def small(recipe: str) -> bytes:
     from ztensor.numpy import save
 
     return save(STATES[recipe]())
+
+
+class Counted(io.RawIOBase):
+    """A file that counts the bytes that are read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.nbytes = 0
+        self._file = io.BytesIO(data)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self.nbytes += count
+        return count
+
+
+def test_sources_are_read_once_and_a_layer_at_a_time(tmp_path: Path) -> None:
+    """The experts of a layer, and q, k and v of a fused matrix in another order."""
+    matrix = np.random.default_rng(0).integers(0, 255, (512, 2048), np.uint8)
+    state = {f"l.{layer}.e.{e}.w": matrix + e for layer in range(8) for e in range(4)}
+    state |= {f"l.{layer}.qkv": np.tile(matrix, (3, 1)) for layer in range(4)}
+    recipe = {
+        "rule": [
+            {"from": "l.{i}.e.{e}.w", "to": "l.{i}.w", "steps": [{"transpose": [1, 0]}, *STACK]},
+            {"from": "l.{i}.qkv", "to": [f"l.{{i}}.{w}" for w in "qkv"], "steps": [{"split": 0}]},
+        ]
+    }
+    save_file(state, tmp_path / "in.zt", compression=True)
+    for name in ("out.zt", "out.safetensors"):
+        file = Counted((tmp_path / "in.zt").read_bytes())
+        with traced() as memory:
+            ztensor.convert(file, tmp_path / name, recipe=recipe)
+            assert memory()[1] < 28 << 20
+        assert file.nbytes < 1.1 * (tmp_path / "in.zt").stat().st_size
