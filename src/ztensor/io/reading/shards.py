@@ -153,15 +153,15 @@ def _found(
             wrong = wrong or error
     expected = os.path.basename(path).removesuffix(".zt") + f"-{shard.name}.zt"
     searched = "" if root.remote else f", or any of {shard.size} bytes and {shard.digest[:80]}"
-    error = wrong or _unfit(
+    missing = wrong or _unfit(
         "missing shard",
         file=path,
         expected=f"{describe(expected)} in the same folder, or a file of `blobs` named by digest"
         + searched,
         found="no such file",
     )
-    error.in_python = error.in_python or "resolver= of ztensor.open names another place"
-    raise error
+    missing.in_python = missing.in_python or "resolver= of ztensor.open names another place"
+    raise missing
 
 
 def _places(
