@@ -91,7 +91,7 @@ _WRITING_NEEDS = {
 }
 # The process that used the library first: its threads do not survive a fork.
 _first_process: list[int] = []
-_SAME = {"s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az"}
+_SAME = {"s3a": "s3", "gcs": "gs", "azure": "az", "abfs": "az", "abfss": "az"}
 
 
 def failure(error: BaseException, doing: str, name: str) -> SourceError:

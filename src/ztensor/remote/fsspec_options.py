@@ -100,6 +100,7 @@ _S3 = {
     "client_kwargs.aws_session_token": "session_token",
     "client_kwargs.verify": _verified,
 }
+_GOOGLE = {"token": _google, "endpoint_url": "base_url"}
 _AZURE = {
     **{name: name for name in ("account_name", "account_key", "client_id", "client_secret")},
     "tenant_id": "tenant_id",
@@ -110,7 +111,7 @@ _AZURE = {
 _HTTP = {"headers": _headers, "client_kwargs.headers": _headers}
 _NAMES: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("s3", "s3a"), _S3),
-    "gs": {"token": _google, "endpoint_url": "base_url"},
+    **dict.fromkeys(("gs", "gcs"), _GOOGLE),
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), _AZURE),
     **dict.fromkeys(("http", "https"), _HTTP),
     "hf": {"token": "token"},

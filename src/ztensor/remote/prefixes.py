@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # HTTP servers and hubs have no lists, and `?` begins a query there.
-_LISTED = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+_LISTED = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss")
 _WILD = re.compile(r"[*?\[]")
 _KEY_CHARACTERS = 4 << 10
 _PAGE = 1000  # objects that a store lists at once

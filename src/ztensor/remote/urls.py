@@ -34,7 +34,7 @@ _CONNECT_SECONDS = 5
 _TRIES = 4  # after the first
 _RETRY_SECONDS = 60  # no try begins later: a request takes at most the sum of both limits
 
-_OF_CLOUDS = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss")
+_OF_CLOUDS = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss")
 _PREFIX = re.compile(r"^(aws|azure|google|gcs)_")  # the service in an option's name
 _VARIABLE = "ZTENSOR_STORAGE"
 _OF_A_HUB = "hf://org/repo[@revision]/file, such as .../model.safetensors"
@@ -345,7 +345,7 @@ def _memory(library: Any, remote: Remote, options: dict[str, Any]) -> tuple[Any,
 
 _KINDS: dict[str, Callable[[Any, Remote, dict[str, Any]], tuple[Any, str]]] = {
     **dict.fromkeys(("s3", "s3a"), _s3),
-    "gs": _gs,
+    **dict.fromkeys(("gs", "gcs"), _gs),
     **dict.fromkeys(("az", "azure", "abfs", "abfss"), _azure),
     **dict.fromkeys(("http", "https"), _http),
     "hf": _hub,

@@ -30,6 +30,7 @@ PLACES = [
     ("s3://bucket/a/m.zt", KEYS, "a/m.zt"),
     ("S3://bucket/m?x", KEYS, "m?x"),
     ("gs://bucket/a", {"skip_signature": True}, "a"),
+    ("gcs://bucket/a", {"skip_signature": True}, "a"),
     ("az://box/a", {"account_name": "acc", "skip_signature": True}, "a"),
     ("abfs://box@acc.dfs.core.windows.net/a/b", {"skip_signature": True}, "a/b"),
     ("https://host/a/b?sig=1", {}, ""),
@@ -85,7 +86,7 @@ SPELLINGS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("s3://b/k", {"endpoint_url": "http://h:1", "client_kwargs": {"verify": False}},
      {"endpoint": "http://h:1", "client_options": {"allow_invalid_certificates": True}}),
     ("gs://b/k", {"token": "anon"}, {"skip_signature": True}),
-    ("gs://b/k", {"token": "google_default"}, {}),
+    ("gcs://b/k", {"token": "google_default"}, {}),
     ("gs://b/k", {"token": "anon", "endpoint_url": "http://h:1"},
      {"skip_signature": True, "base_url": "http://h:1"}),
     ("az://b/k", {"account_name": "a", "account_key": "czNjcmV0"},
@@ -265,3 +266,11 @@ def test_an_endpoint_without_a_scheme_is_an_argument(
     storage = {"endpoint": "localhost:9000"} if how == "option" else None
     with pytest.raises(ztensor.UsageError, match="http://"):
         ztensor.open("s3://bucket/m.zt", storage=storage)
+
+
+@pytest.mark.parametrize("url", ["memory://m.zt", "simplecache::memory://m.zt"])
+def test_a_url_that_only_fsspec_knows_is_read_by_its_file_object(url: str) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    fsspec.filesystem("memory").pipe("/m.zt", znumpy.save({"w": [1, 2]}))
+    with fsspec.open(url) as file, ztensor.open(file) as reader:
+        assert reader["w"].tolist() == [1, 2]

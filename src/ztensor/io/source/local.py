@@ -363,7 +363,8 @@ def _cannot_open(path: str, error: OSError) -> SourceError:
         "this is a URL of an unknown scheme", errno=error.errno, file=path
     )
     problem.hint = (
-        "s3://, gs://, az://, hf://, http:// and https:// are; or download it, and open the copy"
+        "s3://, gs://, az://, hf://, http:// and https:// are; or pass the file object of another "
+        "library, such as fsspec.open(url).open()"
     )
     return problem
 

@@ -205,7 +205,9 @@ class Store(abc.ABC):
         raise self.read_only(remote)
 
 
-_STORES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https", "hf", "memory")
+_STORES = (
+    *("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "http", "https", "hf", "memory"),
+)
 SCHEMES: Registry[str, Store] = Registry(
     {
         **dict.fromkeys(_STORES, "ztensor.remote.places:PLACES"),
