@@ -6,14 +6,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
+import ztensor
 from ztensor import Editor, Reader, Writer
-from ztensor.errors import ArgumentValueError, SourceError
-from ztensor.ext import Registry, is_remote, path_text, source_of
-from ztensor.formats.editing import Finding, FormatEditor, FormatRepair, header_class
-from ztensor.formats.editing import repair as repair_format
+from ztensor.errors import ArgumentValueError, UsageError
+from ztensor.ext import Registry, path_text
 from ztensor.options import EditOptions, RemoveOptions, require_options
 
 if TYPE_CHECKING:
@@ -22,6 +20,13 @@ if TYPE_CHECKING:
     from ztensor import compact, merge, repair, split
     from ztensor.converting.merging import names_in
     from ztensor.converting.splitting import Shard, plan_split
+    from ztensor.formats.editing import (
+        Finding,
+        FormatEditor,
+        FormatRepair,
+        edited_format,
+        repair_format,
+    )
     from ztensor.io.edit import find
     from ztensor.typing import Path, RepairReport, TensorLike
 else:
@@ -29,6 +34,7 @@ else:
         "ztensor": "compact merge repair split",
         "ztensor.converting.merging": "names_in",
         "ztensor.converting.splitting": "Shard plan_split",
+        "ztensor.formats.editing": "Finding FormatEditor FormatRepair edited_format repair_format",
         "ztensor.io.edit": "RepairReport find",
     }
     __getattr__ = Registry.lazy(__name__, _HOMES)
@@ -75,25 +81,12 @@ def open_editor(path: Path, **options: Unpack[EditOptions]) -> Editor | FormatEd
         SourceError: it cannot be opened for writing, or another process is writing it.
     """
     require_options("open_editor", options, EditOptions)
-    kind = Editor if edited_format(path) is None else FormatEditor
-    return kind(path, **options)
-
-
-def edited_format(path: Path) -> str | None:
-    """Return the format of a file that `FormatEditor` can change, or None.
-
-    None also if there is no such file, or if it cannot be read.
-    """
-    name = path_text(path)
-    if is_remote(name):
-        return None
     try:
-        source = source_of(name, mapped=False)
-    except SourceError:
-        return None
-    with contextlib.closing(source):
-        kind = header_class(source)
-        return None if kind is None else kind.format
+        return Editor(path, **options)
+    except UsageError:
+        if ztensor.edit.edited_format(path) is None:
+            raise
+    return ztensor.edit.FormatEditor(path, **options)
 
 
 def replace_tensor(path: Path, name: str, data: TensorLike, **options: Unpack[EditOptions]) -> int:

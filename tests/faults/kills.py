@@ -63,6 +63,13 @@ def _save_named(path: Path) -> None:
         _save(path)
 
 
+def _edit(path: Path) -> None:
+    with edit.open_editor(path) as editor:
+        editor.replace("changed", _NEW)
+        editor.rename({"small.1": "small.2", "small.2": "small.1"})
+        editor.set_attributes({"note": "x" * 99})
+
+
 def _apply(path: Path) -> None:
     apply(path.parent.parent / "delta.zt", path, in_place=True)
 
@@ -85,6 +92,7 @@ RUNS: dict[str, Callable[[Path], object]] = {
     "compact": edit.compact,
     "apply": _apply,
     "apply, anew": _apply,
+    "edit, safetensors": _edit,
 }
 _OF_2_X = {
     "append": _append,
@@ -122,7 +130,10 @@ def kill_often(operation: str, tries: int, seed: int, folder: Path) -> dict[str,
     dice = random.Random(seed)
     path, template = folder / TARGET, folder / "template"
     version, alignment = ("2.1", 4096) if operation.endswith("2.x") else ("1.2.0", None)
-    save_file(_OLD, template, version=version, alignment=alignment, deduplicate=False)
+    if operation.endswith("safetensors"):
+        save_file(_OLD, template, format="safetensors")
+    else:
+        save_file(_OLD, template, version=version, alignment=alignment, deduplicate=False)
     if operation.startswith("apply"):
         _make_delta(operation, template)
     duration = max(_run(operation, template, path, None) for _ in range(3))

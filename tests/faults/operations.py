@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -266,6 +267,60 @@ def _after_delta(state: State, names: tuple[str, ...]) -> State:
     return _with(state, objects={"new": dense(NEW[:3]), **objects}, without=["scalar"])
 
 
+# Files of other formats, and the tensors of types that both can hold.
+FORMATS = ("safetensors", "gguf")
+
+
+def _format_tensors() -> dict[str, Any]:
+    tensors = first_tensors()
+    return {name: tensors[name] for name in ("embed", "layer.0.weight", "layer.0.bias", "scalar")}
+
+
+def _make_format(folder: Path, suffix: str) -> None:
+    path = folder / f"model.{suffix}"
+    save_file(_format_tensors(), path, {"step": "1", "who": "me"}, durable=False)
+
+
+def _types(keys: tuple[str, ...], suffix: str) -> dict[str, Any]:
+    """Return the attribute that has the types of a GGUF file's keys."""
+    return {"GGUF.types": [[key, "str"] for key in keys]} if suffix == "gguf" else {}
+
+
+def _edit_format(folder: Path, suffix: str) -> None:
+    with edit.open_editor(folder / f"model.{suffix}") as editor:
+        editor.write("new", NEW)
+        editor.replace("layer.0.weight", NEW[:2])
+        editor.remove("scalar")
+        editor.rename({"embed": "layer.0.bias", "layer.0.bias": "embed"})
+        editor.set_attributes({"step": "9", "who": None})
+
+
+def _set_long(folder: Path, suffix: str) -> None:
+    edit.set_attributes(folder / f"model.{suffix}", {"long": "x" * 99})
+
+
+def _always(state: State, _: State) -> State:
+    return state
+
+
+def _edited_format(suffix: str) -> State:
+    tensors = _format_tensors()
+    changed = {
+        "embed": tensors["layer.0.bias"],
+        "layer.0.bias": tensors["embed"],
+        "layer.0.weight": NEW[:2],
+        "new": NEW,
+    }
+    objects = {name: dense(array) for name, array in changed.items()}
+    return _saved(objects, {"step": "9", **_types(("step",), suffix)})
+
+
+def _set_format(suffix: str) -> State:
+    objects = {name: dense(array) for name, array in _format_tensors().items()}
+    keys = ("step", "who", "long")
+    return _saved(objects, {"step": "1", "who": "me", "long": "x" * 99, **_types(keys, suffix)})
+
+
 _FEW = ("layer.0.bias",)
 _MOST = ("layer.0.bias", "layer.0.weight", "layer.1.weight", "embed", "head")
 
@@ -391,6 +446,18 @@ _OPERATIONS = [
         lambda _: _saved(_changed_others(), {"step": "2"}), target="model.safetensors",
         puts_in_place=True, also=_make_other_delta,
     ),
+]  # fmt: skip
+_OPERATIONS += [
+    Operation(
+        f"{name}, {suffix}", "edit of another format", functools.partial(run, suffix=suffix),
+        functools.partial(_always, expected(suffix)), target=f"model.{suffix}",
+        puts_in_place=True, also=functools.partial(_make_format, suffix=suffix),
+    )
+    for suffix in FORMATS
+    for name, run, expected in (
+        ("set", _set_long, _set_format),
+        ("all at once", _edit_format, _edited_format),
+    )
 ]  # fmt: skip
 # What changes a file in place, tried on files of 2.x, where nothing is ever torn.
 _OPERATIONS += [

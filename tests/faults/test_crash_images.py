@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import ztensor
@@ -16,6 +17,7 @@ from tests.faults.operations import OPERATIONS, TARGET, start
 from tests.faults.test_failing_calls import CASES
 from tests.faults.trials import kill_everywhere
 from ztensor import edit
+from ztensor.numpy import save_file
 
 if TYPE_CHECKING:
     from tests.faults.operations import Operation
@@ -60,6 +62,25 @@ def test_a_page_of_a_write_is_where_it_was(tmp_path: Path) -> None:
         except ztensor.FormatError:
             torn.append(number)
     assert torn == []
+
+
+def test_a_killed_repair_of_another_format_leaves_the_old_file_or_the_new_one(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"w": np.arange(400)}, path, durable=False)
+    sound, tail = path.read_bytes(), b"some bytes of a proxy"
+    path.write_bytes(sound + tail)
+    with Calls(tmp_path) as calls:
+        edit.repair_format(path, in_place=True)
+    ends = set()
+    for label, world in after_kill(calls, stride=13, dense_bytes=0):
+        files = world.files()
+        ends.add(files[path.name])
+        assert files[path.name] in (sound, sound + tail), label
+        if files[path.name] == sound:  # first kept, then dropped
+            assert files[f"{path.name}.tail-1"] == tail, label
+    assert len(ends) == 2
 
 
 def test_a_killed_repair_in_place_can_be_repaired(tmp_path: Path) -> None:

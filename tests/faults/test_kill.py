@@ -9,7 +9,7 @@ import pytest
 from tests.faults.kills import kill_in_a_process
 
 OPERATIONS = ["save", "save, named", "append", "replace", "remove", "append, 2.x", "replace, 2.x"]
-OPERATIONS += ["apply", "apply, anew", "apply, 2.x"]
+OPERATIONS += ["apply", "apply, anew", "apply, 2.x", "edit, safetensors"]
 
 # One process for all of them.
 pytestmark = [

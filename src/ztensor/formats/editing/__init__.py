@@ -13,7 +13,7 @@ other tensors. Everything else is the same for all formats:
 """
 
 from ztensor.formats.editing.editor import FormatEditor
-from ztensor.formats.editing.header import Header, header_class
-from ztensor.formats.editing.repairing import Finding, FormatRepair, repair
+from ztensor.formats.editing.header import Header, edited_format
+from ztensor.formats.editing.repairing import Finding, FormatRepair, repair_format
 
-__all__ = ["Finding", "FormatEditor", "FormatRepair", "Header", "header_class", "repair"]
+__all__ = ["Finding", "FormatEditor", "FormatRepair", "Header", "edited_format", "repair_format"]

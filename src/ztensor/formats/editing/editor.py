@@ -155,7 +155,7 @@ class FormatEditor:
             reader: an open reader of the other file, or its `objects`.
             from_name: its name there, by default the same.
             is_replaced: True puts it in the place of the tensor with its name.
-            lose: called with the name and a sentence for what the format cannot hold, such as
+            lose: called with the name and a sentence for each loss, such as
                 attributes of the object; by default that is an error.
 
         Returns:

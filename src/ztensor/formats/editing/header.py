@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import abc
+import contextlib
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ztensor.errors import FormatError, ZTensorError
-from ztensor.ext import FORMATS, Look, ObjectReader, Source, TensorObject, foreign_bytes
+from ztensor.errors import FormatError, SourceError, ZTensorError
+from ztensor.ext import (
+    FORMATS,
+    Look,
+    ObjectReader,
+    Source,
+    TensorObject,
+    foreign_bytes,
+    is_remote,
+    path_text,
+    source_of,
+)
 from ztensor.formats.parts import Part
 from ztensor.limits import DEFAULT_LIMITS, Budget
+from ztensor.typing import Path
 
 _ITEM_COST = 1500  # bytes of memory of a tensor without its name
 
@@ -125,6 +137,24 @@ def header_class(source: Source) -> type[Header] | None:
     return module.HEADER  # type: ignore[no-any-return]
 
 
+def edited_format(path: Path) -> str | None:
+    """Return the format of a file that `FormatEditor` can change.
+
+    Returns:
+        None for other files, and if the file is missing or cannot be read.
+    """
+    name = path_text(path)
+    if is_remote(name):
+        return None
+    try:
+        source = source_of(name, mapped=False)
+    except SourceError:
+        return None
+    with contextlib.closing(source):
+        kind = header_class(source)
+        return None if kind is None else kind.format
+
+
 def parsed(source: Source, *, are_checked: bool) -> tuple[Header, dict[str, Item]]:
     """Return the header of a file, and its tensors as items.
 
@@ -144,7 +174,7 @@ def parsed(source: Source, *, are_checked: bool) -> tuple[Header, dict[str, Item
         budget.charge_bytes(_ITEM_COST * len(header.objects))
     except ZTensorError as error:
         if are_checked and isinstance(error, FormatError):
-            error.hint = "`ztensor repair` lists what is wrong"
+            error.hint = "`ztensor repair` lists all faults"
         raise error.locate(file=source.name)  # noqa: B904  # the same error
     items = {
         name: Item(tensor, tensor.components["data"].offset)

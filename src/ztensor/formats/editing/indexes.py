@@ -58,7 +58,7 @@ def require_whole_model(path: str, header: Header, items: Mapping[str, Item]) ->
 
 
 def _indexes(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the indexes in a folder and their contents; what is not an index is passed over."""
+    """Yield the indexes in a folder and their contents; other files are passed over."""
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder)):
             if not name.endswith(".index.json"):

@@ -44,7 +44,7 @@ class FormatRepair:
         size: its length in bytes.
         format: the format's name.
         objects: the number of tensors in its header.
-        findings: what is wrong, in the order of the file.
+        findings: the faults, in the order of the file.
         written: the file that was written, or None.
         tail_path: the file that keeps the dropped bytes, or None.
     """
@@ -63,7 +63,7 @@ class FormatRepair:
         return tuple(each.name for each in self.findings if each.name and each.kind == "lost")
 
 
-def repair(
+def repair_format(
     path: Path,
     *,
     write: Path | None = None,
@@ -77,7 +77,7 @@ def repair(
     overwrite: bool = True,
     progress: Progress | None = None,
 ) -> FormatRepair:
-    """Report what is wrong with a `.safetensors` or `.gguf` file, and repair it on demand.
+    """Report the faults of a `.safetensors` or `.gguf` file, and repair it on demand.
 
     Without `write` and `in_place` nothing is changed.
 

@@ -66,7 +66,7 @@ class SafetensorsHeader(Header):
         self.attributes[key] = value
 
     def require_name(self, name: str) -> None:
-        """Refuse `__metadata__`, and what is not Unicode."""
+        """Refuse `__metadata__`, and names that are not Unicode."""
         if name == METADATA or not _is_text(name):
             raise NotRepresentableError("safetensors cannot store this name", object_name=name)
 
