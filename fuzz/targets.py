@@ -27,6 +27,7 @@ from typing import Any
 
 import delta_files
 import dialects
+import edits
 import foreign
 import mutation
 import pieces
@@ -542,6 +543,10 @@ def torch_pieces(data: bytes) -> Pieces | None:
     return None if data.startswith(b"PK") else pickle_pieces(data)
 
 
+def format_edited(data: bytes) -> bool:
+    return edits.changed(shard_folder(), data)
+
+
 def other(name: str, share: int, cut: Any = None, **options: Any) -> Target:
     suffix = ".h5" if name == "hdf5" else f".{name}"
     seeds = functools.partial(files, suffix)
@@ -578,6 +583,14 @@ TARGETS: dict[str, Target] = {
         ),
         Target(
             "edit-2", 1, second.seeds, edited, None, second.change, second.cut, room=64 << 20,
+        ),
+        Target(
+            "edit-safetensors", 2, functools.partial(files, ".safetensors"), format_edited, None,
+            foreign.CHANGES[".safetensors"], safetensors_pieces, room=64 << 20,
+        ),
+        Target(
+            "edit-gguf", 2, functools.partial(files, ".gguf"), format_edited, None,
+            foreign.CHANGES[".gguf"], room=64 << 20,
         ),
         Target(
             "kinds", 1, functools.partial(ours, "1.2"),

@@ -345,7 +345,7 @@ def objects_of(entries: Entries, start: int, length: int | None) -> Mapping[str,
         raise _twice([*names, METADATA])
     if length is not None:
         _require_no_gaps(entries, length)
-    elif max(0, *starts, *stops) > _FAR:
+    elif max((*starts, *stops), default=0) > _FAR:
         raise _broken("a tensor is too far away", reason=Reason.OUT_OF_BOUNDS)
     lengths = [_length(*kind) for kind in kinds]
     sizes = [*map(operator.sub, stops, starts)]

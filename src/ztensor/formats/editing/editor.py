@@ -287,7 +287,9 @@ class FormatEditor:
         """
         self._require_open()
         try:
-            if self._state() == self._was:
+            is_changed = self._state() != self._was
+            self._was = None
+            if not is_changed:
                 return self.old_nbytes
             require_whole_model(self._name, self._header, self._items)
             plan = Plan.of(self._header, self._items)

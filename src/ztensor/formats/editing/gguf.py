@@ -50,7 +50,7 @@ class GgufHeader(Header):
     format = "gguf"
 
     def __init__(self, source: Source, budget: Budget, *, are_checked: bool = True) -> None:
-        cursor = Cursor(source, budget)
+        cursor, self.size = Cursor(source, budget), source.size
         spans: dict[str, slice] = {}
         self._version, attributes, infos = read_header(cursor, spans)
         self._order = cursor.order
@@ -128,6 +128,11 @@ class GgufHeader(Header):
 
     def emit(self, items: Mapping[str, Item], offsets: Mapping[str, int]) -> bytes:
         """Return the header, in the version and byte order of the old one."""
+        for name, item in [*items.items()][:-1]:
+            if item.tensor.is_opaque and item.length % self.alignment:
+                raise NotRepresentableError(
+                    "a tensor of an unknown type must stay the last one", object_name=name
+                )
         order, pairs = self._order, self._pairs.values()
         head = struct.pack(f"{order}{RECORD}", MAGIC, self._version, len(items), len(pairs))
         infos = [

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ztensor.errors import FormatError, SourceError, ZTensorError
+from ztensor.errors import FormatError, NotZTensorError, SourceError, UsageError, ZTensorError
 from ztensor.ext import (
     FORMATS,
     Look,
@@ -46,6 +46,10 @@ class Item(NamedTuple):
         """Return its length in bytes."""
         return self.tensor.components["data"].length
 
+    def is_end(self, size: int) -> bool:
+        """Return whether it is in the old file, and ends at this offset."""
+        return self.part is None and self.place + self.length == size
+
 
 class Header(abc.ABC):
     """The header of a file: its tensors and key-value pairs, and the bytes of a changed one.
@@ -59,8 +63,10 @@ class Header(abc.ABC):
         format: the format's name.
         attributes: the key-value pairs.
         objects: the tensors in the order of the header, each one component with its range.
+        size: the length of the file.
         start: the offset of the first tensor.
         alignment: tensors begin at multiples of it, from the first one on.
+        start_alignment: writers put the first tensor at a multiple of it, and readers do not ask.
 
     Raises:
         FormatError: the file is damaged.
@@ -71,8 +77,10 @@ class Header(abc.ABC):
     format: str
     attributes: dict[str, Any]
     objects: Mapping[str, TensorObject]
+    size: int
     start: int
     alignment: int
+    start_alignment = 1
 
     @abc.abstractmethod
     def __init__(self, source: Source, budget: Budget, *, are_checked: bool = True) -> None:
@@ -127,14 +135,21 @@ class Header(abc.ABC):
         """
 
 
-def header_class(source: Source) -> type[Header] | None:
-    """Return the class that parses the header of a file; None if the file cannot be changed."""
+def header_class(source: Source) -> type[Header]:
+    """Return the class that parses the header of a file.
+
+    Raises:
+        UsageError: files of the format cannot be changed.
+        NotZTensorError: the format is unknown.
+    """
     look = Look(source)
-    format = next((each for _, each in FORMATS.usable() if each.is_recognised(look)), None)
-    if format is None or not format.editing:
-        return None
-    module: Any = importlib.import_module(format.editing)
-    return module.HEADER  # type: ignore[no-any-return]
+    for name, format in FORMATS.usable():
+        if format.is_recognised(look):
+            if not format.editing:
+                raise FORMATS.unchangeable(source.name, name)
+            module: Any = importlib.import_module(format.editing)
+            return module.HEADER  # type: ignore[no-any-return]
+    raise NotZTensorError("no file of a format that can be changed", file=source.name)
 
 
 def edited_format(path: Path) -> str | None:
@@ -146,13 +161,11 @@ def edited_format(path: Path) -> str | None:
     name = path_text(path)
     if is_remote(name):
         return None
-    try:
-        source = source_of(name, mapped=False)
-    except SourceError:
-        return None
-    with contextlib.closing(source):
-        kind = header_class(source)
-        return None if kind is None else kind.format
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.suppress(SourceError, UsageError, NotZTensorError))
+        source = stack.enter_context(contextlib.closing(source_of(name, mapped=False)))
+        return header_class(source).format
+    return None
 
 
 def parsed(source: Source, *, are_checked: bool) -> tuple[Header, dict[str, Item]]:
@@ -160,13 +173,11 @@ def parsed(source: Source, *, are_checked: bool) -> tuple[Header, dict[str, Item
 
     Raises:
         UsageError: the format cannot be changed.
-        FormatError: the file is damaged.
+        FormatError: the file is damaged, or of no known format.
         UnsupportedError: the file has content that an edit would lose.
         LimitError: a safety cap is exceeded.
     """
     kind = header_class(source)
-    if kind is None:
-        raise FORMATS.unchangeable(source.name, "another format")
     budget = Budget(DEFAULT_LIMITS, source.size)
     try:
         with foreign_bytes("the file", source.name):

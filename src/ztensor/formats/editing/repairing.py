@@ -60,7 +60,9 @@ class FormatRepair:
     @property
     def lost(self) -> tuple[str, ...]:
         """Return the names of the tensors whose bytes are not in the file."""
-        return tuple(each.name for each in self.findings if each.name and each.kind == "lost")
+        return tuple(
+            name for kind, _, _, name in self.findings if kind == "lost" and name is not None
+        )
 
 
 def repair_format(
@@ -154,7 +156,7 @@ def _findings(source: Source, header: Header, items: Mapping[str, Item]) -> Iter
     """
     end = start = header.start
     step = header.alignment
-    if start % 8:
+    if start % header.start_alignment:
         yield Finding("header", start)
     stored = [name for name in header.ordered(items) if items[name].length]
     in_place = sorted(stored, key=lambda name: items[name].place)

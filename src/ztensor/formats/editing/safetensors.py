@@ -34,9 +34,10 @@ _LEAST_SHARED = 1 << 20  # bytes of a file for which that is worth some blanks
 class SafetensorsHeader(Header):
     """`__metadata__` and the tensors; see `Header`. The order of both is kept."""
 
-    format, alignment = "safetensors", 1
+    format, alignment, start_alignment = "safetensors", 1, 8
 
     def __init__(self, source: Source, budget: Budget, *, are_checked: bool = True) -> None:
+        self.size = source.size
         self.attributes, entries, self.start, left = read_header(source, budget)
         if losses := left():
             raise UnsupportedError(
