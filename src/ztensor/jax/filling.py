@@ -103,7 +103,7 @@ def _wanted(
         left = {name: None for name in reader if name not in file.value_arrays}
     for name, leaf in leaves.items():
         own = rename(name)
-        if _is_array(leaf) and own in reader:
+        if hasattr(leaf, "dtype") and own in reader:
             wanted[name] = own
         elif (value := _plain(leaf, values.get(own))) is not None:
             leaves[name] = value
@@ -126,21 +126,15 @@ def _wanted(
 
 def _plain(leaf: Any, value: Any) -> Any:
     """Return a plain value for a leaf, None if it has none: a number for an array without axes."""
-    if not _is_array(leaf):
+    if not hasattr(leaf, "dtype"):
         return value
     kind = {int: jnp.number, float: jnp.inexact, bool: jnp.bool_}.get(type(value))
     if leaf.shape != () or kind is None or not jnp.issubdtype(leaf.dtype, kind):
         return None
     array, sharding = np.asarray(value, leaf.dtype), _sharding_of(leaf)
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        return array[()]
     if sharding is None:
-        return jnp.asarray(array)
+        return array[()] if isinstance(leaf, (np.ndarray, np.generic)) else jnp.asarray(array)
     return jax.make_array_from_callback((), sharding, lambda _: array)
-
-
-def _is_array(leaf: Any) -> bool:
-    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
 
 
 def _require_fit(reader: ObjectReader, own: str, name: str, leaf: Any, *, cast: bool) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 import jax
 
@@ -20,8 +22,7 @@ from ztensor.ext import (
 from ztensor.jax.values import is_copied, require_held
 from ztensor.typing import Array
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+_Box: TypeAlias = tuple[tuple[int, int], ...]  # first index and end along each axis
 
 
 def abstract(reader: ObjectReader, name: str) -> Any:
@@ -99,27 +100,51 @@ def sharded(
         )
     dtype = struct.dtype if dtype is None else dtype
     require_held(dtype, name, reader.name)
-    parts: dict[Any, Array] = {}
+    parts: dict[_Box, Array] = {}
     boxes = _boxes(reader, name, struct)
     read = boxes or _slices(reader, name, copy=copy)
 
-    def part(index: tuple[slice, ...]) -> Array:
-        key = tuple((each.start, each.stop) for each in index)
-        if key not in parts:  # devices with the same shard read it once
-            parts[key] = read(index).astype(dtype, copy=False)
-        return parts[key]
+    def load(hull: _Box, inner: list[_Box]) -> None:
+        array = read(tuple(slice(*axis) for axis in hull)).astype(dtype, copy=False)
+        for box in inner:
+            pairs = zip(box, hull, strict=True)
+            cuts: Any = (slice(start - at, end - at) for (start, end), (at, _) in pairs)
+            parts[box] = array[(..., *cuts)]
+
+    def box_of(index: tuple[slice, ...]) -> _Box:
+        places = zip(index, struct.shape, strict=True)
+        return tuple(one.indices(length)[:2] for one, length in places)
 
     with fitting(sharding, struct.shape, name, reader.name):
-        own = sharding.shard_shape(struct.shape)
-        if boxes is not None:
-            workers = reader.objects.part(name).thread_count(threads)
-            indices = sharding.addressable_devices_indices_map(struct.shape).values()
-            jobs: dict[str, Callable[[], Any]] = {
-                str(index): functools.partial(part, index) for index in indices
-            }
-            nbytes = element_count(own) * struct.dtype.itemsize
-            run_jobs(jobs.values(), thread_count(workers, lengths=[nbytes] * len(jobs)))
-        return jax.make_array_from_callback(struct.shape, sharding, part)
+        sharding.shard_shape(struct.shape)
+        local = sharding.addressable_devices_indices_map(struct.shape).values()
+        jobs = [functools.partial(load, *one) for one in _hulls(set(map(box_of, local)))]
+        workers = 1 if boxes is None else reader.objects.part(name).thread_count(threads)
+        nbytes = element_count(struct.shape) * struct.dtype.itemsize // max(len(jobs), 1)
+        run_jobs(jobs, thread_count(workers, lengths=[nbytes] * len(jobs)))
+        return jax.make_array_from_callback(
+            struct.shape, sharding, lambda index: parts[box_of(index)]
+        )
+
+
+def _hulls(boxes: Iterable[_Box]) -> Iterator[tuple[_Box, list[_Box]]]:
+    """Yield boxes to read, each with the disjoint boxes that it is cut into.
+
+    Boxes of the same rows that are side by side are read at once: each by itself would read the
+    bytes between its rows, too.
+    """
+    groups: dict[_Box, list[_Box]] = {}
+    for box in sorted(boxes):
+        groups.setdefault(box[:1], []).append(box)
+    for group in groups.values():
+        axes = zip(*group, strict=True)
+        hull = tuple((min(axis)[0], max(end for _, end in axis)) for axis in axes)
+        is_full = sum(map(_size, group)) == _size(hull)
+        yield from [(hull, group)] if is_full else ((box, [box]) for box in group)
+
+
+def _size(box: _Box) -> int:
+    return math.prod(end - start for start, end in box)
 
 
 @contextlib.contextmanager
