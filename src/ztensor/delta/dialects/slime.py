@@ -229,12 +229,7 @@ def write(target: Target) -> DeltaReport:
         "checksum_format": word,
     }
     text = json.dumps({"metadata": facts, "weight_map": dict.fromkeys(both.names, _FILE)})
-    sink = index.sink(is_durable)
-    try:
-        sink.write(text.encode())
-        sink.commit()
-    finally:
-        sink.abort()
+    index.sink(is_durable).commit(text.encode())
     changed = sum(each.changed for each in done)
     states = f"version:{version - 1}", f"version:{version}"
     return DeltaReport(place.path, *states, len(done), changed, nbytes + len(text))
