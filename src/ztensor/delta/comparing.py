@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +12,6 @@ from ztensor.delta import stream
 from ztensor.delta.changes import Change, Kind, Part
 from ztensor.delta.file import SparsePart, whole_parts
 from ztensor.delta.states import PLAIN_LAYOUTS, State, content_id, headers_of, stored_form
-
-Effort = Literal["fast", "small"]
-Values = Literal["difference", "new"]
 
 
 class Pair(NamedTuple):
@@ -107,7 +104,7 @@ class Comparison:
         return {**changed, **{key: None for key in old if key not in new}}
 
 
-def difference(pair: Pair, *, effort: Effort, values: Values) -> Change:
+def difference(pair: Pair, *, effort: stream.Effort, values: stream.Values) -> Change:
     """Return the difference of a tensor; equal components have no part."""
     kind, tensor = pair.kind, pair.new
     whole = whole_parts(tensor)

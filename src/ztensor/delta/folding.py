@@ -11,7 +11,7 @@ import heapq
 import itertools
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,17 +19,16 @@ from ztensor.delta import stream
 from ztensor.delta.applied import Applied
 from ztensor.delta.chain import Deltas, Found, opened, ordered
 from ztensor.delta.changes import Change, Delta, Part, bound
-from ztensor.delta.comparing import Effort
 from ztensor.delta.errors import DeltaReason, needs_base, require
 from ztensor.delta.file import DeltaWriter, SparsePart, WholePart, whole_parts
 from ztensor.delta.making import in_order, make
 from ztensor.delta.report import DeltaReport
+from ztensor.delta.segment import Changes
 from ztensor.delta.states import State, content_id
+from ztensor.delta.stream import Effort, Values
 from ztensor.ext import thread_count
 from ztensor.options import require_choice
 from ztensor.typing import Array, Path, Readable, TensorLike
-
-_Changes: TypeAlias = tuple[Array, Array]
 
 
 def fold(
@@ -166,7 +165,7 @@ def _merged(parts: Sequence[Part]) -> Part | None:
         for part in parts[whole[-1] :]:
             part.apply(out, out)
         return WholePart(header, out.view(np.uint8), out.size)
-    values: stream.Values = "new" if any(part.needs_old is None for part in parts) else "difference"
+    values: Values = "new" if any(part.needs_old is None for part in parts) else "difference"
     blob = stream.encode_changes(
         _windows(parts, values), header.nbytes // dtype.itemsize, dtype, values=values
     )
@@ -174,7 +173,7 @@ def _merged(parts: Sequence[Part]) -> Part | None:
     return sparse if sparse.changed else None
 
 
-def _windows(parts: Sequence[Part], values: stream.Values) -> Iterator[_Changes]:
+def _windows(parts: Sequence[Part], values: Values) -> Iterator[Changes]:
     """Yield the merged changes of each range of as many elements as a segment has at most."""
     runs = [_run(number, part) for number, part in enumerate(parts)]
     merged = heapq.merge(*runs, key=operator.itemgetter(0, 1))

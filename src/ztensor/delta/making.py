@@ -7,11 +7,12 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
-from ztensor.delta.comparing import Comparison, Effort, Values, difference
+from ztensor.delta.comparing import Comparison, difference
 from ztensor.delta.dialects import DIALECTS, Target
 from ztensor.delta.file import DeltaWriter
 from ztensor.delta.report import DeltaReport
-from ztensor.delta.states import State, require_ids
+from ztensor.delta.states import IDS, State
+from ztensor.delta.stream import Effort, Values
 from ztensor.errors import ArgumentValueError
 from ztensor.ext import EMITTERS, Pool, thread_count
 from ztensor.options import keeps, require_choice
@@ -75,13 +76,14 @@ def make(
     require_choice("effort", effort, ("fast", "small"))
     require_choice("values", values, ("difference", "new"))
     require_choice("dialect", dialect, ("zt", *DIALECTS))
+    require_choice("ids", ids, tuple(IDS))
     if dialect != "zt" and (effort, label) != ("fast", None):
         raise ArgumentValueError(
             f"effort and label are options of dialect='zt', not of {dialect!r}"
         )
     keep, workers = keeps(_listed(include), _listed(exclude)), thread_count(threads)
     with State.of(base) as before, State.of(new) as after:
-        compare = functools.partial(Comparison, before, after, require_ids(ids), keep, threads)
+        compare = functools.partial(Comparison, before, after, ids, keep, threads)
         if dialect != "zt":
             target = Target(compare, path, version, values, checksum, durable, workers, progress)
             return DIALECTS[dialect].write(target)

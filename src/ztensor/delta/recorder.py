@@ -16,9 +16,10 @@ from ztensor.delta.changes import Delta
 from ztensor.delta.folding import links_from
 from ztensor.delta.making import make
 from ztensor.delta.opening import open as open_delta
-from ztensor.delta.states import State, require_ids
+from ztensor.delta.states import IDS, State
 from ztensor.errors import ArgumentValueError, describe, system_call
 from ztensor.ext import OpenFolder, Place, path_text
+from ztensor.options import require_choice
 from ztensor.typing import Path, TensorLike
 
 _NAME = re.compile(r"(\d{6,})\.(full|delta)\.zt")
@@ -63,7 +64,8 @@ class Recorder:
         if options.get("dialect", "zt") != "zt":
             raise ArgumentValueError("a recorder writes deltas of the dialect 'zt' only")
         self.folder, self._full_every, self._options = path_text(folder), full_every, options
-        self._ids = require_ids(options.get("ids", "sha256"))
+        self._ids = options.get("ids", "sha256")
+        require_choice("ids", self._ids, tuple(IDS))
         OpenFolder.make(self.folder)
         with system_call("cannot list the folder", self.folder), OpenFolder(self.folder) as inside:
             inside.sweep(r"\d{6,}\.(?:full|delta)\.zt")

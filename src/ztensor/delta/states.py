@@ -6,6 +6,7 @@ algorithms: see `ztensor.insight.tensor_hashes`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from ztensor import Tensor
 from ztensor import open as open_reader
-from ztensor.errors import ArgumentTypeError, ArgumentValueError, describe
+from ztensor.errors import ArgumentTypeError
 from ztensor.ext import (
     ALGORITHMS,
     FRAMEWORKS,
@@ -146,14 +147,12 @@ class State(Mapping[str, Tensor]):
         wanted = list(self if names is None else names)
         found = self._ids
 
-        def compute(name: str) -> Callable[[], None]:
-            def job() -> None:
-                found[algorithm, name] = tensor_id(self[name], algorithm)
-
-            return job
+        def compute(name: str) -> None:
+            found[algorithm, name] = tensor_id(self[name], algorithm)
 
         missing = [name for name in wanted if (algorithm, name) not in found]
-        run_jobs(map(compute, missing), thread_count(threads))
+        jobs = (functools.partial(compute, name) for name in missing)
+        run_jobs(jobs, thread_count(threads))
         return {name: found[algorithm, name] for name in wanted}
 
 
@@ -213,18 +212,6 @@ class ComponentHasher:
 def content_id(ids: Mapping[str, bytes], algorithm: str) -> str:
     """Return the id of a state from the ids of its tensors, as `algorithm:digits`."""
     return f"{algorithm}:{_digest([_WORD, dict(ids)], algorithm).hex()}"
-
-
-def require_ids(algorithm: object) -> str:
-    """Return the algorithm of ids.
-
-    Raises:
-        ArgumentValueError: it is unknown.
-    """
-    if algorithm not in IDS:
-        known = " or ".join(map(repr, IDS))
-        raise ArgumentValueError("unknown ids", expected=known, found=describe(algorithm))
-    return str(algorithm)
 
 
 class Header(NamedTuple):

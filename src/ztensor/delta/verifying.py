@@ -63,7 +63,10 @@ def verify(
         undecoded = 0
         for delta in found.deltas:
             was_closed = delta.is_closed
-            undecoded += sum(_decode(each, problems) for each in opened([delta]))
+            try:
+                undecoded += sum(_decode(each, problems) for each in opened([delta]))
+            except ZTensorError as error:  # of the table
+                problems.append(error)
             if was_closed:
                 delta.close()
         try:
@@ -97,12 +100,7 @@ def verify(
 def _decode(delta: Delta, problems: list[ZTensorError]) -> int:
     """Read the changes of a delta; return how many cannot be decoded without the base."""
     undecoded = 0
-    try:
-        names = list(delta)
-    except ZTensorError as error:
-        problems.append(error)
-        return 0
-    for name in names:
+    for name in delta:
         try:
             for part in delta[name].parts.values():
                 collections.deque(part.changes(None), maxlen=0)

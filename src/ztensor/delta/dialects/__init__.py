@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ztensor.delta.changes import Delta
-from ztensor.delta.comparing import Comparison, Values
+from ztensor.delta.comparing import Comparison
 from ztensor.delta.report import DeltaReport
+from ztensor.delta.stream import Values
 from ztensor.ext import Registry
 from ztensor.typing import Durable, Path, Progress
 

@@ -24,12 +24,13 @@ import numpy as np
 
 from ztensor import open as open_reader
 from ztensor.delta.changes import Delta, Part
-from ztensor.delta.comparing import Pair, Values
+from ztensor.delta.comparing import Pair
 from ztensor.delta.dialects import Dialect, Target, loose
 from ztensor.delta.errors import OTHER_OR_DAMAGED, DeltaError, DeltaReason, malformed, require
 from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.delta.states import HASHERS, Header
+from ztensor.delta.stream import Values
 from ztensor.errors import (
     ArgumentValueError,
     MissingDependencyError,
