@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 
 
 class BaseModelLoader(abc.ABC):
-    """As `vllm.model_executor.model_loader.base_loader.BaseModelLoader`."""
+    """As `vllm.model_executor.model_loader.base_loader.BaseModelLoader` of vLLM 0.33.0."""
 
     def __init__(self, load_config: Any) -> None:
         self.load_config = load_config
