@@ -28,6 +28,7 @@ import pytest
 import ztensor
 import ztensor.numpy
 from tests.extent import IS_FULL
+from ztensor import v2
 from ztensor.errors import Reason, ZTensorError
 from ztensor.testing.builder_2 import one_object
 
@@ -260,6 +261,13 @@ def appended(path: Path) -> None:
         editor.write("new", F32)
 
 
+def linked(root: Path, path: Path) -> None:
+    with v2.Writer(root, canonical=False) as writer:
+        writer.add_shard("s", path)
+        writer.link("s")
+    ztensor.open(root, resolver=lambda _: path).close()
+
+
 # Every use of a file by its path; `Files` gives paths for outputs.
 OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "open": with_everything(seen),
@@ -294,6 +302,7 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "divide": lambda f, path: ztensor.split(
         path, f.new_folder(), max_shard_size=1 << 20, durable=False, root=True
     ),
+    "link": lambda f, path: linked(f.out(), path),
     "append": with_everything(appended),
     "replace": lambda _, path: ztensor.edit.replace_tensor(path, "w", F32, durable=False),
     "remove": lambda _, path: ztensor.edit.remove_tensors(path, names=["w"], durable=False),
@@ -322,7 +331,7 @@ def test_every_operation_on_a_right_file(files: Files) -> None:
     for operation, do in OPERATIONS.items():
         if operation == "tree":
             sample = tree(files)
-        elif operation == "digest":  # only files of 2.x have one
+        elif operation in ("digest", "link"):  # only files of 2.x have one
             sample = files.out()
             ztensor.numpy.save_file({"v": np.arange(3)}, sample, version="2.1")
         else:

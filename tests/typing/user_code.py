@@ -55,6 +55,11 @@ def contexts(path: Path) -> None:
         assert_type(reader, Reader)
     with Reader(path) as reader:
         assert_type(reader, Reader)
+    def find(shard: ztensor.typing.ShardIdentity) -> str | bytes | None:
+        return None if shard.size > 1 << 40 else f"{shard.name}-{shard.digest}"
+
+    assert_type(ztensor.open(path, resolver=find), ztensor.Reader)
+    ztensor.open(path, resolver=ztensor.io.ShardFolder("folder")).close()
     with ztensor.io.ShardedReader([path]) as several:
         assert_type(several, ztensor.io.ShardedReader)
         assert_type(several.files, list[str])
