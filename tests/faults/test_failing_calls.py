@@ -177,12 +177,3 @@ def test_a_repair_that_fails_changes_nothing(how: str, kind: str, tmp_path: Path
         if not calls.has_struck:
             return
     pytest.fail("the repair never got through")
-
-
-def test_a_sink_whose_disk_fails_while_it_copies_the_old_state(tmp_path: Path) -> None:
-    start(tmp_path)
-    calls = Calls(tmp_path, faults=[Fault("write", 1, "full", errno.ENOSPC)])
-    with calls, pytest.raises(ztensor.SourceError) as caught:
-        edit.rename_tensors(tmp_path / TARGET, {"scalar": "number"}, atomic=True)
-    assert caught.value.errno == errno.ENOSPC
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [TARGET, OTHER]

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any, Self
 from unittest import mock
 
-import numpy as np
 import pytest
 
 import ztensor
 from tests.extent import amount
 from tests.faults.judge import read_state
-from tests.faults.operations import NEW, OPERATIONS, OTHER, TARGET, dense, small_pieces, start
+from tests.faults.operations import NEW, OPERATIONS, TARGET, dense, small_pieces
 from tests.faults.worker import tensors
 from tests.refusals import refused
 from ztensor import edit
@@ -346,12 +345,3 @@ def test_editing_the_file_the_arrays_are_mapped_from(tmp_path: Path) -> None:
     edit.compact(path)
     assert (mapped["t0"] == 4).all()
     assert (load_file(path)["again"] == 4).all()
-
-
-def test_merging_onto_a_file_that_is_mapped(tmp_path: Path) -> None:
-    start(tmp_path)
-    mapped = load_file(tmp_path / TARGET)
-    old = mapped["embed"].copy()
-    edit.merge([tmp_path / TARGET, tmp_path / OTHER], tmp_path / TARGET, on_conflict="last")
-    assert (mapped["embed"] == old).all()
-    assert not np.array_equal(load_file(tmp_path / TARGET)["embed"], old)

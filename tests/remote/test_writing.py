@@ -105,45 +105,13 @@ def test_frameworks_and_the_writer(at: str) -> None:
         assert reader["rows"].sum() == 1000
 
 
-def test_a_store_is_named_with_the_url(s3: S3Server, bucket: str) -> None:
-    place = ztensor.Remote(f"s3://{bucket}/k.zt", s3.storage())
-    save_file({"a": np.arange(3)}, place)
-    other = ztensor.Remote(f"s3://{bucket}/k.safetensors", s3.storage())
-    ztensor.convert(place, other)
-    with ztensor.open(other) as reader:
-        assert reader["a"].tolist() == [0, 1, 2]
-
-
-@pytest.mark.slow
-def test_from_url_to_url(at: str, s3: S3Server, bucket: str) -> None:
-    save_file(MODEL, f"{at}/m.zt")
-    report = ztensor.convert(f"{at}/m.zt", f"{at}/m.safetensors")
-    assert report.path == f"{at}/m.safetensors"
-    require_model(f"{at}/m.safetensors")
-    ztensor.convert(f"{at}/m.safetensors", f"{at}/again.zt", check=True)
-    require_model(f"{at}/again.zt")
-    save_file({"other": np.zeros(3)}, f"{at}/other.zt")
-    ztensor.merge([f"{at}/m.zt", f"{at}/other.zt"], f"{at}/both.zt")
-    require_model(f"{at}/both.zt", {**MODEL, "other": np.zeros(3)})
-    ztensor.migrate(f"{at}/m.zt", f"{at}/old.zt", version="1.1.0")
-    require_model(f"{at}/old.zt")
-    assert s3.uploads(bucket) == []
-
-
-def test_what_is_compared_replaces_nothing(at: str, s3: S3Server, bucket: str) -> None:
-    save_file(MODEL, f"{at}/m.zt")
-    s3.put(bucket, "there.zt", b"precious")
-    with pytest.raises(UsageError, match="exists already"):
-        ztensor.convert(f"{at}/m.zt", f"{at}/there.zt", check=True)
-    assert s3.get(bucket, "there.zt") == b"precious"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [False, True])
 def test_overwrite(at: str, s3: S3Server, bucket: str, large: bool) -> None:
     save_file({"a": np.zeros(3 * MIB if large else 2)}, f"{at}/m.zt")
     for call in (
         lambda: ztensor.convert(f"{at}/m.zt", f"{at}/out.zt", overwrite=False),
+        lambda: ztensor.convert(f"{at}/m.zt", f"{at}/out.zt", check=True),  # it never replaces
         lambda: ztensor.merge([f"{at}/m.zt"], f"{at}/out.zt", overwrite=False),
         lambda: ztensor.migrate(f"{at}/m.zt", f"{at}/out.zt", version="1.1.0", overwrite=False),
     ):

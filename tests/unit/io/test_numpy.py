@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import ztensor
 from ztensor import Tensor
-from ztensor.errors import ArgumentTypeError
 from ztensor.numpy import load, load_file, save, save_file
 
 FOUR = np.arange(4, dtype=np.float32)
@@ -35,22 +33,6 @@ def test_a_dict_comes_back(tmp_path: Path, copy: bool, compression: bool | int) 
         assert save(found, {"k": "v"}, compression=compression) == data
 
 
-def test_memory_of_its_own_or_a_view(tmp_path: Path) -> None:
-    save_file(TENSORS, tmp_path / "m.zt")
-    views, copies = load_file(tmp_path / "m.zt"), load_file(tmp_path / "m.zt", copy=True)
-    for found in (views, copies):
-        found["a"][0] = 9
-        assert found["a"].flags.writeable
-    assert load_file(tmp_path / "m.zt")["a"][0] == 0
-
-
-def test_metadata_is_the_files_attributes() -> None:
-    with ztensor.open(save(TENSORS, {"format": "np", "n": [1, {"a": None}]})) as reader:
-        assert reader.attributes == {"format": "np", "n": [1, {"a": None}]}
-    with ztensor.open(save(TENSORS)) as reader:
-        assert reader.attributes == {}
-
-
 def test_progress_counts_bytes_to_the_end(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
     tensors = {**TENSORS, "a list counts none": [1.0, 2.0]}
@@ -59,9 +41,3 @@ def test_progress_counts_bytes_to_the_end(tmp_path: Path) -> None:
     assert calls == sorted(calls)
     assert calls[-1] == (total, total)
     assert len(calls) == len(tensors)
-
-
-def test_a_path_is_not_bytes(tmp_path: Path) -> None:
-    for path in (tmp_path / "m.zt", "m.zt"):
-        with pytest.raises(ArgumentTypeError):
-            load(path)  # type: ignore[arg-type]

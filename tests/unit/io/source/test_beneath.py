@@ -40,19 +40,6 @@ def linked(link: Path, target: Path) -> None:
         pytest.skip("this system lets us make no links")
 
 
-def test_a_cache_of_links_is_followed(tmp_path: Path) -> None:
-    """The hub keeps files by their digest, and a revision as a tree of links to them."""
-    (tmp_path / "blobs").mkdir()
-    for name in ("1", "2"):
-        (tmp_path / "blobs" / name).write_bytes(b"abc" * int(name))
-    folder = tmp_path / "snapshots" / "main" / "onnx"
-    linked(folder / "model.onnx", Path("../../../blobs/1"))
-    linked(folder / "model.onnx_data", Path("../../../blobs/2"))
-    source = Beneath.beside(str(folder / "model.onnx"), ("model.onnx_data",)).open()
-    assert source.size == 6
-    source.close()
-
-
 @pytest.mark.parametrize("parts", [("w",), ("sub", "w")], ids=["file", "folder"])
 @pytest.mark.parametrize("is_cache", [False, True], ids=["plain", "linked model"])
 def test_a_link_out_of_the_folder_is_refused(

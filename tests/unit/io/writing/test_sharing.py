@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-import xxhash
 
 import ztensor
 from tests.extent import sample
-from ztensor.ext import ALGORITHMS, cbor
-from ztensor.testing.builder import item, sealed
-from ztensor.testing.builder_2 import MAGIC, PAGE, footer, seekable
+from ztensor.ext import ALGORITHMS
+from ztensor.testing.builder import item, sealed, zstd_frame
+from ztensor.testing.builder_2 import PAGE, File2, seekable
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -99,41 +97,33 @@ def words(dtype: np.dtype[Any], version: str) -> tuple[str, str | None]:
     return WORDS.get(dtype.name) or (f"{kind}{8 * dtype.itemsize}", None)
 
 
-def frame(data: bytes) -> bytes:
-    block = struct.pack("<I", 1 | len(data) << 3)[:3]
-    return b"\x28\xb5\x2f\xfd\x20" + bytes([len(data)]) + block + data
-
-
 def shared(version: str, objects: dict[str, Object], *, packed: bool) -> bytes:
     """Return a file in which equal bytes are stored once; nothing of the library writes it."""
-    data, page = bytearray(b"ZTEN0001" if version == "0" else b"ZTEN1000"), 64
-    if version == "2":
-        data, page = bytearray(MAGIC), PAGE
-    places: dict[bytes, int] = {}
+    file = File2(PAGE if version == "2" else 64)
+    if version != "2":
+        file.data = bytearray(b"ZTEN0001" if version == "0" else b"ZTEN1000")
+    places: dict[bytes, list[int]] = {}
     entries: dict[str, Any] = {}
     for name, one in objects.items():
         parts = {}
         for role, array in one.parts.items():
             decoded = stored = array.tobytes()
             if packed:
-                stored = frame(decoded)
+                stored = zstd_frame(decoded)
                 stored = seekable([stored], [len(decoded)]) if version == "2" else stored
             if stored not in places:
-                data += bytes(-len(data) % page)
-                places[stored] = len(data)
-                data += stored
-            place = [places[stored], len(stored)]
+                places[stored] = file.blob(stored)
+            offset, length = places[stored]
             dtype, logical = words(array.dtype, version)
             part: dict[str, Any] = {"dtype": dtype}
             if logical is not None:
                 part["type"] = logical
             if version == "2":
-                digest = ALGORITHMS["xxh3"].of([decoded])
-                part |= {"blob": place, "digest": digest}
+                part |= {"blob": [offset, length], "digest": ALGORITHMS["xxh3"].of([decoded])}
                 if packed:
                     part |= {"encoding": "zt.zstd-seekable/1", "decoded_length": len(decoded)}
             else:
-                part |= {"offset": place[0], "length": place[1]}
+                part |= {"offset": offset, "length": length}
                 part["digest"] = ALGORITHMS["crc32c"].of([stored])
                 if packed:
                     part |= {"encoding": "zstd", "uncompressed_length": len(decoded)}
@@ -145,19 +135,12 @@ def shared(version: str, objects: dict[str, Object], *, packed: bool) -> bytes:
         else:
             entries[name] = {"shape": list(one.shape), "format": layout, "components": parts}
     if version == "2":
-        manifest = cbor.encode({"objects": entries})
-        data += bytes(-len(data) % page)
-        return (
-            bytes(data)
-            + manifest
-            + footer(len(data), len(manifest), xxhash.xxh3_64_intdigest(manifest))
-        )
+        return file.seal({"objects": entries})
     if version == "1":
         root = item({"version": "1.2.0", "objects": entries})
-        return sealed(bytes(data), root, footer=b"ZTEN1000")
-    return sealed(
-        bytes(data), item([entry_0(name, objects[name], one) for name, one in entries.items()])
-    )
+        return sealed(bytes(file.data), root, footer=b"ZTEN1000")
+    old = [entry_0(name, objects[name], one) for name, one in entries.items()]
+    return sealed(bytes(file.data), item(old))
 
 
 def entry_0(name: str, one: Object, fields: dict[str, Any]) -> dict[str, Any]:
