@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ztensor import Reader, Remote, UnsupportedError, ext
+from ztensor import Reader, Remote, UnsupportedError, ZTensorError, ext
 from ztensor import open as open_reader
 from ztensor.errors import (
     ArgumentValueError,
@@ -195,23 +195,14 @@ def verify(
     counter, wrong = _counting(progress, files.values()), dict[str, Problem | None]()
     whole = list(resources) if names is None or not noted else []
 
-    def check(objects: ext.Objects) -> None:
+    def read() -> None:
         nonlocal report
-        report = objects.check(names, threads=max(1, workers - bool(whole)))
+        report = _read(path, root, noted, names, max(1, workers - bool(whole)))
 
     def compare(name: str) -> None:
         wrong[name] = _compared(_at(root, path, name), name, resources[name], counter)
 
-    with contextlib.ExitStack() as stack:
-        jobs: list[Callable[[], None]] = []
-        if noted:
-            opened = _under(path, root, noted, {"mmap": False, "verify": True})
-            jobs.append(functools.partial(check, stack.enter_context(contextlib.closing(opened))))
-        elif root is None:
-            with contextlib.suppress(NotZTensorError):
-                reader = stack.enter_context(open_reader(path, mmap=False))
-                jobs.append(functools.partial(check, reader.objects))
-        ext.run_jobs([*jobs, *(functools.partial(compare, name) for name in whole)], workers)
+    ext.run_jobs([read, *(functools.partial(compare, name) for name in whole)], workers)
     problems += filter(None, map(wrong.get, whole))
     if whole and not problems:
         report = dataclasses.replace(report, unchecked={})  # a digest covers all bytes
@@ -269,6 +260,32 @@ def open(
         )
     reopen = functools.partial(open, path, signed_by, signature=signature, **how)
     return SignedReader(_under(path, root, noted, how), key.fingerprint, reopen)
+
+
+def _read(
+    path: Any,
+    root: str | None,
+    noted: Mapping[str, Resource],
+    names: Iterable[str] | None,
+    threads: int,
+) -> VerifyReport:
+    """Return the report on the contents of files; each component has a signed digest if noted."""
+    if root is None and not noted:
+        with contextlib.suppress(NotZTensorError), open_reader(path, mmap=False) as file:
+            return file.verify(names, threads=threads)
+    how = {"mmap": False, "verify": True}
+    if noted and (root is None or names is not None):
+        with contextlib.closing(_under(path, root, noted, how)) as objects:
+            return objects.check(names, threads=threads)
+    found: dict[str, VerifyReport | ZTensorError] = {}
+    for name, resource in noted.items():
+        try:
+            opened = _under(_at(root, path, name), None, {name: resource}, how)
+            with contextlib.closing(opened) as objects:
+                found[name] = objects.check(threads=threads)
+        except ZTensorError as error:
+            found[name] = error
+    return VerifyReport.of_files(found.items())
 
 
 def _under(
@@ -333,7 +350,7 @@ def _covered(path: Openable, statement: Statement) -> tuple[str | None, Mapping[
     name = SINGLE if SINGLE in resources else os.path.basename(text)
     is_covered = root is None and name in resources
     message, of = "the signature is of another file", describe([*resources], 300)
-    require(is_covered, message, expected=of, found=describe(text or name))
+    require(is_covered, message, file=text or None, expected=of, found=describe(name))
     return None, {name: resources[name]}
 
 
@@ -409,7 +426,7 @@ def _signed(
 
 def _has_manifest(source: ext.Source) -> bool:
     """Return whether a file is a zTensor file; a data shard of 2.x has no manifest."""
-    with contextlib.suppress(NotZTensorError):
+    with contextlib.suppress(NotZTensorError), ext.foreign_bytes("the file", source.name):
         return source.size > 0 and ext.FileObjects.frame_in(source, DEFAULT_LIMITS)[2] > 0
     return False
 

@@ -8,6 +8,7 @@ import io
 import json
 import os
 import pickle
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -250,9 +251,11 @@ def test_changed_data_is_never_returned(
     data[place.offset + place.length // 2] ^= 1
     path.write_bytes(data)
     reads: list[Callable[[Any], object]] = [
-        lambda r: r["w2"], lambda r: r.read("w2"), lambda r: r.read_numpy("w2", copy=True),
+        lambda r: r["w2"], lambda r: dict(r.items()), lambda r: r.read("w2"),
+        lambda r: r.read_numpy("w2", copy=True), lambda r: r.read_numpy(["w1", "w2"]),
         lambda r: r.get_slice("w2")[3:5], lambda r: r.read_into("w2", np.empty(1000, np.float32)),
-        lambda r: b"".join(r.decoded_chunks("w2")),
+        lambda r: b"".join(r.decoded_chunks("w2")), ztensor.stats, ztensor.content_hash,
+        lambda r: ztensor.convert(r, tmp_path / "new.safetensors"),
     ]  # fmt: skip
     with signing.open(path, PUBLIC, mmap=mapped) as reader:
         for read in reads:
@@ -366,6 +369,23 @@ def test_a_folder_that_changed(
     report = signing.verify(folder, PUBLIC)
     assert [problem.reason for problem in report.contents.problems] == [reason]
     assert signing.verify(folder, PUBLIC, ignore_unsigned=True).ok == (reason is Reason.SHARD_FILE)
+
+
+def test_files_of_a_folder_are_checked_one_by_one(folder: Path) -> None:
+    """They may be several models, and each may be damaged or missing."""
+    shutil.copy(folder / "model-00001-of-00003.zt", folder / "copy.zt")
+    signing.sign(folder, PRIVATE, overwrite=True)
+    report = signing.verify(folder, PUBLIC)
+    assert (report.ok, report.components) == (True, report.signed)
+    with pytest.raises(ztensor.FormatError):
+        signing.open(folder, PUBLIC)
+    os.remove(folder / "model-00001-of-00003.zt")
+    _resaved(folder / "model-00002-of-00003.zt")
+    os.truncate(folder / "model-00003-of-00003.zt", 90)
+    problems = signing.verify(folder, PUBLIC).contents.problems
+    assert {problem.path[0] for problem in problems} == {
+        f"model-0000{number}-of-00003.zt" for number in (1, 2, 3)
+    }
 
 
 def test_what_is_not_signed(folder: Path, tmp_path: Path) -> None:
@@ -534,6 +554,32 @@ def test_bytes_that_are_no_signature(model: Path, data: bytes) -> None:
     for function in (signing.open, signing.verify):
         with pytest.raises((ztensor.FormatError, ztensor.LimitError)):
             function(model, PUBLIC)
+
+
+def test_damaged_signatures(model: Path) -> None:
+    """Any bytes give the signed tensors, or an error of ours."""
+    path, rng = model.with_name("model.zt.sig"), random.Random(0)
+    right = path.read_bytes()
+    refused = []
+    for _ in range(300):
+        data = bytearray(right)
+        for _ in range(rng.choice((1, 1, 3))):
+            place = rng.randrange(len(data))
+            kind = rng.randrange(3)
+            if kind == 0:
+                data[place] ^= 1 << rng.randrange(8)
+            elif kind == 1:
+                del data[place : place + rng.randrange(1, 40)]
+            else:
+                data[place:place] = data[place : place + 20]
+        path.write_bytes(data)
+        try:
+            with signing.open(model, PUBLIC) as reader:
+                np.testing.assert_array_equal(reader["w3"], X["w3"])
+        except ztensor.ZTensorError as error:
+            refused.append(error.reason)
+    assert len(refused) > 200
+    assert Reason.UNFORESEEN not in refused
 
 
 def test_older_bundles_have_no_hint(model: Path) -> None:
