@@ -136,10 +136,14 @@ def sign(
     else:
         files = {SINGLE: _size(root)}
     workers, report = ext.thread_count(threads), _counting(progress, files.values())
-    resources = {
-        name: _signed(_at(root if is_folder else None, root, name), old.get(name), workers, report)
-        for name in files
-    }
+    resources: dict[str, Resource] = {}
+
+    def one(name: str) -> None:
+        place = _at(root if is_folder else None, root, name)
+        each = workers if len(files) == 1 else 1
+        resources[name] = _signed(place, old.get(name), each, report)
+
+    ext.run_jobs((functools.partial(one, name) for name in files), workers)
     statement = Statement(os.path.basename(root), resources, ignored)
     sink = ext.Place.of(target).sink(durable)
     try:
@@ -206,7 +210,9 @@ def verify(
     problems += filter(None, map(wrong.get, whole))
     if whole and not problems:
         report = dataclasses.replace(report, unchecked={})  # a digest covers all bytes
-    report = dataclasses.replace(report, problems=(*report.problems, *problems))
+    read_nbytes = max(report.nbytes, sum(filter(None, files.values())) if whole else 0)
+    problems = [*report.problems, *problems]
+    report = dataclasses.replace(report, problems=tuple(problems), nbytes=read_nbytes)
     signed = sum(resource.part_count for resource in noted.values())
     return SignatureReport(
         key.fingerprint, len(whole), 0, report.checked if noted else 0, signed, report
@@ -397,8 +403,8 @@ def _listed(root: str, ignored: Iterable[str]) -> dict[str, int | None]:
 
 def _inside(root: str, path: Any) -> tuple[str, ...]:
     """Return the path of a signature in a folder; nothing if it is elsewhere."""
-    name = os.path.relpath(os.path.abspath(ext.path_text(path)), root).replace(os.sep, "/")
-    return () if name.startswith("../") else (name,)
+    full, start = os.path.realpath(ext.path_text(path)), os.path.join(os.path.realpath(root), "")
+    return (full.removeprefix(start).replace(os.sep, "/"),) if full.startswith(start) else ()
 
 
 def _signed(
