@@ -157,35 +157,41 @@ WRITTEN = ("convert", "merge", "split")
 CHANGING = ("append", "replace", "rm", "mv", "set", "compact", "repair")
 
 
+def arguments(verb: str, url: str, folder: Path) -> list[str]:
+    """Return the arguments of a verb; most take a file alone."""
+    more = {
+        "show": ["weight"], "diff": [str(folder / "m.zt")],
+        "view": ["--no-browser", "--seconds", "0.01"],
+        "report": ["-o", "r.html"], "plot": ["-o", "p.svg"], "convert": ["c.zt"],
+        "merge": ["-o", "merged.zt"], "split": ["--into", "shards", "--max-shard-size", "4KB"],
+        "append": [str(folder / "m.zt")], "replace": ["weight", str(folder / "m.zt")],
+        "rm": ["bias"], "mv": ["bias", "b"], "set": ["step=1"],
+        "sign": ["--key", "private.pem"],
+    }  # fmt: skip
+    if verb == "delta":
+        return ["make", url, str(folder / "m.zt"), "-o", "delta.zt"]
+    return ["ls", url] if verb == "ckpt" else [url, *more.get(verb, [])]
+
+
 def test_every_verb_with_a_folder(
     folder: str,
     s3: S3Server,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     variables: Variables,
 ) -> None:
     from ztensor.cli.main import VERBS, main
 
     options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
     variables({"ZTENSOR_STORAGE": options})
+    monkeypatch.chdir(tmp_path)
     url = f"{folder}/m/"
-    znumpy.save_file({"x": np.ones(2)}, tmp_path / "x.zt")
-    np.save(tmp_path / "x.npy", np.ones(2))
-    more = {
-        "show": [url, "weight"], "plot": [url, "weight"], "diff": [url, url],
-        "convert": [url, str(tmp_path / "c.zt")],
-        "merge": [url, "-o", str(tmp_path / "m.zt")],
-        "report": [url, "-o", str(tmp_path / "r.html")],
-        "view": [url, "--no-browser", "--seconds", "0.1"],
-        "split": [url, "--into", str(tmp_path / "s"), "--max-shard-size", "4KB"],
-        "append": [url, str(tmp_path / "x.zt")],
-        "replace": [url, "weight", str(tmp_path / "x.npy")],
-        "rm": [url, "bias"], "mv": [url, "bias", "b"], "set": [url, "step=1"],
-    }  # fmt: skip
+    znumpy.save_file(TENSORS, tmp_path / "m.zt")
 
     def run(verb: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as end:
-            main([verb, *more.get(verb, [url])])
+            main([verb, *arguments(verb, url, tmp_path)])
         printed = capsys.readouterr()
         return int(end.value.code or 0), printed.out + printed.err
 

@@ -10,7 +10,6 @@ import io
 import itertools
 import json
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,15 +183,10 @@ def each_format(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", requests.BUDGETS)
-def test_how_many_requests(
-    each_format: RangeServer, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_how_many_requests(each_format: RangeServer, name: str) -> None:
     if not (each_format.folder / name).exists():
         pytest.skip("what writes it is not installed")
     found = requests.count(each_format, name)
-    with capsys.disabled():
-        head = f"\n{requests.HEAD}" if name == next(iter(requests.BUDGETS)) else ""
-        sys.stdout.write(f"{head}\n{requests.line(name, found)} ")
     limit = requests.most(name, found.nbytes)
     assert all(one <= most for one, most in zip(found[:4], limit, strict=True)), (found, limit)
     assert found.share <= 1.4

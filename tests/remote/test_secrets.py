@@ -16,7 +16,7 @@ import pytest
 import ztensor
 import ztensor.numpy as znumpy
 from tests.remote.range_server import RangeServer
-from tests.remote.test_everywhere import TENSORS, WAYS, as_s3fs, takers
+from tests.remote.test_everywhere import TENSORS, WAYS, arguments, as_s3fs, takers
 from ztensor.errors import SourceNotFoundError, UsageError, ZTensorError
 
 if TYPE_CHECKING:
@@ -56,22 +56,6 @@ def place(
     with RangeServer(folder) as server:
         host = f"user:MarkedPassword@127.0.0.1:{server.port}"
         yield lambda name: (f"http://{host}/{name}?X-Amz-Signature=MarkedSignature&part=1", {})
-
-
-def arguments(verb: str, url: str, folder: Path) -> list[str]:
-    """Return the arguments of a verb; most take a file alone."""
-    more = {
-        "show": ["weight"], "diff": [str(folder / "m.zt")],
-        "view": ["--no-browser", "--seconds", "0.01"],
-        "report": ["-o", "r.html"], "plot": ["-o", "p.svg"], "convert": ["c.zt"],
-        "merge": ["-o", "merged.zt"], "split": ["--into", "shards", "--max-shard-size", "4KB"],
-        "append": [str(folder / "m.zt")], "replace": ["weight", str(folder / "m.zt")],
-        "rm": ["bias"], "mv": ["bias", "b"], "set": ["step=1"],
-        "sign": ["--key", "private.pem"],
-    }  # fmt: skip
-    if verb == "delta":
-        return ["make", url, str(folder / "m.zt"), "-o", "delta.zt"]
-    return ["ls", url] if verb == "ckpt" else [url, *more.get(verb, [])]
 
 
 # No store changes a part of an object; the others take a folder.
