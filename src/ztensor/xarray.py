@@ -89,14 +89,15 @@ class Backend(BackendEntrypoint):  # type: ignore[misc]  # xarray is untyped her
     ) -> Dataset:
         """Return the dense objects of a source as a lazy `xarray.Dataset`; closing it closes them.
 
-        Objects that are not dense are left out, with one warning.
+        Objects that are not dense are left out, with one warning. A variable that is read as a
+        whole is checked against its digest; nothing is mapped.
 
         Args:
             filename_or_obj: a source of `ztensor.open`, in any format that it opens.
             drop_variables: names of objects to leave out.
             dequantize: True has quantized objects as variables of float32. An index dequantizes the
                 whole object.
-            verify: as for `ztensor.open`.
+            verify: True checks an object before a part of it is returned, False checks none.
             storage: see `ztensor.typing.OpenOptions`.
             storage_options: see there.
             decoders: xarray's own, such as `mask_and_scale` and `decode_times`.
@@ -108,7 +109,11 @@ class Backend(BackendEntrypoint):  # type: ignore[misc]  # xarray is untyped her
         for option in decoders.keys() - {*_DECODERS}:
             raise ArgumentTypeError(f"open_dataset() got an unexpected keyword argument {option!r}")
         reader = open_reader(
-            filename_or_obj, verify=verify, storage=storage, storage_options=storage_options
+            filename_or_obj,
+            verify=verify,
+            mmap=False,
+            storage=storage,
+            storage_options=storage_options,
         )
         dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
         store = _Store(reader, frozenset(dropped), dequantize=dequantize)
@@ -119,7 +124,7 @@ class Backend(BackendEntrypoint):  # type: ignore[misc]  # xarray is untyped her
             if isinstance(error, ZTensorError) or not isinstance(error, _ON_BAD_ATTRIBUTES):
                 raise
             raise FormatError(
-                "xarray does not take the attributes; try decode_cf=False",
+                "xarray cannot describe the file; decode_cf=False does not decode attributes",
                 reason=Reason.FIELD_VALUE,
                 file=reader.name,
                 found=describe(f"{type(error).__name__}: {error}", 200),

@@ -112,6 +112,18 @@ def test_opening_and_rows_read_no_more_than_they_need() -> None:
     assert float(dataset["v"][-1, -1]) == 1
 
 
+@pytest.mark.parametrize("compression", [False, True])
+def test_a_flipped_bit_is_found(tmp_path: Path, compression: bool) -> None:
+    stored = bytearray(save({"w": ROWS}, compression=compression))
+    with ztensor.open(bytes(stored)) as reader:
+        stored[reader.location("w").offset + 200] ^= 1
+    (tmp_path / "a.zt").write_bytes(stored)
+    with opened(tmp_path / "a.zt") as dataset, pytest.raises(FormatError):
+        dataset.load()
+    with opened(tmp_path / "a.zt", verify=True) as dataset, pytest.raises(FormatError):
+        dataset["w"][-1].values  # noqa: B018
+
+
 def test_names_of_axes_come_from_the_attribute(tmp_path: Path) -> None:
     tensors = {
         "loss": named(ROWS, ["step", "rank"]),

@@ -116,7 +116,9 @@ def test_a_tree_that_was_saved_in_parts_is_a_file_of_one_when_it_is_converted(
 @pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".gguf", ".h5", ".zt"])
 def test_lost_values_are_named(folder: Path, tmp_path: Path, suffix: str) -> None:
     ztensor.save_tree(ztensor.load_tree(folder), tmp_path / "tree.zt")
-    options: dict[str, Any] = {"version": "1.1.0"} if suffix == ".zt" else {}  # one that holds no tree
+    options: dict[str, Any] = (
+        {"version": "1.1.0"} if suffix == ".zt" else {}
+    )  # one that holds no tree
     for source in (folder, tmp_path / "tree.zt"):
         report = ztensor.convert(source, tmp_path / f"new{suffix}", **options)
         losses = " ".join(loss.sentence for loss in report.lost)
