@@ -117,7 +117,7 @@ class Shards:
         layout: str,
         attributes: Mapping[str, Any] | None,
     ) -> FileObjects:
-        """Return one object whose parts are ranges of shards.
+        """Return one object; its parts are ranges of shards.
 
         Args:
             name: its name.

@@ -278,7 +278,8 @@ class Writer:
 
         Args:
             shard: a name given to `add_shard`.
-            names: the objects; a mapping gives their names here. All by default.
+            names: the objects, or a mapping from their names to those here. All by default. The
+                attributes of the file are not copied.
 
         Raises:
             KeyError: there is no such shard, or it has no object of a name.

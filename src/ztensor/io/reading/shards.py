@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from ztensor.accepted import Path, Resolver, ShardIdentity
 from ztensor.errors import (
@@ -37,10 +38,6 @@ from ztensor.spec.container.framing import MAGIC_2, Container
 from ztensor.spec.digest import Digest, parse_digest
 from ztensor.spec.model.manifest import Shard
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-
 SECTION = "2.1 section 7.3"
 _BYTES = 1 << 20  # read at a time for a digest
 
@@ -49,9 +46,9 @@ class ShardFolder:
     """Finds shards among the files of a folder by size and digest, whatever their names.
 
     A resolver for the option `resolver` of `ztensor.open`. The folder is listed once, here. Files
-    of a shard's exact size are read, each once, for their digests. Hidden and temporary files,
-    links out of the folder and files that cannot be read are passed over, and subfolders are not
-    searched. A shard whose digest has an unknown algorithm is not found.
+    of 2.x of a shard's exact size are read, each once, for their digests. Hidden and temporary
+    files, links out of the folder and files that cannot be read are passed over, and subfolders are
+    not searched. A shard with a digest of an unknown algorithm is not found.
 
     Args:
         folder: a folder on disk.
@@ -63,7 +60,8 @@ class ShardFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = path_text(folder, absolute=True, local=True)
         self._names: dict[int, list[str]] = {}
-        self._digests: dict[object, str] = {}
+        self._digests: dict[tuple[str, str], str | None] = {}
+        self._roots = Beneath.roots_of(self._folder)
         with system_call("cannot list the folder", self._folder), os.scandir(self._folder) as files:
             for file in sorted(files, key=lambda file: file.name):
                 if not file.name.startswith(".") and not file.name.endswith(".tmp"):
@@ -71,24 +69,25 @@ class ShardFolder:
                         self._names.setdefault(file.stat().st_size, []).append(file.name)
 
     def __call__(self, shard: ShardIdentity) -> Beneath | None:
-        """Return the place of a shard; None if the folder has none of that digest."""
+        """Return the place of a shard; None if no file has its size and digest."""
         digest = parse_digest(shard.digest, strict=True)
         for name in self._names.get(shard.size, ()) if digest.known else ():
-            place = Beneath(os.path.join(self._folder, name), Beneath.roots_of(self._folder))
-            with contextlib.suppress(ZTensorError):
-                if self._hexdigest(place, digest) == digest.expected:
-                    return place
+            place = Beneath(os.path.join(self._folder, name), self._roots)
+            key = digest.algorithm, name
+            if key not in self._digests:
+                self._digests[key] = _hexdigest(place, digest)
+            if self._digests[key] == digest.expected:
+                return place
         return None
 
-    def _hexdigest(self, place: Beneath, digest: Digest) -> str | None:
-        with contextlib.closing(place.open(mapped=False)) as source:
-            if bytes(source.read(0, len(MAGIC_2))) != MAGIC_2:
-                return None
-            key = digest.algorithm, source.identity()
-            if digest.known and key not in self._digests:
-                pieces = Range(source, 0, source.size).pieces(_BYTES)
-                self._digests[key] = parse_digest(digest.known.of(pieces)).expected
-            return self._digests.get(key)
+
+def _hexdigest(place: Beneath, digest: Digest) -> str | None:
+    """Return the digest of a file by the algorithm of another one; None if it is not of 2.x."""
+    with contextlib.suppress(ZTensorError), contextlib.closing(place.open(mapped=False)) as source:
+        if digest.known and bytes(source.read(0, len(MAGIC_2))) == MAGIC_2:
+            text = digest.known.of(Range(source, 0, source.size).pieces(_BYTES))
+            return parse_digest(text).expected
+    return None
 
 
 def join_shards(
@@ -181,7 +180,7 @@ def _places(
 
 
 def _source_of(resolved: Any) -> Source:
-    """Return the source of what a resolver returned."""
+    """Return the source of a resolver's answer."""
     try:
         return source_of(resolved, mapped=False)
     except ArgumentTypeError as error:
