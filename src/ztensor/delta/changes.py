@@ -183,26 +183,22 @@ class Change:
             DeltaError: the base has no such tensor or one of another shape or type, or the delta is
                 malformed.
         """
-        arrays: dict[str, Array] = {}
         old = self.required(old) if self.kind == "changed" else None
-        if old is not None:
-            arrays.update(old.components)
+        arrays: dict[str, Array] = {} if old is None else dict(old.components)
         for role, part in self.parts.items():
-            before = None if old is None else stored_form(arrays[role])
-            out = part.header.empty()
+            before, out = arrays.get(role), part.header.empty()
             try:
-                part.apply(before, out)
+                part.apply(None if before is None else stored_form(before), out)
             except DeltaError as error:
                 raise error.locate(object_name=self.name, component=role) from None
             array = part.header.restored(out)
-            shape = arrays[role].shape if role in arrays else self.shape
-            is_whole = role in arrays or (self.layout == "dense" and role == "data")
-            arrays[role] = array[: element_count(shape)].reshape(shape) if is_whole else array
-        main = self._new_type() if old is None else old.type
-        attributes = self.attributes if old is None else old.attributes
-        return Tensor(
-            arrays, shape=self.shape, format=self.layout, type=main, attributes=attributes
-        )
+            if before is not None or (self.layout == "dense" and role == "data"):
+                shape = self.shape if before is None else before.shape
+                array = array[: element_count(shape)].reshape(shape)
+            arrays[role] = array
+        type_ = self._new_type() if old is None else old.type
+        own = self.attributes if old is None else old.attributes
+        return Tensor(arrays, shape=self.shape, format=self.layout, type=type_, attributes=own)
 
     def required(self, old: Tensor | None) -> Tensor:
         """Return the tensor of the base that this change starts from.

@@ -345,15 +345,13 @@ class DeltaWriter:
             "changed": self._changed,
             "elements": elements,
             "changes": cbor.encode(self._table),
+            "removed": dict(removed) or None,
+            "label": label,
         }
-        if removed:
-            fields["removed"] = dict(removed)
         if attributes:
-            changed = {key: value for key, value in attributes.items() if value is not None}
-            gone = [key for key in attributes if key not in changed]
-            fields["attributes"] = {"set": changed, "remove": gone}
-        if label is not None:
-            fields["label"] = label
+            new = {key: value for key, value in attributes.items() if value is not None}
+            fields["attributes"] = {"set": new, "remove": [k for k in attributes if k not in new]}
+        fields = {key: value for key, value in fields.items() if value is not None}
         self._writer.draft.set_attributes({KEY: fields})
         nbytes = self._writer.finish()
         tensors = len(self._table) + len(removed)
@@ -364,13 +362,10 @@ def _fields(change: Change) -> dict[str, object]:
     """Return the entry of a changed tensor in the table."""
     parts: dict[str, object] = {}
     for role, part in change.parts.items():
-        dtype, type_, nbytes = part.header
-        words = {"dtype": dtype, **({} if type_ is None else {"type": type_}), "length": nbytes}
-        parts[role] = {**words, "coding": part.coding, "changed": part.changed}
+        words = zip(("dtype", "type", "length"), part.header, strict=True)
+        known = {word: value for word, value in words if value is not None}
+        parts[role] = {**known, "coding": part.coding, "changed": part.changed}
     entry: dict[str, object] = {"kind": change.kind, "layout": change.layout}
-    entry |= {"shape": list(change.shape), "new": change.new, "parts": parts}
-    if change.old is not None:
-        entry["old"] = change.old
-    if change.attributes:
-        entry["attributes"] = dict(change.attributes)
-    return entry
+    entry |= {"shape": list(change.shape), "old": change.old, "new": change.new, "parts": parts}
+    entry["attributes"] = dict(change.attributes) or None
+    return {word: value for word, value in entry.items() if value is not None}

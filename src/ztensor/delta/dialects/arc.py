@@ -82,7 +82,7 @@ def _entry(reader: ObjectReader, name: str) -> Change:
     if head[8:9] == b"{":
         stored, head = _inner(stored, checksum, name)
     blocks = functools.partial(loose.zstd_blocks if head[:4] == _ZSTD else _zlib_blocks, stored)
-    part = functools.partial(loose.XorPart, nbytes=stored.length, blocks=blocks)
+    part = functools.partial(loose.XorPart, nbytes=stored.length, content=blocks)
     return loose.change(name, stored.length, loose.XorPart.coding, part, checksum)
 
 

@@ -171,28 +171,29 @@ class WholeDelta(Delta):
         return Delta(self.name, changes, removed=gone, **self._facts)
 
 
-class XorPart(Part):
-    """A component by old bytes XOR new bytes.
+class _OldPart(Part):
+    """A component of which the old elements give the new ones.
 
     Args:
         header: as for `Part`.
         nbytes: likewise.
-        blocks: yields the decoded bytes, which are as long as the component, in blocks of whole
-            elements.
+        content: returns the decoded difference, for the length of the component.
     """
 
-    coding = "xor"
-
-    def __init__(
-        self, header: Header, nbytes: int, blocks: Callable[[int], Iterator[memoryview]]
-    ) -> None:
+    def __init__(self, header: Header, nbytes: int, content: Callable[[int], Any]) -> None:
         super().__init__(header, nbytes, None, "positions")
-        self._blocks = blocks
+        self._content = content
+
+
+class XorPart(_OldPart):
+    """A component by old bytes XOR new bytes: as long as it, in blocks of whole elements."""
+
+    coding = "xor"
 
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
         """Yield the changed elements; see `Part`."""
         bits, at = _bits_of(old), 0
-        for block in self._blocks(self.header.nbytes):
+        for block in self._content(self.header.nbytes):
             mask = np.frombuffer(block, bits.dtype)
             positions = np.flatnonzero(mask)
             if positions.size:
@@ -201,27 +202,15 @@ class XorPart(Part):
             at += mask.size
 
 
-class BytesPart(Part):
-    """A component by the positions of changed bytes, and the new bytes.
-
-    Args:
-        header: as for `Part`.
-        nbytes: likewise.
-        content: returns positions, ascending, and bytes.
-    """
+class BytesPart(_OldPart):
+    """A component by the ascending positions of changed bytes, and the new bytes."""
 
     coding = "overwrite"
-
-    def __init__(
-        self, header: Header, nbytes: int, content: Callable[[], tuple[Array, Array]]
-    ) -> None:
-        super().__init__(header, nbytes, None, "positions")
-        self._content = content
 
     def changes(self, old: Array | None) -> Iterator[tuple[Array, Array]]:
         """Yield the changed elements; see `Part`."""
         bits = _bits_of(old)
-        positions, values = self._content()
+        positions, values = self._content(self.header.nbytes)
         width = bits.itemsize
         borders = np.arange(0, bits.size + WINDOW, WINDOW, dtype=np.int64) * width
         cuts = np.searchsorted(positions, borders).tolist()

@@ -158,9 +158,7 @@ def _number(value: object, word: str) -> int:
 def _part(header: Header, *, stored: Range, coding: str) -> Part:
     if coding == "xor":
         return loose.XorPart(header, stored.length, functools.partial(loose.zstd_blocks, stored))
-    return loose.BytesPart(
-        header, stored.length, functools.partial(_overwritten, stored, header.nbytes)
-    )
+    return loose.BytesPart(header, stored.length, functools.partial(_overwritten, stored))
 
 
 def _overwritten(stored: Range, length: int) -> tuple[Array, Array]:
