@@ -12,13 +12,11 @@ from ztensor.cli.exits import ExitCode
 from ztensor.cli.options import Option, number
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Column, Terminal
-from ztensor.conformance import ConformanceReport, run_corpus
+from ztensor.conformance import ConformanceReport, Verdict, run_corpus
 from ztensor.errors import UsageError
 
 if TYPE_CHECKING:
     from argparse import Namespace
-
-    from ztensor.conformance import Verdict
 
 OPTIONS = (
     Option(

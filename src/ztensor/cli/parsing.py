@@ -9,13 +9,11 @@ import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.options import OUTPUT
+from ztensor.cli.options import OUTPUT, Option
 from ztensor.errors import UsageError, describe, near_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from ztensor.cli.options import Option
 
 EXIT_CODES = "Exit codes:\n" + "\n".join(f"  {code.value:<3}  {code.meaning}" for code in ExitCode)
 _WIDEST = 100

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ztensor.conformance.answer import Answer
 from ztensor.conformance.asking import ask
@@ -15,10 +15,7 @@ from ztensor.conformance.judging import Outcome, Verdict, judge
 from ztensor.conformance.reader import read_file
 from ztensor.errors import ArgumentTypeError, ArgumentValueError, FormatError, SourceError, describe
 from ztensor.ext import Pool, path_text
-from ztensor.typing import Path
-
-if TYPE_CHECKING:
-    Progress = Callable[[int, int], None]
+from ztensor.typing import Path, Progress
 
 LISTING = "corpus.json"
 SECONDS = 30.0

@@ -34,13 +34,11 @@ from ztensor.ext import (
 from ztensor.formats.base import RAW
 from ztensor.formats.deflate import Stream
 from ztensor.formats.gathered import Gathered, Geometry
-from ztensor.formats.parts import Part, Pouring, lose_attributes, parts_of
+from ztensor.formats.parts import Lose, Part, Pouring, lose_attributes, parts_of
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from ztensor.formats.parts import Lose
 
 
 MAGIC = b"\x93NUMPY"

@@ -7,7 +7,7 @@ for each of its components. Losses are reported here once for all formats.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ztensor.errors import UnsupportedError, describe
 from ztensor.ext import (
@@ -27,7 +27,8 @@ from ztensor.formats.ahead import Ahead
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    Lose = Callable[[str | None, str], None]
+Lose: TypeAlias = "Callable[[str | None, str], None]"
+"""Takes an object that loses something, None for the file, and a sentence on what."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

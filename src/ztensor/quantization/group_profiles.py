@@ -35,13 +35,11 @@ from ztensor.ext import (
 )
 from ztensor.quantization.dequantizing import dequantize_array, integers, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, Packing, float_dtype
-from ztensor.quantization.unpacking import whole_units
+from ztensor.quantization.unpacking import Indices, whole_units
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-    from ztensor.quantization.unpacking import Indices
 
 _BITS = (2, 3, 4, 5, 6, 8)
 _WORDS = ("u8", "u16", "u32", "u64")

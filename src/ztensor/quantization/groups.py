@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,11 +11,8 @@ from ztensor.errors import ArgumentValueError
 from ztensor.ext import Rows, cached_property, element_count, result_dtype
 from ztensor.quantization.dequantizing import dequantize_array, integers_of_view
 from ztensor.quantization.scheme import GroupScheme, require_sizes
-from ztensor.quantization.unpacking import whole_units
+from ztensor.quantization.unpacking import Indices, whole_units
 from ztensor.typing import Array
-
-if TYPE_CHECKING:
-    from ztensor.quantization.unpacking import Indices
 
 
 class GroupRows(Rows):

@@ -7,7 +7,7 @@ that the sign extends are masked.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ztensor.errors import ArgumentValueError
 from ztensor.quantization.namespace import Namespace
@@ -17,7 +17,8 @@ from ztensor.typing import Array
 if TYPE_CHECKING:
     import numpy as np
 
-    Indices = range | np.ndarray[Any, np.dtype[np.intp]]  # rows along the first axis
+Indices: TypeAlias = "range | np.ndarray[Any, np.dtype[np.intp]]"
+"""Rows along the first axis."""
 
 
 def words_of(component: Array) -> Array:

@@ -26,12 +26,10 @@ from ztensor.insight.analysis.streaming import (
 )
 from ztensor.insight.analysis.tally import Rules
 from ztensor.insight.text import short_repr
-from ztensor.typing import Readable
+from ztensor.typing import Progress, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    from ztensor.insight.analysis.streaming import Progress
 
     _Pairs = dict[str, tuple[str | None, str]]
 

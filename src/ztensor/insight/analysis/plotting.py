@@ -15,14 +15,13 @@ from ztensor.insight.analysis.spreads import Histogram, Scale
 from ztensor.insight.analysis.statistics import BINS, TensorStats, stats
 from ztensor.insight.saving import write_file
 from ztensor.insight.text import short_repr
-from ztensor.typing import Readable
+from ztensor.typing import Progress, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from matplotlib.figure import Figure
 
-    from ztensor.insight.analysis.streaming import Progress
 
 _COLUMNS = 3
 _WIDTH, _HEIGHT, _HEADING = 3.4, 1.6, 0.4  # inches of a panel with its margins

@@ -47,12 +47,10 @@ from ztensor.insight.analysis.streaming import (
 from ztensor.insight.analysis.sums import Moments
 from ztensor.insight.text import short_repr
 from ztensor.quantization.floats import dequantized
-from ztensor.typing import Readable
+from ztensor.typing import Progress, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-
-    from ztensor.insight.analysis.streaming import Progress
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BINS = 64

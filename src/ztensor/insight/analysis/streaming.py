@@ -27,12 +27,10 @@ from ztensor.ext import (
     thread_count,
     typed_array,
 )
-from ztensor.typing import Array
+from ztensor.typing import Array, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    Progress = Callable[[int, int], None]
 
 _T = TypeVar("_T")
 

@@ -12,12 +12,10 @@ from ztensor.ext import LAYOUTS, ObjectReader, element_count
 from ztensor.insight.analysis.streaming import component_blocks, is_quantized
 from ztensor.insight.analysis.sums import Sums
 from ztensor.quantization.floats import dequantized
-from ztensor.typing import Array
+from ztensor.typing import Array, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from ztensor.insight.analysis.streaming import Progress
 
 
 def summarize(
