@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _BLOCK_BYTES = 8 << 20  # computed at a time, if a row is not longer
 _MOST_HELD = 2  # applications of rules whose arrays are held: weights and biases may alternate
 
+_MOST_AXES = 32  # of any version of NumPy
 _MOST_PARTS = 1 << 16  # of one object
 
 Held = dict[object, Array]
@@ -230,6 +231,8 @@ def _moved(
     axes: Sequence[int] = (),
 ) -> Node:
     """Return a node of another shape; if given, `axes` of the shape `between` are permuted."""
+    if max(len(shape), len(axes)) > _MOST_AXES:
+        raise wrong("too many axes", f"at most {_MOST_AXES}", max(len(shape), len(axes)))
 
     def moved() -> Array:
         array = node.whole()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -35,6 +35,7 @@ from ztensor.training.stored_tree import stored_tree
 from ztensor.typing import Path, Readable
 
 _MOST_BYTES = 16 << 20  # of a recipe
+_MOST_PATTERNS = 4096  # with captures: each is compared with each name
 _ANY = (Pattern("*"),)
 _Cells = dict[tuple[int, str], str]  # number of a pattern, and value of the collected capture
 
@@ -117,6 +118,11 @@ class Recipe:
                 raise wrong("wrong unmatched", "error, keep or drop", unmatched)
             numbered = enumerate(fields.get("rule", ()), 1)
             self._rules = [rule_of(*pair, self._sizes) for pair in numbered]
+            if (
+                sum(bool(one.captures) for rule in self._rules for one in rule.sources)
+                > _MOST_PATTERNS
+            ):
+                raise wrong("too many patterns with captures", f"at most {_MOST_PATTERNS}", "more")
             if unmatched != "error":
                 rest = _ANY if unmatched == "keep" else ()
                 self._rules.append(Rule(0, _ANY, rest, is_optional=True))
@@ -247,8 +253,9 @@ class Recipe:
         applications: dict[Any, _Cells] = {}
         values: dict[int, set[str]] = {}
         unmatched: list[str] = []
+        matcher = self._matcher()
         for name in reader:
-            match = self._match(name)
+            match = matcher(name)
             if match is None:
                 unmatched.append(name)
                 continue
@@ -270,14 +277,23 @@ class Recipe:
                 raise wrong(message, "one, or optional = true", describe(rule.sources[0].text))
         return applications, values
 
-    def _match(self, name: str) -> tuple[Rule, int, dict[str, str]] | None:
-        """Return the first rule for a name, the number of its pattern, and the captures."""
-        for rule in self._rules:
-            for index, pattern in enumerate(rule.sources):
-                captures = pattern.match(name)
+    def _matcher(self) -> Callable[[str], tuple[Rule, int, dict[str, str]] | None]:
+        """Return a function that finds the first rule for a name, its pattern, and the captures."""
+        pairs = [(rule, at) for rule in self._rules for at in range(len(rule.sources))]
+        patterns = [rule.sources[at] for rule, at in pairs]
+        general = [number for number, pattern in enumerate(patterns) if pattern.captures]
+        # Of a pattern without captures, which is one name, none of the others is asked.
+        exact = {pattern.text: at for at, pattern in reversed([*enumerate(patterns)])}
+
+        def match(name: str) -> tuple[Rule, int, dict[str, str]] | None:
+            best = exact.get(name, len(patterns))
+            for number in general:
+                captures = patterns[number].match(name) if number < best else None
                 if captures is not None:
-                    return rule, index, captures
-        return None
+                    return *pairs[number], captures
+            return None if best == len(patterns) else (*pairs[best], {})
+
+        return match
 
     def _computed(
         self,

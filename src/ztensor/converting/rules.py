@@ -23,6 +23,7 @@ Groups = tuple[tuple[str, ...], ...]
 _HOLE = re.compile(r"\*|\{([A-Za-z_][A-Za-z_0-9]*)\}")
 _GROUP = re.compile(r"\(([\w\s]*)\)|(\w+)")
 _SIDES = re.compile(r"[\w\s()]{1,1000}->[\w\s()]{1,1000}")
+_MOST_STEPS = 64
 _INVERSE = {
     "stack": "unstack", "unstack": "stack", "concatenate": "split", "split": "concatenate",
     "rearrange": "rearrange",
@@ -62,10 +63,13 @@ class Pattern:
             )
         kinds = ["([^.]+)" if name else "(.*)" for name in names] + [""]
         parts = zip(map(re.escape, self.literals), kinds, strict=True)
-        self._expression = re.compile("".join(map("".join, parts)), re.DOTALL)
+        text = "".join(map("".join, parts))
+        self._expression = re.compile(text, re.DOTALL) if names else None
 
     def match(self, name: str) -> dict[str, str] | None:
         """Return the texts of the captures; None if the name does not match."""
+        if self._expression is None:
+            return {} if name == self.text else None
         match = self._expression.fullmatch(name)
         return None if match is None else dict(zip(self.captures, match.groups(), strict=True))
 
@@ -105,7 +109,7 @@ class Step(NamedTuple):
         return self._replace(word=_INVERSE[self.word], value=value)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Rule:
     """A rule of a recipe.
 
@@ -215,8 +219,10 @@ def rule_of(number: int, table: Any, lengths: Mapping[str, int]) -> Rule:
             targets = _patterns("to", fields.get("to", fields["from"]))
         if fields.get("cast", TARGETS[0]) not in TARGETS:
             raise wrong("wrong cast", ", ".join(TARGETS), fields["cast"])
-        steps = []
+        steps = list[Step]()
         for at, step in enumerate(fields.get("steps", ())):
+            if at == _MOST_STEPS:
+                raise wrong("too many steps", f"at most {_MOST_STEPS}", len(fields["steps"]))
             with within(f"steps[{at}]: "):
                 steps.append(_step(step, lengths))
         rule = Rule(
@@ -269,7 +275,7 @@ def _sides(text: str) -> tuple[Groups, Groups]:
     sides = []
     for side in text.split("->") if _SIDES.fullmatch(text) else ():
         pairs = _GROUP.findall(side)
-        sides.append(tuple(tuple(group.split()) or (one,) for group, one in pairs))
+        sides.append(tuple((one,) if one else tuple(group.split()) for group, one in pairs))
     names = [sorted(axis for group in side for axis in group) for side in sides]
     if not sides or names[0] != names[1] or len(set(names[0])) < len(names[0]):
         raise wrong("wrong rearrange", "each name once on both sides, as (h d) n -> h d n", text)

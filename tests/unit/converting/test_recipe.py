@@ -329,6 +329,7 @@ WRONG: dict[str, Any] = {
     "over": rule(from_="x.{e}", to="x", steps=[{"stack": 0, "over": "f"}]),
     "cast": rule(from_="x", cast="int8"),
     "optional": rule(from_="x", optional="yes"),
+    "many steps": rule(from_="x", steps=[{"transpose": [0]}] * 1000),
 }
 
 
@@ -376,6 +377,11 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     ),
     "left": (joining(transpose=[0, 1, 2]), PAIR, "2"),
     "ints": (rule(from_="a", cast="float16"), {"a": GRID}, "int16"),
+    "rank": (
+        rule(from_="a", steps=[{"rearrange": "a b c -> a b c" + " ()" * 40}]),
+        {"a": GRID},
+        "axes",
+    ),
     "long": (
         rule(from_="a", to="a.{e}", steps=[{"unstack": 0, "over": "e"}]),
         {"a": np.zeros(70_000, "u1")},
@@ -450,7 +456,14 @@ def test_patterns(pattern: str, name: str, captures: dict[str, str] | None) -> N
         assert parsed.fill(captures) == name
 
 
-def test_no_pattern_takes_long() -> None:
+def test_no_recipe_takes_long(tmp_path: Path) -> None:
+    names = [f"layer.{n}" for n in range(5000)]
+    state = {name: np.zeros(1, "u1") for name in names}
+    renamed = {"from": names, "to": [f"new.{n}" for n in names]}
+    new = made({"rule": [{"keep": "*.4999"}, renamed]}, state, tmp_path)
+    assert new.keys() == {f"new.{n}" for n in names[:-1]} | {names[-1]}
+    with pytest.raises(ArgumentValueError):
+        Recipe({"rule": [{"keep": ["{a}.b"] * 5000}]})
     name = ("a." * 30_000) + "b"
     assert Pattern("*.{a}.{b}.{c}.{d}.c").match(name) is None
 
