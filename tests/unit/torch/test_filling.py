@@ -45,11 +45,12 @@ def test_a_module_is_filled_in_place(tmp_path: Path) -> None:
     assert report.nbytes == report.nbytes_read == sum(value.nbytes for value in right.values())
 
 
-def test_rules_rename_join_and_cut(source: Path) -> None:
+@pytest.mark.parametrize("hole", ["*", "{layer}"])
+def test_rules_rename_join_and_cut(source: Path, hole: str) -> None:
     state = {f"blocks.{n}.qkv": torch.zeros(6, 4) for n in (0, 1)}
     state |= {"gate": torch.zeros(2, 4), "columns": torch.zeros(6, 1), "scale": torch.zeros(())}
     rules: dict[str, Any] = {
-        "blocks.*.qkv": Joined(("layers.*.q", "layers.*.k", "layers.*.v")),
+        f"blocks.{hole}.qkv": Joined([f"layers.{hole}.{name}" for name in "qkv"]),
         "gate": Cut("up", 3, 5),
         "columns": Cut("up", 1, 2, dim=1),
         "scale": "one",
