@@ -55,6 +55,7 @@ def contexts(path: Path) -> None:
         assert_type(reader, Reader)
     with Reader(path) as reader:
         assert_type(reader, Reader)
+
     def find(shard: ztensor.typing.ShardIdentity) -> str | bytes | None:
         return None if shard.size > 1 << 40 else f"{shard.name}-{shard.digest}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import importlib.util
+import os
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -148,3 +150,57 @@ def test_without_vllm_the_error_says_what_to_install() -> None:
         pytest.skip("vLLM is installed")
     with pytest.raises(ztensor.MissingDependencyError, match="pip install vllm"):
         importlib.import_module("ztensor.vllm")
+
+
+# In a process of its own: vLLM keeps state, and warns. `argv`: a folder, and what is expected.
+ENGINE = """
+import os, sys
+import torch, transformers, vllm
+import ztensor.vllm
+
+folder, expected = sys.argv[1:]
+os.chdir(folder)
+torch.manual_seed(0)
+config = transformers.LlamaConfig(
+    vocab_size=256, hidden_size=128, intermediate_size=256, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+    tie_word_embeddings=False, initializer_range=0.6,
+)
+model = transformers.LlamaForCausalLM(config).eval()
+config.save_pretrained("model")
+ztensor.torch.save_file(model.state_dict(), "model/model.zt")
+if expected == "error":
+    data = bytearray(open("model/model.zt", "rb").read())
+    data[len(data) // 2] ^= 1
+    open("model/model.zt", "wb").write(data)
+ztensor.vllm.register()
+try:
+    engine = vllm.LLM(
+        "model", load_format="ztensor", skip_tokenizer_init=True, dtype="float32",
+        enforce_eager=True, max_model_len=64, max_num_seqs=1,
+    )
+except ztensor.DigestMismatchError:
+    print("served:", "error")
+else:
+    prompt = [1, 5, 9, 20]
+    how = vllm.SamplingParams(temperature=0, max_tokens=8, detokenize=False)
+    tokens = engine.generate({"prompt_token_ids": prompt}, how)[0].outputs[0].token_ids
+    wanted = model.generate(torch.tensor([prompt]), max_new_tokens=8, do_sample=False)
+    print("served:", "tokens" if wanted[0, 4:].tolist() == list(tokens) else "others")
+"""
+
+
+@pytest.mark.slow  # an engine starts, about half a minute
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed")
+@pytest.mark.parametrize("expected", ["tokens", "error"])
+def test_an_engine_of_vllm(expected: str, tmp_path: Path) -> None:
+    own = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", ENGINE, str(tmp_path), expected],
+        env={**os.environ, **own, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert f"served: {expected}\n" in done.stdout, done.stdout + done.stderr

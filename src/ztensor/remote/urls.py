@@ -167,7 +167,8 @@ def _refused(error: Exception, remote: Remote) -> ArgumentValueError:
     key = re.search(r"Configuration key: '([\w.-]{1,200})'", text)
     if key is not None:
         return ArgumentValueError(
-            "unknown option of the store; storage= takes obstore's names",
+            "unknown option of the store; storage= takes the names of obstore, storage_options= "
+            "those of fsspec",
             file=remote.name,
             found=describe(key[1]),
         )
