@@ -86,7 +86,7 @@ def models(folder: Path) -> list[tuple[Path, Path]]:
 
 
 def exchanged(folder: Path, curve: ec.EllipticCurve) -> list[str]:
-    """Return what went wrong with a curve."""
+    """Return the faults with a curve."""
     private, public = keys(folder, curve)
     wrong = []
     for path, part in models(folder):
@@ -111,22 +111,24 @@ def conformance(checkout: Path) -> list[str]:
     """Return the names of cases with keys that end otherwise than they say."""
     wrong, assets = [], checkout / "test" / "assets"
     for case in sorted((checkout / "test" / "test-cases" / "verify").glob("*/*")):
-        told = json.loads((case / "config.json").read_text("utf-8"))
-        key = assets / str(told["verify"].get("public_key"))
-        if told["method"] != "key" or not key.exists():
+        config = json.loads((case / "config.json").read_text("utf-8"))
+        key = assets / str(config["verify"].get("public_key"))
+        if config["method"] != "key" or not key.exists():
             continue
-        model = (case if told.get("model_relative_to") == "test_dir" else assets) / told["model"]
+        model = (case if config.get("model_relative_to") == "test_dir" else assets) / config[
+            "model"
+        ]
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder, "model")
             (shutil.copy if model.is_file() else shutil.copytree)(model, place)
-            changes = told.get("model_modifications", {})
+            changes = config.get("model_modifications", {})
             for name in changes.get("delete", ()):
                 (place / name).unlink()
             for name, text in {**changes.get("inject", {}), **changes.get("tamper", {})}.items():
                 (place / name).write_text(text, "utf-8")
-            options = {"ignore_unsigned": told["verify"].get("ignore_unsigned_files", False)}
+            options = {"ignore_unsigned": config["verify"].get("ignore_unsigned_files", False)}
             options["ignore_unsigned"] |= case.name in NEEDS_IGNORE
-            if ours(place, key, case / "bundle.sig", **options) != (told.get("expect") != "fail"):
+            if ours(place, key, case / "bundle.sig", **options) != (config.get("expect") != "fail"):
                 wrong.append(case.name)
     return wrong
 

@@ -42,8 +42,8 @@ def sign(terminal: Terminal, options: Namespace) -> None:
     """Sign a file or all files of a folder.
 
     The signature is a bundle of OpenSSF Model Signing: other programs for it verify whole files. Of
-    .zt files it also covers the manifest and each component, so that a reader checks what it reads.
-    The key is of one of the curves P-256, P-384 and P-521. Nothing is sent anywhere.
+    .zt files it also covers the manifest and each component, for readers of a part of the data. The
+    key is of one of the curves P-256, P-384 and P-521. Nothing is sent anywhere.
 
     Output:
       The signature's key, and how much was signed.
@@ -66,7 +66,7 @@ def sign(terminal: Terminal, options: Namespace) -> None:
       $ ztensor sign model.zt --key private.pem
         writes model.zt.sig
       $ ztensor verify model.zt --signed-by public.pem
-        what the receiver of both does
+        the receiver of both files does this
     """
     password = None
     if options.password_env is not None:

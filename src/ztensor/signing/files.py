@@ -39,7 +39,7 @@ _NOTHING_READ = VerifyReport((), (), checked=0, undigested=0, objects=0, nbytes=
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SignatureReport:
-    """What was signed or verified.
+    """The result of `sign` or `verify`.
 
     Attributes:
         key: fingerprint of the public key: `SHA256:` and hexadecimal digits.
@@ -97,7 +97,7 @@ def sign(
 ) -> SignatureReport:
     """Sign a file, or all files of a folder.
 
-    zTensor files are read twice: for the digest of the whole file, and for those of components.
+    zTensor files are read twice: for the digest of the file, and for the digests of components.
 
     Args:
         path: a file of any format, or a folder without links. Git's files in it are left out.
@@ -105,7 +105,7 @@ def sign(
         signature: where the signature goes; by default `<path>.sig`, of a folder `model.sig` in it.
         password: the password of an encrypted private key.
         update: True replaces a signature by the same key, and keeps its digests of each zTensor
-            file whose length and manifest are the same, if the manifest has digests of all data.
+            file with the same length and manifest, if each component has a digest there.
         overwrite: True replaces a file that is where the signature goes.
         durable: as in `SaveOptions`.
         threads: how many hash, as in `LoadOptions`.
@@ -181,7 +181,7 @@ def verify(
         SignatureError: the signature is not valid, or of another file or manifest.
         UnsupportedError: it is not signed by a key, or the hashes are unknown here.
         FormatError: a file is so damaged that it cannot be opened.
-        SourceError: a file cannot be read, or there is no signature.
+        SourceError: a file or the signature cannot be read.
     """
     key, place, workers = public_key(signed_by), _place(path, signature), ext.thread_count(threads)
     statement = _statement(place, key, DEFAULT_LIMITS)
@@ -242,10 +242,10 @@ def open(
 
     Raises:
         SignatureError: the signature is not valid, or of another file or manifest.
-        UnsupportedError: the signature covers only whole files, as those of other programs do: use
+        UnsupportedError: the signature covers only whole files, like one by another program: use
             `verify`.
         FormatError: a file is damaged.
-        SourceError: a file cannot be read, or there is no signature.
+        SourceError: a file or the signature cannot be read.
     """
     require_options("ztensor.signing.open", options, OpenOptions)
     if options.get("verify") not in (None, True):
@@ -344,7 +344,7 @@ def _statement(place: Any, key: Key, limits: Limits) -> Statement:
 
 
 def _covered(path: Openable, statement: Statement) -> tuple[str | None, Mapping[str, Resource]]:
-    """Return the folder (None for a file) and its resources; of a file its only resource.
+    """Return the folder (None without one) and its resources; of a file its only resource.
 
     Raises:
         SignatureError: the signature is not of this file, or not of a folder.
@@ -371,7 +371,7 @@ def _noted(resources: Mapping[str, Resource]) -> dict[str, Resource]:
 
 
 def _at(root: str | None, path: Any, name: str) -> Any:
-    """Return what opens a resource: the file, or a file in the folder, without links out of it."""
+    """Return a resource to open: the file, or a file in the folder, without links out of it."""
     if root is None:
         return path
     inside = os.path.join(root, *name.split("/"))
@@ -384,7 +384,7 @@ def _size(given: Any) -> int:
 
 
 def _listed(root: str, ignored: Iterable[str]) -> dict[str, int | None]:
-    """Return the paths in a folder, sorted, with lengths; None for a link."""
+    """Return the paths in a folder, sorted, with lengths; links have None."""
     left_out = {path.strip("/") for path in ignored}
     found, folders = dict[str, int | None](), [""]
     while folders:

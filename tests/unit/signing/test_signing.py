@@ -1,4 +1,4 @@
-"""Signatures: what is signed is read, and nothing else is."""
+"""Signatures: signed data is read, and no other data."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def patched(path: Path, old: bytes, new: bytes) -> None:
     path.write_bytes(data.replace(old, new, 1))
 
 
-# --- What is right ---------------------------------------------------------------------------
+# --- Right signatures -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "compression"), VERSIONS)
@@ -233,7 +233,7 @@ def test_a_url(model: Path) -> None:
         signing.sign("s3://bucket/model.zt", PRIVATE)
 
 
-# --- What is wrong with the files ------------------------------------------------------------
+# --- Files that were changed ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -419,7 +419,7 @@ def test_files_of_other_formats_and_checkpoints_are_checked_whole(tmp_path: Path
         signing.open(path, PUBLIC)
 
 
-# --- What is wrong with the signature --------------------------------------------------------
+# --- Wrong signatures -------------------------------------------------------------------------
 
 
 def signed(payload: bytes, key: Any = KEY, kind: bytes = b"application/vnd.in-toto+json") -> bytes:
@@ -488,7 +488,7 @@ STATEMENTS: dict[str, Callable[[Any], object]] = {
     "another size": _notes(size=1),
     "no manifest": _notes(manifest=None),
     "too few digests": _notes(components=base64.b64encode(bytes(64)).decode()),
-    "digests that are no base64": _notes(components="!" * 256),
+    "digests that are not base64": _notes(components="!" * 256),
     "no digests": _notes(components=None),
 }
 
