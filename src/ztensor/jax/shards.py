@@ -106,14 +106,15 @@ def sharded(
 
     def load(hull: _Box, inner: list[_Box]) -> None:
         array = read(tuple(slice(*axis) for axis in hull)).astype(dtype, copy=False)
-        for box in inner:
+        parts[hull] = array
+        for box in inner if len(inner) > 1 else ():
             pairs = zip(box, hull, strict=True)
             cuts: Any = (slice(start - at, end - at) for (start, end), (at, _) in pairs)
             parts[box] = array[(..., *cuts)]
 
     def box_of(index: tuple[slice, ...]) -> _Box:
-        places = zip(index, struct.shape, strict=True)
-        return tuple(one.indices(length)[:2] for one, length in places)
+        axes = zip(index, struct.shape, strict=True)
+        return tuple((at.start or 0, end if at.stop is None else at.stop) for at, end in axes)
 
     with fitting(sharding, struct.shape, name, reader.name):
         sharding.shard_shape(struct.shape)
@@ -134,12 +135,14 @@ def _hulls(boxes: Iterable[_Box]) -> Iterator[tuple[_Box, list[_Box]]]:
     bytes between its rows, too.
     """
     groups: dict[_Box, list[_Box]] = {}
-    for box in sorted(boxes):
+    for box in boxes:
         groups.setdefault(box[:1], []).append(box)
     for group in groups.values():
-        axes = zip(*group, strict=True)
-        hull = tuple((min(axis)[0], max(end for _, end in axis)) for axis in axes)
-        is_full = sum(map(_size, group)) == _size(hull)
+        hull = group[0]
+        if len(group) > 1:
+            axes = zip(*group, strict=True)
+            hull = tuple((min(axis)[0], max(end for _, end in axis)) for axis in axes)
+        is_full = len(group) == 1 or sum(map(_size, group)) == _size(hull)
         yield from [(hull, group)] if is_full else ((box, [box]) for box in group)
 
 
