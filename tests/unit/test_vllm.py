@@ -152,7 +152,7 @@ def test_without_vllm_the_error_says_what_to_install() -> None:
         importlib.import_module("ztensor.vllm")
 
 
-# In a process of its own: vLLM keeps state, and warns. `argv`: a folder, and what is expected.
+# In a process of its own: vLLM keeps state, and warns. `argv`: a folder, and the expected outcome.
 ENGINE = """
 import os, sys
 import torch, transformers, vllm

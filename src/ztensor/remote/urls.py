@@ -168,7 +168,7 @@ def _refused(error: Exception, remote: Remote) -> ArgumentValueError:
     if key is not None:
         return ArgumentValueError(
             "unknown option of the store; storage= takes the names of obstore, storage_options= "
-            "those of fsspec",
+            "the names of fsspec",
             file=remote.name,
             found=describe(key[1]),
         )

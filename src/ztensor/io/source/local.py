@@ -363,9 +363,9 @@ def _cannot_open(path: str, error: OSError) -> SourceError:
         "this is a URL of an unknown scheme", errno=error.errno, file=path
     )
     problem.hint = (
-        "s3://, gs://, az://, hf://, http:// and https:// are; or pass the file object of another "
-        "library, such as fsspec.open(url).open()"
+        "s3://, gs://, az://, hf://, http:// and https:// are; or download it, and open the copy"
     )
+    problem.in_python = "fsspec.open(url).open() returns a file object that can be passed"
     return problem
 
 
