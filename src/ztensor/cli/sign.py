@@ -91,19 +91,9 @@ def sign(terminal: Terminal, options: Namespace) -> None:
         if error.in_python is not None:
             error.hint = "--force replaces it, --update too if it is a signature by the same key"
         raise
-    facts = [f"signed by key {report.key}", count_text(report.files, "file") + " hashed"]
-    if report.kept:
-        facts.append(f"{report.kept:,} kept")
-    if report.signed:
-        facts.append(count_text(report.signed, "component") + " to read by")
-    terminal.line(f"{options.file}: {', '.join(facts)}")
-    terminal.result(
-        {
-            "file": options.file,
-            "key": report.key,
-            "files": report.files,
-            "kept": report.kept,
-            "components": report.components,
-            "signed": report.signed,
-        }
-    )
+    kept = f", {report.kept:,} kept" if report.kept else ""
+    counts = f"{count_text(report.files, 'file')} hashed{kept}"
+    components = count_text(report.signed, "component")
+    terminal.line(f"{options.file}: signed by key {report.key}; {counts}; {components}")
+    shown = ("key", "files", "kept", "components", "signed")
+    terminal.result({"file": options.file} | {name: getattr(report, name) for name in shown})

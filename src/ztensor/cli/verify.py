@@ -151,28 +151,20 @@ def _verify_file(terminal: Terminal, file: str, options: Namespace) -> dict[str,
 def _verify_signed(
     terminal: Terminal, file: str, options: Namespace, begin: float
 ) -> dict[str, Any]:
-    how = {"signature": options.signature}
-    names = None
+    key, how, names = options.signed_by, {"signature": options.signature}, None
     if options.include or options.exclude:
-        with ztensor.signing.open(file, options.signed_by, **how, mmap=False) as reader:
+        with ztensor.signing.open(file, key, **how, mmap=False) as reader:
             names = chosen_or_all([reader], options)
     with terminal.progress(os.path.basename(file)) as progress:
-        signed = ztensor.signing.verify(
-            file,
-            options.signed_by,
-            **how,
-            names=names,
-            ignore_unsigned=options.ignore_unsigned,
-            progress=progress,
-        )
+        how |= {"names": names, "ignore_unsigned": options.ignore_unsigned, "progress": progress}
+        signed = ztensor.signing.verify(file, key, **how)
     result = _report(terminal, file, signed.contents, time.monotonic() - begin)
-    facts = {"key": signed.key, "files": signed.files}
     covered = [count_text(signed.files, "whole file")] if signed.files else []
     if signed.signed:
         covered.insert(0, f"manifest and {signed.components:,} of {signed.signed:,} components")
     terminal.line(f"  signed by key {signed.key}; checked {', '.join(covered)}")
-    facts |= {"components": signed.components, "signed": signed.signed}
-    return {**result, "signature": facts}
+    shown = ("key", "files", "components", "signed")
+    return {**result, "signature": {name: getattr(signed, name) for name in shown}}
 
 
 def _report(

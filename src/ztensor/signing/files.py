@@ -258,12 +258,11 @@ def open(
     statement = _statement(place, key, caps_of(options.get("limits")))
     root, resources = _covered(path, statement)
     if not (noted := _noted(resources)):
-        raise UnsupportedError(
-            "the signature covers only whole files: `ztensor verify --signed-by` checks them; "
-            "tensors are read under a signature of `ztensor sign` over .zt files",
-            reason=Reason.FIELD_MISSING,
-            file=ext.path_text(place),
+        message = (
+            "the signature covers only whole files, which `ztensor verify --signed-by` checks; "
+            "tensors of .zt files are read under a signature of `ztensor sign`"
         )
+        raise UnsupportedError(message, reason=Reason.FIELD_MISSING, file=ext.path_text(place))
     reopen = functools.partial(open, path, signed_by, signature=signature, **how)
     return SignedReader(_under(path, root, noted, how), key.fingerprint, reopen)
 
@@ -333,13 +332,8 @@ def _statement(place: Any, key: Key, limits: Limits) -> Statement:
     """Return the statement of a signature of this key."""
     with contextlib.closing(ext.source_of(place, mapped=False)) as source:
         if source.size > limits.index_bytes:
-            raise LimitError(
-                "the signature is longer than Limits.index_bytes",
-                reason=Reason.LIMIT_MANIFEST,
-                file=source.name,
-                expected=f"at most {limits.index_bytes} bytes",
-                found=str(source.size),
-            )
+            message = f"the signature has {source.size} bytes, more than Limits.index_bytes"
+            raise LimitError(message, reason=Reason.LIMIT_MANIFEST, file=source.name)
         return parse(bytes(source.read(0, source.size)), key, limits, source.name)
 
 
