@@ -384,7 +384,7 @@ DAMAGED: dict[str, tuple[Callable[[bytes], bytes], type[Exception], str]] = {
         "ztensor repair",
     ),
     "empty": (lambda data: b"", FormatError, "ztensor repair"),
-    "gguf": (lambda data: b"GGUF" + data[4:], UsageError, "ztensor convert"),
+    "npy": (lambda data: b"\x93NUMPY" + data[6:], UsageError, "ztensor convert"),
     "of no format": (lambda data: b"none" + data[4:], NotZTensorError, ""),
     "of another version": (lambda data: another_major_version(), UnsupportedVersionError, ""),
 }  # fmt: skip
