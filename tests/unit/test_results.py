@@ -71,6 +71,12 @@ def whole(folder: Path) -> Any:
     return ztensor.convert_folder(old, folder / "new", to="safetensors", overwrite=True)
 
 
+def planned(folder: Path) -> Any:
+    steps = [{"stack": 0, "over": "n"}]
+    rule = {"from": "layers.{n}.weight", "to": "layers", "steps": steps}
+    return ztensor.converting.Recipe({"rule": [rule]}).plan(folder / "a.zt")[0]
+
+
 RESULTS: dict[str, Callable[[Path], Any]] = {
     "stats": lambda folder: ztensor.stats(folder / "b.zt"),
     "one of stats": lambda folder: ztensor.stats(folder / "b.zt", "layers.1.weight"),
@@ -89,6 +95,7 @@ RESULTS: dict[str, Callable[[Path], Any]] = {
     "migrate to another type": lambda folder: ztensor.convert(
         folder / "a.zt", folder / "h.zt", dtype="float16"
     ),
+    "plan of a recipe": planned,
     "files": lambda folder: tuple(fleet.hash_files([folder / "a.zt"])),
     "steps": kept,
     "repair": lambda folder: ztensor.repair(folder / "a.zt", dry_run=True),

@@ -60,6 +60,12 @@ class RecipeRow:
     shape: tuple[int, ...]
     dtype: str
 
+    def __repr__(self) -> str:
+        """Return the first source, the number of others, and the object."""
+        more = f" and {len(self.sources) - 1:,} more" if len(self.sources) > 1 else ""
+        made = f"{describe(self.name)} {list(self.shape)} {self.dtype}" if self.name else "dropped"
+        return f"<ztensor.converting.RecipeRow: {describe(self.sources[0])}{more} -> {made}>"
+
 
 class _Made(NamedTuple):
     """An object to write, or a name to drop.
@@ -228,7 +234,7 @@ class Recipe:
         applications, values = self._applications(reader)
         made: list[_Made] = []
         for (rule, index, common), cells in applications.items():
-            with within(f"rule {rule.number}: "):
+            with within(f"rule {rule.number}: ", name=next(iter(cells.values()))):
                 if rule.steps:
                     made += self._computed(reader, rule, dict(common), cells, values[rule.number])
                 else:
@@ -309,17 +315,14 @@ class Recipe:
             for value in columns:
                 if (index, value) not in cells:
                     missing = pattern.fill({**captures, rule.collected or "": value})
-                    present = describe(next(iter(cells.values())))
-                    raise wrong(f"an object is missing beside {present}", missing, "none")
+                    raise wrong("an object is missing beside this one", describe(missing), "none")
                 names.append(cells[index, value])
         held: Held = {}
         files = [reader.objects.part(name) for name in names]
         sources = [(file, file.object(name)) for file, name in zip(files, names, strict=True)]
         nodes = [arranging.leaf(*pair, held) for pair in zip(files, names, strict=True)]
         if any(entry.attributes != sources[0][1].attributes for _, entry in sources):
-            raise ArgumentValueError(
-                "the attributes of the objects differ", found=describe(names[0])
-            )
+            raise ArgumentValueError("the attributes of the objects differ")
         count = len(columns)
         grid = [nodes[at : at + count] for at in range(0, len(nodes), count)]
         for at, step in enumerate(rule.steps):

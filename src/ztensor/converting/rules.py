@@ -153,13 +153,13 @@ class Rule:
 
 
 @contextlib.contextmanager
-def within(where: str, file: str | None = None) -> Iterator[None]:
-    """Begin the messages of errors with a place of the recipe, and name its file."""
+def within(where: str, file: str | None = None, name: str | None = None) -> Iterator[None]:
+    """Begin the messages of errors with a place of the recipe; add its file and an object."""
     try:
         yield
     except ZTensorError as error:
         error.message = where + error.message
-        error.locate(file=file)
+        error.locate(file=file, object_name=name)
         raise
 
 
