@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from ztensor import Reader, TensorSlice, Writer
+from ztensor import Reader, TensorMetadata, TensorSlice, Writer
 from ztensor import open as open_reader
 from ztensor.errors import (
     ArgumentTypeError,
@@ -192,11 +192,12 @@ class _Store(AbstractDataStore):  # type: ignore[misc]  # xarray is untyped here
         for name in self._reader:
             if name in self._dropped:
                 continue
-            array = self._array(name)
+            described = self._reader.metadata(name)
+            array = self._array(described)
             if array is None:
                 others.append(name)
                 continue
-            attributes = dict(self._reader.metadata(name).attributes)
+            attributes = dict(described.attributes)
             axes = [f"{name}_dim_{axis}" for axis in range(len(array.shape))]
             axes = attributes.pop(_DIMENSIONS, axes)
             if not isinstance(axes, list) or len(axes) != len(array.shape):
@@ -219,13 +220,13 @@ class _Store(AbstractDataStore):  # type: ignore[misc]  # xarray is untyped here
             )
         return variables
 
-    def _array(self, name: str) -> _Stored | None:
+    def _array(self, described: TensorMetadata) -> _Stored | None:
         """Return an object as an array; None if it is not dense, or of an unknown type."""
-        layout = self._reader.metadata(name).format
+        layout = described.format
         if self._dequantize and isinstance(LAYOUTS.get(layout), Quantized):
-            return _Dequantized(self._reader, name)
+            return _Dequantized(self._reader, described)
         try:
-            return _Stored(self._reader.get_slice(name)) if layout == "dense" else None
+            return _Stored(self._reader.get_slice(described.name)) if layout == "dense" else None
         except UnsupportedError:
             return None
 
@@ -264,9 +265,9 @@ class _Stored(BackendArray):  # type: ignore[misc]  # xarray is untyped here
 class _Dequantized(_Stored):
     """A quantized object as an array of float32."""
 
-    def __init__(self, reader: Reader, name: str) -> None:
-        self._reader, self._name = reader, name
-        self.shape, self.dtype = tuple(reader.metadata(name).shape), np.dtype(np.float32)
+    def __init__(self, reader: Reader, described: TensorMetadata) -> None:
+        self._reader, self._name = reader, described.name
+        self.shape, self.dtype = tuple(described.shape), np.dtype(np.float32)
 
     def _read(self, key: tuple[Any, ...]) -> Array:
         whole = self._reader.read(self._name).dequantize()
