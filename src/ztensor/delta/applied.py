@@ -15,7 +15,7 @@ from ztensor import Tensor
 from ztensor.delta.changes import Change, Delta, Part, write_changes
 from ztensor.delta.errors import DeltaError, DeltaReason, malformed, wrong_result
 from ztensor.delta.states import ComponentHasher, State, headers_of, id_of_digests, stored_form
-from ztensor.errors import counted, describe
+from ztensor.errors import describe
 from ztensor.ext import (
     Blocks,
     Component,
@@ -375,89 +375,3 @@ class _NewElements(Encoding):
         for block in self.decode_chunks(stored, destination.nbytes, limits):
             destination[at : at + block.nbytes] = block
             at += block.nbytes
-
-
-# --- Why deltas do not fit ------------------------------------------------------------------------
-
-
-def is_applied(base: State, deltas: Sequence[Delta], only: Collection[str] | None = None) -> bool:
-    """Return whether a state already has the result of deltas, as far as they know it.
-
-    Args:
-        base: the state.
-        deltas: the deltas in order.
-        only: as for `Applied`.
-    """
-    final: dict[str, tuple[Change, str | None] | None] = {}
-    for delta in deltas:
-        final.update(dict.fromkeys(delta.removed))
-        final.update({name: (change, delta.ids) for name, change in delta.items()})
-    if only is not None:
-        final = {name: last for name, last in final.items() if last and name in only}
-    if any((last is None) is (name in base) for name, last in final.items()):
-        return False
-    for name, (change, ids) in ((name, last) for name, last in final.items() if last):
-        is_known = change.checksum is not None or (change.new is not None and ids is not None)
-        if not is_known or not change.is_result(base[name], ids):
-            return False
-    return bool(final)
-
-
-def require_old(applied: Applied, names: Iterable[str], threads: int | None = None) -> None:
-    """Require that tensors of the base are those that the deltas start from.
-
-    Raises:
-        DeltaError: one differs.
-    """
-    deltas = applied.deltas
-    ids = deltas[0].ids if deltas else None
-    wanted = [name for name in names if name in applied.first]
-    if ids is None or not wanted:
-        return
-    found = applied.base.ids(ids, wanted, threads)
-    differing = [name for name in wanted if found[name] != applied.first[name]]
-    if differing:
-        first, count = differing[0], counted(len(differing), "tensor")
-        names_shown = ", ".join(map(describe, differing[:5])) + (", ..." * (len(differing) > 5))
-        message = f"{count} of the base differ from those that the delta starts from: {names_shown}"
-        ids_shown = {"expected": applied.first[first].hex(), "found": found[first].hex()}
-        where = {"file": applied.base.name, "object_name": first}
-        error = DeltaError(message, reason=DeltaReason.BASE, **where, **ids_shown)
-        error.hint = f"the delta starts from the state {deltas[0].base}"
-        raise error
-
-
-def already_applied(message: str, **details: Any) -> DeltaError:
-    """Return the error for a base on which nothing is left to do."""
-    error = DeltaError(message, reason=DeltaReason.APPLIED, **details)
-    error.hint = "if_applied='skip' (`--skip-applied`) accepts that"
-    return error
-
-
-def explained(
-    error: DeltaError,
-    base: State,
-    deltas: Sequence[Delta],
-    applied: Applied | None,
-    only: Collection[str] | None = None,
-) -> DeltaError:
-    """Return the error that says why deltas do not fit: wrong base, applied before, or damaged.
-
-    Args:
-        error: the first difference.
-        base: the state before.
-        deltas: the deltas in order.
-        applied: the state after; None if the deltas did not get so far.
-        only: as for `Applied`.
-    """
-    if error.reason is DeltaReason.APPLIED:
-        return error
-    if is_applied(base, deltas, only):
-        message = "the base already has the result of the delta"
-        return already_applied(message, file=base.name, found=deltas[-1].result)
-    if applied is not None and error.reason in (DeltaReason.RESULT, DeltaReason.MALFORMED):
-        try:
-            require_old(applied, applied.first)
-        except DeltaError as wrong:
-            return wrong
-    return error

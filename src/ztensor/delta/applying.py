@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal
 
 from ztensor import open as open_reader
-from ztensor.delta.applied import Applied, already_applied, explained, is_applied, require_old
+from ztensor.delta.applied import Applied
 from ztensor.delta.chain import MOST_OPEN, Deltas, Found, opened, ordered
-from ztensor.delta.changes import Delta, bound
+from ztensor.delta.changes import Change, Delta, bound
 from ztensor.delta.errors import DeltaError, DeltaReason
 from ztensor.delta.report import ApplyReport
 from ztensor.delta.states import State, content_id
 from ztensor.delta.targets import How, change, check_all, locked, write_folder, write_new
-from ztensor.errors import ArgumentTypeError, ArgumentValueError
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, counted, describe
 from ztensor.ext import FileObjects, path_text
 from ztensor.options import require_choice
 from ztensor.typing import Durable, Path, Progress, Readable
@@ -178,14 +178,14 @@ class Chained:
         """Return the state after the deltas, and the result of `write` with it."""
         applied = None
         if not self._deltas:
-            raise already_applied("there is no delta to apply")
+            raise _applied_before("there is no delta to apply")
         try:
             compares = self._verify is not None
             applied = Applied(self._state, self.links, compares=compares, only=self._only)
             self._check_base(applied)
             return applied, write(applied)
         except DeltaError as error:
-            reason = explained(error, self._state, self.links, applied, self._only)
+            reason = self._explained(error, applied)
             links = self._behind_base(reason)
             if links is None:
                 raise reason from None
@@ -197,7 +197,7 @@ class Chained:
         ids = self.links[0].ids
         if ids is None and reason.reason is DeltaReason.RESULT:  # versions with checksums
             counts = range(len(self.links) - 1, 0, -1)
-            done = (count for count in counts if is_applied(self._state, self.links[:count]))
+            done = (count for count in counts if self._is_applied(self.links[:count]))
             return next((self.links[count:] for count in done), None)
         if reason.reason is not DeltaReason.BASE or ids is None or len(self._deltas) < 2:
             return None
@@ -224,14 +224,14 @@ class Chained:
         if self._verify is None or not self.links:
             return
         whole = [name for name, tensor in applied.tensors.items() if tensor.is_whole]
-        require_old(applied, [*whole, *applied.removed], self._threads)
+        self._require_old(applied, [*whole, *applied.removed])
         ids, last = self.links[0].ids, self.links[-1]
         if ids is None or not (self._verify == "full" or self._unties(applied)):
             return
         found = self._content_id(ids)
         base = self.links[0].base
         if found != base:
-            require_old(applied, applied.first, self._threads)
+            self._require_old(applied, applied.first)
             message = "a tensor that the delta does not change is another one than in its base"
             details = {"file": self._state.name, "expected": base, "found": found}
             raise DeltaError(message, reason=DeltaReason.BASE, **details)
@@ -240,3 +240,70 @@ class Chained:
             message = "the tensors of the delta do not lead to its result"
             details = {"file": last.name, "expected": last.result, "found": after}
             raise DeltaError(message, reason=DeltaReason.RESULT, **details)
+
+    # --- Why deltas do not fit --------------------------------------------------------------------
+
+    def _is_applied(self, deltas: Sequence[Delta]) -> bool:
+        """Return whether the base already has the result of deltas, as far as they know it."""
+        base, only = self._state, self._only
+        final: dict[str, tuple[Change, str | None] | None] = {}
+        for delta in deltas:
+            final.update(dict.fromkeys(delta.removed))
+            final.update({name: (change, delta.ids) for name, change in delta.items()})
+        if only is not None:
+            final = {name: last for name, last in final.items() if last and name in only}
+        if any((last is None) is (name in base) for name, last in final.items()):
+            return False
+        for name, (after, ids) in ((name, last) for name, last in final.items() if last):
+            is_known = after.checksum is not None or (after.new is not None and ids is not None)
+            if not is_known or not after.is_result(base[name], ids):
+                return False
+        return bool(final)
+
+    def _require_old(self, applied: Applied, names: Iterable[str]) -> None:
+        """Require that tensors of the base are those that the deltas start from.
+
+        Raises:
+            DeltaError: one differs.
+        """
+        ids, first = self.links[0].ids, applied.first
+        wanted = [name for name in names if name in first]
+        if ids is None or not wanted:
+            return
+        found = self._state.ids(ids, wanted, self._threads)
+        differing = [name for name in wanted if found[name] != first[name]]
+        if differing:
+            name, count = differing[0], counted(len(differing), "tensor")
+            shown = ", ".join(map(describe, differing[:5])) + (", ..." * (len(differing) > 5))
+            message = f"{count} of the base differ from those that the delta starts from: {shown}"
+            where = {"file": self._state.name, "object_name": name}
+            where |= {"expected": first[name].hex(), "found": found[name].hex()}
+            error = DeltaError(message, reason=DeltaReason.BASE, **where)
+            error.hint = f"the delta starts from the state {self.links[0].base}"
+            raise error
+
+    def _explained(self, error: DeltaError, applied: Applied | None) -> DeltaError:
+        """Return the error that says why: wrong base, applied before, or damaged.
+
+        Args:
+            error: the first difference.
+            applied: the state after; None if the deltas did not get so far.
+        """
+        if error.reason is DeltaReason.APPLIED:
+            return error
+        if self._is_applied(self.links):
+            message = "the base already has the result of the delta"
+            return _applied_before(message, file=self._state.name, found=self.links[-1].result)
+        if applied is not None and error.reason in (DeltaReason.RESULT, DeltaReason.MALFORMED):
+            try:
+                self._require_old(applied, applied.first)
+            except DeltaError as wrong:
+                return wrong
+        return error
+
+
+def _applied_before(message: str, **details: Any) -> DeltaError:
+    """Return the error for a base on which nothing is left to do."""
+    error = DeltaError(message, reason=DeltaReason.APPLIED, **details)
+    error.hint = "if_applied='skip' (`--skip-applied`) accepts that"
+    return error

@@ -25,6 +25,7 @@ from ztensor.delta.file import closed_on_error
 from ztensor.delta.report import DeltaReport
 from ztensor.errors import ZTensorError
 from ztensor.ext import ObjectReader, Range
+from ztensor.typing import Array
 
 _LEVEL = 3
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -140,8 +141,7 @@ def _all(both: Comparison) -> Iterator[Pair]:
             yield Pair(name, tensor, tensor, (b"", b""))
 
 
-def _coded(pair: Pair) -> loose.Coded:
-    old, new = loose.bytes_of(pair, "arc")
+def _coded(pair: Pair, old: Array, new: Array) -> loose.Coded:
     checksum = _Decimal()
     checksum.update(new)
     frame, digits = loose.framed(old ^ new, _LEVEL), checksum.hexdigest()

@@ -333,7 +333,7 @@ class Coded(NamedTuple):
     changed: int
 
 
-def bytes_of(pair: Pair, dialect: str) -> tuple[Array, Array]:
+def _bytes_of(pair: Pair, dialect: str) -> tuple[Array, Array]:
     """Return the stored bytes of a changed dense tensor, old and new: both (bytes,) uint8.
 
     Raises:
@@ -369,7 +369,7 @@ def coded(
     target: Target,
     both: Comparison,
     pairs: Iterable[Pair],
-    work: Callable[[Pair], Coded],
+    work: Callable[[Pair, Array, Array], Coded],
     dialect: str,
 ) -> list[Coded]:
     """Return the differences of tensors, computed on threads.
@@ -378,7 +378,7 @@ def coded(
         target: the new file or folder.
         both: the states.
         pairs: the tensors that are stored.
-        work: returns the difference of one tensor.
+        work: returns the difference of one tensor, from its stored bytes, old and new.
         dialect: its word.
 
     Raises:
@@ -388,7 +388,11 @@ def coded(
         message = f"a delta of {dialect} cannot remove a tensor"
         raise DeltaError(message, reason=DeltaReason.TENSOR, object_name=name)
     done = list[Coded]()
-    for each in in_order(work, pairs, target.threads):
+
+    def one(pair: Pair) -> Coded:
+        return work(pair, *_bytes_of(pair, dialect))
+
+    for each in in_order(one, pairs, target.threads):
         done.append(each)
         if target.progress is not None:
             target.progress(len(done), max(len(both.names), len(done)))
@@ -406,10 +410,7 @@ def save(
     Raises:
         SourceError: the file cannot be written.
     """
-    arrays: dict[str, Array] = {}
-    metadata = dict(notes or {})
-    for each in differences:
-        arrays.update(each.arrays)
-        metadata.update(each.notes)
-    save_file(arrays, path, metadata, durable=durable)
+    arrays = {name: array for each in differences for name, array in each.arrays.items()}
+    digits = {name: text for each in differences for name, text in each.notes.items()}
+    save_file(arrays, path, {**(notes or {}), **digits}, durable=durable)
     return os.path.getsize(path)

@@ -234,8 +234,9 @@ def write(target: Target) -> DeltaReport:
     return DeltaReport(place.path, *states, len(done), changed, nbytes + len(text))
 
 
-def _coded(pair: Pair, *, values: Values, hasher: Callable[[], Any]) -> loose.Coded:
-    old, new = loose.bytes_of(pair, "slime")
+def _coded(
+    pair: Pair, old: Array, new: Array, *, values: Values, hasher: Callable[[], Any]
+) -> loose.Coded:
     if values == "new" and new.size >= _END:
         message = "positions of bytes have 32 bits: a tensor of 4 GiB needs values='difference'"
         raise DeltaError(message, reason=DeltaReason.DIALECT, object_name=pair.name)

@@ -144,8 +144,7 @@ def write(target: Target) -> DeltaReport:
     return DeltaReport(name, None, None, len(done), changed, nbytes)
 
 
-def _coded(pair: Pair) -> loose.Coded:
-    old, new = loose.bytes_of(pair, "trl")
+def _coded(pair: Pair, old: Array, new: Array) -> loose.Coded:
     header, name = headers_of(pair.new)["data"], pair.name
     if (header.dtype, header.type) != ("bf16", None) or name.endswith(_ENDS):
         message = "patches of TRL change bf16 tensors, without .idx or .val at the end of names"
