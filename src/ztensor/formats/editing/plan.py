@@ -15,6 +15,7 @@ from ztensor.formats.parts import Part, Pouring
 from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.typing import Durable, Progress
 
+BLOCK_BYTES = 4096  # of file systems that share them between files
 _PIECE_BYTES = 4 << 20  # read at once to compare
 
 
@@ -121,7 +122,11 @@ class Plan(NamedTuple):
                 for piece in self.pieces:
                     sink.write(bytes(piece.start - sink.position))
                     if piece.part is None:
-                        sink.start_with(old, piece.place + piece.length, piece.place)
+                        # Only whole blocks are shared, so the bytes before them go by themselves.
+                        end = piece.place + piece.length
+                        first = min(end, piece.place + -piece.place % BLOCK_BYTES)
+                        sink.start_with(old, first, piece.place)
+                        sink.start_with(old, end, first)
                     else:
                         pouring.write(piece.part)
                     if progress is not None:

@@ -14,6 +14,7 @@ from ztensor.errors import (
 )
 from ztensor.ext import Component, ObjectReader, Source, TensorObject
 from ztensor.formats.editing.header import Header, Item
+from ztensor.formats.editing.plan import BLOCK_BYTES
 from ztensor.formats.parts import Part
 from ztensor.formats.safetensors import (
     METADATA,
@@ -26,9 +27,9 @@ from ztensor.formats.safetensors import (
 )
 from ztensor.limits import Budget
 
-# File systems share blocks of this length: data that moves by a multiple of it need not be copied.
-_BLOCK_BYTES = 4096
-_LEAST_SHARED = 1 << 20  # bytes of a file for which that is worth some blanks
+# Data that moves by whole blocks can be shared with the old file, which is worth some blanks in a
+# file of this length.
+_LEAST_SHARED = 1 << 20
 
 
 class SafetensorsHeader(Header):
@@ -48,7 +49,7 @@ class SafetensorsHeader(Header):
         length = source.size - self.start if are_checked else None
         self.objects = objects_of(entries, self.start, length)
         is_large = source.size >= _LEAST_SHARED and self.start % 8 == 0
-        self._first, self._step = (self.start, _BLOCK_BYTES) if is_large else (8, 8)
+        self._first, self._step = (self.start, BLOCK_BYTES) if is_large else (8, 8)
 
     def set(self, key: str, value: object, kind: str | None) -> None:
         """Set a text; other values are refused."""
