@@ -37,7 +37,8 @@ def append(terminal: Terminal, options: Namespace) -> None:
     """Add objects of other files, of any format.
 
     Either everything is added or, if a name is taken or an input is damaged, nothing. The time
-    depends on the new data, not on the size of FILE. Objects are copied as stored, with their
+    depends on the new data, not on the size of FILE, unless that is a .safetensors or .gguf file,
+    which is replaced by a new one. Objects are copied as stored, with their
     attributes, and checked against their digests. The array of a .npy file gets the file's name
     without .npy.
 

@@ -35,8 +35,8 @@ OPTIONS = (
 def mv(terminal: Terminal, options: Namespace) -> None:
     """Rename objects.
 
-    All names change at once, so two can be swapped. Only a new manifest is written. With --map OLD
-    ends at the first "=" of the pair.
+    All names change at once, so two can be swapped. Only a new manifest is written; a .safetensors
+    or .gguf file is replaced by a new one. With --map OLD ends at the first "=" of the pair.
 
     Output:
       The number of renamed objects; with --dry-run the changes, one to a line.

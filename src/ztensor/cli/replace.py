@@ -36,8 +36,9 @@ OPTIONS = (
 def replace(terminal: Terminal, options: Namespace) -> None:
     """Put another array under a name.
 
-    The new array may have any shape, type and layout. The object keeps its attributes, and the
-    attributes of INPUT are added.
+    The new array may have any shape, type and layout that FILE can hold. The object keeps its
+    attributes, and the attributes of INPUT are added. A .safetensors or .gguf file is replaced by a
+    new one.
 
     Output:
       One line; with --dry-run also the old and the new object.
@@ -47,7 +48,7 @@ def replace(terminal: Terminal, options: Namespace) -> None:
 
     Safety:
       It never touches the old data, which can be read until the change is
-      complete, and stays in the file until `ztensor compact`.
+      complete, and stays in a .zt file until `ztensor compact`.
 
     Exit code:
       0 if it was replaced, 2 if no object has that name.

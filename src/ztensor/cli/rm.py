@@ -33,8 +33,8 @@ OPTIONS = (
 def rm(terminal: Terminal, options: Namespace) -> None:
     """Remove objects.
 
-    Only a new manifest is written, so the size of an object does not matter. Names that begin with
-    a dash come after `--`.
+    Only a new manifest is written, so the size of an object does not matter; a .safetensors or
+    .gguf file is replaced by a new one. Names that begin with a dash come after `--`.
 
     Output:
       The number of removed objects; with --dry-run their names, one to a line.
@@ -44,7 +44,8 @@ def rm(terminal: Terminal, options: Namespace) -> None:
 
     Safety:
       It never removes only some: if a name does not exist or a pattern matches
-      nothing, nothing is removed. The bytes stay until `ztensor compact`.
+      nothing, nothing is removed. The bytes stay in a .zt file until
+      `ztensor compact`.
 
     Exit code:
       0 if all were removed, 2 if a name does not exist.

@@ -37,7 +37,9 @@ def set_(terminal: Terminal, options: Namespace) -> None:
     """Set and remove attributes, of a file or of an object.
 
     Values are text, or with --json-values JSON: numbers, lists, maps. KEY ends at the first "=".
-    Only a new manifest is written.
+    Only a new manifest is written; a .safetensors or .gguf file is replaced by a new one. A key of
+    .gguf keeps its type, and text for a number is parsed; --type gives a new key another type than
+    text.
 
     Output:
       The number of changed attributes; with --dry-run the changes, one to a line.
@@ -58,6 +60,8 @@ def set_(terminal: Terminal, options: Namespace) -> None:
         a list, not a text
       $ ztensor set model.zt unit=volt --object step
         an attribute of one object
+      $ ztensor set tiny.safetensors format=pt
+        a key of `__metadata__`
     """
     new: dict[str, Any] = {}
     for text in options.pairs:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self, Unpack
 
 from ztensor import TensorMetadata
 from ztensor.errors import (
+    ArgumentTypeError,
     ClosedError,
     NotRepresentableError,
     ObjectNotFoundError,
     Reason,
     UsageError,
+    ZTensorError,
+    describe,
 )
 from ztensor.ext import (
     FileObjects,
@@ -28,6 +32,7 @@ from ztensor.formats.saving import reader_of
 from ztensor.options import EditOptions, require_nothing_of_zt, require_options
 from ztensor.typing import Durable, Path, Progress, TensorLike
 
+_DATA = "data"  # the name of an array in memory
 Lose = Callable[[str | None, str], None]
 
 
@@ -127,7 +132,7 @@ class FormatEditor:
             NotRepresentableError: the format cannot hold it.
             UsageError: the name is taken.
         """
-        self.copy(name, reader_of({name: data}))
+        self.copy(name, reader_of({_DATA: data}), _DATA)
 
     def replace(self, name: str, data: TensorLike) -> None:
         """Replace a tensor by data of any shape and element type; as `write`.
@@ -136,8 +141,7 @@ class FormatEditor:
             ObjectNotFoundError: the file has no tensor of that name.
             NotRepresentableError: the format cannot hold it.
         """
-        self._require(name)
-        self.copy(name, reader_of({name: data}), is_replaced=True)
+        self.copy(name, reader_of({_DATA: data}), _DATA, is_replaced=True)
 
     def copy(
         self,
@@ -155,18 +159,19 @@ class FormatEditor:
             reader: an open reader of the other file, or its `objects`.
             from_name: its name there, by default the same.
             is_replaced: True puts it in the place of the tensor with its name.
-            lose: called with the name and a sentence for each loss, such as
-                attributes of the object; by default that is an error.
+            lose: called with the name and a sentence for each loss, such as attributes of the
+                object; by default a loss is an error.
 
         Returns:
             The names of the new tensors: of an object of several components, one for each.
 
         Raises:
             NotRepresentableError: the format cannot hold it.
-            ObjectNotFoundError: the other file has no object of that name.
+            ObjectNotFoundError: the other file has no object of that name; or nothing is replaced.
             UsageError: a name is taken.
         """
         self._require_open()
+        place = self._require(name).place if is_replaced else self.old_nbytes
         lost: list[str] = []
 
         def take(about: str | None, sentence: str) -> None:
@@ -180,18 +185,19 @@ class FormatEditor:
         new = self._header.written(ObjectReader(objects.select([source])), take)
         if not new or (is_replaced and len(new) > 1) or (lost and lose is None):
             raise NotRepresentableError(
-                f"a {self.format} file cannot hold this: {(lost or ['several tensors'])[0]}",
+                f"a {self.format} file cannot hold this: {lost[0] if lost else 'several tensors'}",
                 file=self._name,
                 object_name=name,
             )
-        names = [name + part.name.removeprefix(source) for _, part in new]
-        for each, (tensor, part) in zip(names, new, strict=True):
+        items = {
+            name + part.name.removeprefix(source): Item(tensor, place, part) for tensor, part in new
+        }
+        for each in items:
             self._require_name(each)
             if each in self._items and not is_replaced:
                 raise self._taken(each)
-            place = self._items[each].place if is_replaced else self.old_nbytes
-            self._items[each] = Item(tensor, place, part)
-        return names
+        self._items |= items
+        return list(items)
 
     def remove(self, names: str | Iterable[str]) -> None:
         """Remove tensors.
@@ -249,24 +255,17 @@ class FormatEditor:
             NotRepresentableError: a value cannot be stored.
         """
         self._require_open()
-        if name is not None and attributes:
+        if name is not None:
             raise NotRepresentableError(
                 f"tensors of a {self.format} file have no attributes",
                 file=self._name,
                 object_name=name,
             )
-        if name is not None:
-            return
-        types = types or {}
-        for key in [*self._header.attributes] if replace else ():
-            if key not in attributes:
-                self._header.set(key, None, None)
-        try:
-            for key, value in attributes.items():
-                self._header.set(key, value, types.get(key))
-        except NotRepresentableError as error:
-            error.locate(file=self._name)
-            raise
+        old = dict.fromkeys(self._header.attributes) if replace else {}
+        for key, value in {**old, **attributes}.items():
+            self._require_text(key)
+            with self._located():
+                self._header.set(key, value, (types or {}).get(key))
 
     # --- The end ----------------------------------------------------------------------------
 
@@ -337,9 +336,20 @@ class FormatEditor:
         return self._items[name]
 
     def _require_name(self, name: str) -> None:
-        try:
+        self._require_text(name)
+        with self._located():
             self._header.require_name(name)
-        except NotRepresentableError as error:
+
+    def _require_text(self, name: object) -> None:
+        if not isinstance(name, str):
+            raise ArgumentTypeError("a name or key is text", file=self._name, found=describe(name))
+
+    @contextlib.contextmanager
+    def _located(self) -> Iterator[None]:
+        """Add the file to an error of the header."""
+        try:
+            yield
+        except ZTensorError as error:
             error.locate(file=self._name)
             raise
 

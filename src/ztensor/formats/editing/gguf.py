@@ -76,7 +76,7 @@ class GgufHeader(Header):
             return
         if not 0 < len(key.encode("utf-8", "replace")) <= _MOST_KEY or key.startswith(_OWN_KEYS):
             raise _unfit(key, f"a key of 1 to {_MOST_KEY} bytes, not of {_OWN_KEYS}*", value)
-        kind = kind or self._kinds.get(key)
+        kind = kind or self._kinds.get(key, "u32" if key == ALIGNMENT else None)
         if isinstance(value, str) and kind not in (None, "str"):
             try:
                 value = json.loads(value)

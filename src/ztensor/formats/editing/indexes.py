@@ -36,36 +36,31 @@ def require_whole_model(path: str, header: Header, items: Mapping[str, Item]) ->
     before = sum(tensor.components["data"].length for tensor in header.objects.values())
     is_length_kept = before == sum(item.length for item in items.values())
     are_names_kept = header.objects.keys() == items.keys()
-    folder, name = os.path.split(os.path.realpath(path))
-    for index, document in _indexes(folder):
-        homes, metadata = document.get("weight_map"), document.get("metadata")
-        if not isinstance(homes, dict) or name not in homes.values():
-            continue
-        facts = metadata if isinstance(metadata, dict) else {}
-        wrong = [
-            *([] if are_names_kept else ["names"]),
-            *([] if is_length_kept or "total_size" not in facts else ["total_size"]),
-            *(["digests"] if name in (facts.get("digests") or ()) else []),
-        ]
-        if wrong:
+    for place in {os.path.abspath(path), os.path.realpath(path)}:
+        for index, facts in _indexes_of(place):
+            is_whole = is_length_kept or "total_size" not in facts
+            if are_names_kept and is_whole and "digests" not in facts:
+                continue
             error = UsageError(
                 "an index lists the file, and would be wrong after this change",
                 file=path,
-                found=f"{', '.join(wrong)} in {describe(index, 200)}",
+                found=describe(index, 200),
             )
             error.hint = "`ztensor convert` makes one file of the index, which can be changed"
             raise error
 
 
-def _indexes(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the indexes in a folder and their contents; other files are passed over."""
+def _indexes_of(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the indexes beside a file that list it, each with its `metadata`."""
+    folder, name = os.path.split(path)
     with contextlib.suppress(OSError):
-        for name in sorted(os.listdir(folder)):
-            if not name.endswith(".index.json"):
-                continue
-            with contextlib.suppress(OSError, ValueError, RecursionError):
-                with open(os.path.join(folder, name), "rb") as file:
-                    data = file.read(DEFAULT_LIMITS.index_bytes + 1)
-                document = json.loads(data) if len(data) <= DEFAULT_LIMITS.index_bytes else None
-                if isinstance(document, dict):
-                    yield name, document
+        for index in sorted(each for each in os.listdir(folder) if each.endswith(".index.json")):
+            with contextlib.suppress(OSError, ValueError, RecursionError, AttributeError):
+                with open(os.path.join(folder, index), "rb") as file:
+                    data = file.read(DEFAULT_LIMITS.index_bytes)
+                if name.encode() not in data and b"\\u" not in data:
+                    continue
+                document = json.loads(data)
+                homes, facts = map(document.get, ("weight_map", "metadata"))
+                if name in homes.values():
+                    yield index, facts if isinstance(facts, dict) else {}

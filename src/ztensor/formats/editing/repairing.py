@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ztensor.errors import ArgumentValueError, ManifestError, Reason
 from ztensor.ext import Place, Source, is_remote, path_text, source_of
@@ -17,7 +17,8 @@ from ztensor.formats.editing.plan import Plan
 from ztensor.typing import Durable, Path, Progress
 
 
-class Finding(NamedTuple):
+@dataclasses.dataclass(frozen=True, slots=True)
+class Finding:
     """A fault of a file.
 
     Attributes:
@@ -60,9 +61,8 @@ class FormatRepair:
     @property
     def lost(self) -> tuple[str, ...]:
         """Return the names of the tensors whose bytes are not in the file."""
-        return tuple(
-            name for kind, _, _, name in self.findings if kind == "lost" and name is not None
-        )
+        lost = (each.name for each in self.findings if each.kind == "lost")
+        return tuple(name for name in lost if name is not None)
 
 
 def repair_format(
