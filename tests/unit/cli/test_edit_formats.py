@@ -16,7 +16,7 @@ ARRAYS = {"a.weight": np.ones((4, 8), np.float32), "b": np.arange(7, dtype=np.in
 
 @pytest.fixture(params=["m.safetensors", "m.gguf"])
 def file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    path = tmp_path / request.param
+    path = tmp_path / str(request.param)
     save_file(ARRAYS, path, {"note": "old", "general.name": "x"})
     return path
 
