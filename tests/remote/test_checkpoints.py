@@ -13,7 +13,6 @@ import ztensor.numpy
 from tests.remote.conftest import Variables
 from tests.remote.range_server import RangeServer
 from tests.remote.s3_server import S3Server
-from ztensor.errors import FormatError
 
 pytestmark = pytest.mark.slow
 
@@ -70,11 +69,3 @@ def test_a_checkpoint_is_read_by_its_prefix_in_a_store(
         with ztensor.open(tmp_path / "whole.zt") as whole:
             for tensor in here:
                 assert np.asarray(whole[tensor]).tobytes() == np.asarray(here[tensor]).tobytes()
-
-
-def test_a_damaged_shard_in_a_store_is_named(s3: S3Server, bucket: str) -> None:
-    url = put(s3, bucket, FOLDERS / "shards")
-    name = sorted(path.name for path in (FOLDERS / "shards").iterdir())[0]
-    s3.put(bucket, f"run/shards/{name}", b"\x40" + bytes(20))
-    with pytest.raises(FormatError, match=name):
-        ztensor.open(f"{url}/", storage=s3.storage())

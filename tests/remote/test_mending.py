@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from tests.remote.s3_server import S3Server
 from tests.unit.cli.conftest import Run, run
 from tests.unit.distributed.saving import save
 from ztensor.distributed import PartWriter, compact, read_root, repair
-from ztensor.errors import SourceNotFoundError, UsageError
+from ztensor.errors import SourceNotFoundError
 
 __all__ = ["run"]
 
@@ -44,14 +43,6 @@ def is_whole(store: Any) -> bool:
     with ztensor.open(URL, storage=store) as reader:
         same = all(np.array_equal(reader[name], value) for name, value in TENSORS.items())
         return same and reader.verify().ok
-
-
-def begun(store: Any, process: int = 8) -> str:
-    """Have a process write its file for a save that dies then; return the object's key."""
-    with PartWriter(URL, process=process, storage=store) as part:
-        part.add("w", TENSORS["w"] + 1)
-        part.finish()
-    return next(key for key in keys(store) if f"/{process:05d}-" in key)
 
 
 def test_a_lost_root_in_a_store_is_made_of_the_files(store: Any) -> None:
@@ -85,26 +76,6 @@ def remove(store: Any, name: str) -> None:
     obstore.delete(store, next(key for key in keys(store) if name in key))
 
 
-# What is in the store, and the error of a repair, which then changes nothing.
-REFUSED: dict[str, tuple[Callable[[Any], object], type[ztensor.ZTensorError], str]] = {
-    "files of two saves": (begun, UsageError, "several saves"),
-    "a part of a save": (lambda store: remove(store, "/00001-"), UsageError, "only a part of one"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_files_that_are_not_one_save_make_no_root(store: Any, case: str) -> None:
-    change, kind, text = REFUSED[case]
-    change(store)
-    obstore.delete(store, ROOT)
-    before = keys(store)
-    with pytest.raises(kind, match=text):
-        repair(URL, storage=store)
-    with pytest.raises(SourceNotFoundError):
-        compact(URL, storage=store, older_than=0)
-    assert keys(store) == before
-
-
 def test_a_root_with_a_missing_file_is_left_as_it_is(store: Any) -> None:
     remove(store, "/00001-")
     before = bytes(obstore.get(store, ROOT).bytes())
@@ -112,21 +83,6 @@ def test_a_root_with_a_missing_file_is_left_as_it_is(store: Any) -> None:
         repair(URL, storage=store)
     assert "'w' at [2, 0]" in (caught.value.hint or "")
     assert bytes(obstore.get(store, ROOT).bytes()) == before
-
-
-def test_what_a_dead_save_left_in_a_store_goes_when_it_is_old_enough(store: Any) -> None:
-    left = begun(store)
-    obstore.put(store, "run/step/00009-0123abcd.zt", b"not ours")
-    obstore.put(store, "run/step/notes.txt", b"hello")
-    obstore.put(store, "run/step/deeper/00000-0123abcd.zt", b"of another folder")
-    before = keys(store)
-    assert compact(URL, storage=store) == []
-    name = left.rpartition("/")[2]
-    assert compact(URL, storage=store, older_than=0, dry_run=True) == [name]
-    assert keys(store) == before
-    assert compact(URL, storage=store, older_than=0) == [name]
-    assert keys(store) == [key for key in before if key != left]
-    assert is_whole(store)
 
 
 @pytest.mark.parametrize("hours", [-1.0, float("nan"), float("inf")])

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import ztensor
-from ztensor.errors import SourceNotFoundError
 
 if TYPE_CHECKING:
     from tests.remote.s3_server import S3Server
@@ -64,16 +63,3 @@ def test_a_save_that_is_refused_leaves_the_checkpoint_in_s3(s3: S3Server, bucket
             dcp.save(refused, storage_writer=writer, no_dist=True)
     assert is_right(loaded(url, storage), 1)
     assert len(s3.keys(bucket)) == 2
-
-
-def test_a_missing_checkpoint_in_a_store_is_an_error_of_ours(s3: S3Server, bucket: str) -> None:
-    with pytest.raises(dcp.CheckpointException) as caught:
-        loaded(f"s3://{bucket}/none", s3.storage())
-    assert isinstance(caught.value.failures[0][0], SourceNotFoundError)
-
-
-def test_a_checkpoint_lies_in_a_store_of_the_caller() -> None:
-    store = pytest.importorskip("obstore.store").MemoryStore()
-    writer = ztensor.torch.StorageWriter("s3://any/step", storage=store, compression=True)
-    dcp.save(state(3), storage_writer=writer, no_dist=True)
-    assert is_right(loaded("s3://any/step", store), 3)
