@@ -90,5 +90,5 @@ def require(
     """
     if not is_met:
         if expected is not None:
-            details["expected"] = describe(expected)
+            details["expected"] = expected if isinstance(expected, str) else describe(expected)
         raise DeltaError(message, reason=reason, found=describe(found), **details)

@@ -106,7 +106,7 @@ class _Changes(Mapping[str, Change]):
             budget = Budget(Limits(), len(self._encoded))
             table = _require_map(cbor.decode(self._encoded, budget=budget), "the table of changes")
             is_whole = len(table) == self._count
-            require(is_whole, f"the table has another number than {self._count}", len(table))
+            require(is_whole, f"the table does not have {self._count:,} tensors", len(table))
         except ManifestError as error:
             raise malformed(
                 "the table of changes is not CBOR", file=self._reader.name, found=error.message
@@ -206,7 +206,7 @@ def _change(name: str, fields: Any, ids: str, stored: Tensor) -> Change:
     require(is_shape, "the shape is not a list of sizes", shape)
     require(stored.format == LAYOUT, "the object has another layout", stored.format)
     parts, roles = _require_map(fields.get("parts"), "parts"), stored.components.keys()
-    require(parts.keys() == roles, "parts are not those of the object", parts, expected=roles)
+    require(parts.keys() == roles, "parts are not those of the object", [*parts], expected=[*roles])
     whole = element_count(shape) if layout == "dense" else None
     return Change(
         name=name,
@@ -237,7 +237,7 @@ def _part(role: str, fields: Any, blob: Array, kind: str, count: int | None) -> 
         is_whole = kind == "changed" or coding == "raw"
         require(is_whole, "a whole component is stored as a difference", coding)
         is_fit = count is None or header.nbytes == header.nbytes_of(count)
-        require(is_fit, "a part has another length than its shape says", header)
+        require(is_fit, "a part has another length than its shape says", header.nbytes)
         part = SparsePart(header, blob) if coding == "sparse" else WholePart(header, blob, changed)
         message = "a part has another number of changes than its table says"
         require(part.changed == changed, message, part.changed, expected=changed)
@@ -256,13 +256,13 @@ def _is_word(value: Any, words: Container[str]) -> bool:
 
 def _require_map(value: Any, subject: str) -> Mapping[str, Any]:
     is_map = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-    require(is_map, subject, value, expected="a map with names as keys")
+    require(is_map, f"{subject} is not a map", value, expected="a map with names as keys")
     return value  # type: ignore[no-any-return]  # it was checked
 
 
 def _require_id(value: Any, ids: str, subject: str) -> bytes:
     is_id = isinstance(value, bytes) and len(value) == IDS[ids]
-    require(is_id, subject, value, expected=f"{IDS[ids]} bytes")
+    require(is_id, f"{subject} is not an id", value, expected=f"{IDS[ids]} bytes")
     return value  # type: ignore[no-any-return]  # it was checked
 
 

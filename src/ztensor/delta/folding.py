@@ -17,9 +17,9 @@ import numpy as np
 
 from ztensor.delta import stream
 from ztensor.delta.applied import Applied
-from ztensor.delta.chain import Deltas, Found, opened, ordered
+from ztensor.delta.chain import Deltas, Found, opened, ordered, shown
 from ztensor.delta.changes import Change, Delta, Part, bound
-from ztensor.delta.errors import DeltaReason, needs_base, require
+from ztensor.delta.errors import DeltaError, DeltaReason, needs_base, require
 from ztensor.delta.file import DeltaWriter, SparsePart, WholePart, whole_parts
 from ztensor.delta.making import in_order, make
 from ztensor.delta.report import DeltaReport
@@ -86,9 +86,10 @@ def links_from(base: State, deltas: Sequence[Delta], to: str | None = None) -> l
     algorithm = next((delta.ids for delta in deltas if delta.ids), None)
     found = None if algorithm is None else content_id(base.ids(algorithm), algorithm)
     states = {state for delta in deltas for state in (delta.base, delta.result)}
-    is_known = found is None or found in states
-    details: dict[str, Any] = {"reason": DeltaReason.BASE, "file": base.name}
-    require(is_known, "no delta starts from the base", found, **details)
+    if found is not None and found not in states:
+        expected, message = (d.base for d in deltas if d.base), "no delta starts from the base"
+        details = {"expected": shown(expected), "found": shown([found]), "file": base.name}
+        raise DeltaError(message, reason=DeltaReason.BASE, **details)
     return bound(opened(ordered(deltas, found, to)), base)
 
 
