@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _OF_FOLDERS = "model.sig"
 _NEVER_SIGNED = (".git", ".gitattributes", ".github", ".gitignore")  # OMS 1.0 section 6.2
+_CHECKPOINT = "checkpoint.zt"
 _NOTHING_READ = VerifyReport((), (), checked=0, undigested=0, objects=0, nbytes=0)
 
 
@@ -133,6 +134,8 @@ def sign(
             links = [describe(name) for name, nbytes in files.items() if nbytes is None]
             found = f"the link {links[0]}" if links else "no file"
             raise ArgumentValueError("a folder of files is signed", file=root, found=found)
+    elif _is_root(root):
+        raise ArgumentValueError("sign the folder of a checkpoint with all of its parts", file=root)
     else:
         files = {SINGLE: _size(root)}
     workers, report = ext.thread_count(threads), _counting(progress, files.values())
@@ -350,13 +353,20 @@ def _covered(path: Openable, statement: Statement) -> tuple[str | None, Mapping[
     name = SINGLE if SINGLE in resources else os.path.basename(text)
     is_covered = root is None and name in resources
     message, of = "the signature is of another file", describe([*resources], 300)
-    require(is_covered, message, file=text or None, expected=of, found=describe(name))
+    require(
+        is_covered,
+        message,
+        file=text or None,
+        expected=of,
+        found=describe(name if root is None else "a folder"),
+    )
     return None, {name: resources[name]}
 
 
 def _noted(resources: Mapping[str, Resource]) -> dict[str, Resource]:
     """Return the resources that are opened: files of tensors directly in the folder."""
-    if "checkpoint.zt" in resources and len(resources) > 1:
+    root = resources.get(_CHECKPOINT)
+    if root is not None and not root.notes:
         return {}  # parts of many processes, which only their root explains
     return {name: file for name, file in resources.items() if file.notes and "/" not in name}
 
@@ -412,7 +422,7 @@ def _signed(
         def hash_whole() -> None:
             digest.append(sha256_of(_counted(source, report)))
 
-        if _has_manifest(source):
+        if _has_manifest(source) and not _is_root(source.name):
             file = stack.enter_context(contextlib.closing(ext.open_file(place, mmap=False)))
             if old is not None and old.notes and is_as_noted(file, old.notes):
                 return old
@@ -429,6 +439,14 @@ def _has_manifest(source: ext.Source) -> bool:
     with contextlib.suppress(NotZTensorError), ext.foreign_bytes("the file", source.name):
         return source.size > 0 and ext.FileObjects.frame_in(source, DEFAULT_LIMITS)[2] > 0
     return False
+
+
+def _is_root(path: str) -> bool:
+    """Return whether a file is the root of a checkpoint, which is opened with all of its parts."""
+    if os.path.basename(path) != _CHECKPOINT:
+        return False
+    with open_reader(path) as reader:
+        return getattr(reader.objects, "frame", None) is None
 
 
 def _compared(

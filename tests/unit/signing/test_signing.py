@@ -209,10 +209,17 @@ def test_a_checkpoint_of_many_processes_is_checked_whole(tmp_path: Path) -> None
     with PartWriter(tmp_path / "step", processes=1) as part:
         part.add("w", X["w1"])
         commit(tmp_path / "step", [part.finish()])
-    signing.sign(tmp_path / "step", PRIVATE)
-    assert signing.verify(tmp_path / "step", PUBLIC).ok
-    with pytest.raises(ztensor.UnsupportedError):
-        signing.open(tmp_path / "step", PUBLIC)
+    folder = tmp_path / "step"
+    with pytest.raises(ztensor.UsageError):
+        signing.sign(folder / "checkpoint.zt", PRIVATE)
+    signing.sign(folder, PRIVATE)
+    for path in (folder, folder / "checkpoint.zt"):
+        assert signing.verify(path, PUBLIC).ok
+        with pytest.raises(ztensor.UnsupportedError):
+            signing.open(path, PUBLIC)
+    save_file(X, tmp_path / "checkpoint.zt")  # a file like any other
+    assert signing.sign(tmp_path / "checkpoint.zt", PRIVATE).signed == len(X)
+    signing.open(tmp_path / "checkpoint.zt", PUBLIC).close()
 
 
 def test_a_url(model: Path) -> None:
