@@ -15,7 +15,6 @@ from tests.refusals import refused
 from ztensor.edit import find, repair
 from ztensor.errors import ArgumentValueError, ContainerError, Reason, SourceError
 from ztensor.numpy import save_file
-from ztensor.testing.builder import build
 
 FOUR = np.arange(4, dtype=np.float32)
 TAIL = b"the beginning of a commit" * 40
@@ -106,18 +105,6 @@ def test_in_place_the_tail_is_kept_beside_it_or_dropped(
             repair(torn, in_place=True)
         writer.write("d", FOUR)
     assert names(torn) == ["a", "b", "c", "d"]
-
-
-def test_a_state_whose_position_proves_nothing_is_taken_on_demand(tmp_path: Path) -> None:
-    data = build("1.2.0")
-    path = tmp_path / "m.zt"
-    path.write_bytes(data[:8] + bytes(64) + data[8:] + b"torn")  # moved: its record says otherwise
-    with refused(ContainerError, Reason.FOOTER_MAGIC):
-        repair(path, in_place=True)
-    end = len(data) + 64
-    assert repair(path, accept=end).end == end
-    repair(path, write=tmp_path / "out.zt", accept=end)
-    assert (tmp_path / "out.zt").read_bytes() == path.read_bytes()[:end]
 
 
 def test_where_there_is_no_state_nothing_is_written(tmp_path: Path) -> None:
