@@ -11,7 +11,7 @@ verb. `table.py` recognises formats by a file's bytes, never by its name. Shared
 - `editing/`: changes of finished safetensors and GGUF files.
 - `saving.py`: a dict as a file of a format. `lookalikes.py`: files that hold no model.
 
-Each of `safetensors.py`, `npy.py`, `npz/`, `pt/`, `gguf/`, `hdf5/`, `keras.py` and `onnx/` is a
+Each of `safetensors/`, `npy.py`, `npz/`, `pt/`, `gguf/`, `hdf5/`, `keras.py` and `onnx/` is a
 format; `dcp/` is a folder of files, whose pickle `pt/` reads. No format's library is needed to read
 it, and nothing in a file is ever executed.
 """

@@ -16,15 +16,9 @@ from ztensor.ext import Component, ObjectReader, Source, TensorObject
 from ztensor.formats.editing.header import Header, Item
 from ztensor.formats.editing.plan import BLOCK_BYTES
 from ztensor.formats.parts import Part
-from ztensor.formats.safetensors import (
-    METADATA,
-    header_of,
-    objects_of,
-    read_header,
-    width_of,
-    word_of,
-    written_parts,
-)
+from ztensor.formats.safetensors.exporting import header_of, written_parts
+from ztensor.formats.safetensors.projecting import objects_of, read_header
+from ztensor.formats.safetensors.types import METADATA, width_of, word_of
 from ztensor.limits import Budget
 
 # Data that moves by whole blocks can be shared with the old file, which is worth some blanks in a

@@ -1,12 +1,4 @@
-"""safetensors: a JSON header, followed by the elements without gaps, little-endian.
-
-As strict as the format's own library, and stricter where the format's text is and no writer
-differs: duplicate names, blanks before the header, a list in place of an object. Every tensor is a
-range of the file, so all of them are mapped. The header is parsed in parts: the memory of a part's
-JSON is charged before the part is parsed, and released after it.
-
-Elements of types that came after this release are listed and not read.
-"""
+"""The header of a safetensors file as objects, checked."""
 
 from __future__ import annotations
 
@@ -23,7 +15,6 @@ from ztensor.errors import (
     FormatError,
     LimitError,
     ManifestError,
-    NotRepresentableError,
     Reason,
     describe,
 )
@@ -31,62 +22,27 @@ from ztensor.ext import (
     Component,
     LaterObjects,
     Manifest,
-    ObjectReader,
     Projection,
-    Sink,
     Source,
     Tally,
     TensorObject,
 )
 from ztensor.formats.base import RAW
-from ztensor.formats.parts import Part, Pouring, parts_of
+from ztensor.formats.safetensors.types import METADATA, MOST, MOST_HEADER, TYPES, length_of
 from ztensor.limits import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
-_MOST_HEADER = 100_000_000  # the format's own cap, in bytes
-_MOST = (1 << 64) - 1
 _FAR = 1 << 62
-_NONE_HAS = 1 << 64  # bytes: no tensor is as long, as offsets have 64 bits
-METADATA = "__metadata__"
 _BLANKS = " \t\n\r"  # JSON allows them after the header, and writers pad with them
 _SECTION = "safetensors, Format"
 # Bytes of memory at most: of a tensor in the columns and tables of names, of a pair of type and
 # shape, of a dimension, of a character of a text that is not ASCII.
 _ROW_BYTES, _KIND_BYTES, _SIZE_BYTES, _WIDE = 200, 400, 40, 4
-_MOST_BLANK = 1 << 16  # bytes of blanks that stay where a header becomes shorter
 _PART_LENGTH = 1 << 14  # bytes of a part of the header at least
 _MOST_DEPTH = 127  # nesting that the format's own library reads
-
-# Bits of an element, storage type, logical type. Files are sorted by this order of types.
-_TYPES: Mapping[str, tuple[int, str, str | None]] = {
-    "BOOL": (8, "bool", None),
-    "F4": (4, "u8", "f4_e2m1"),
-    "F6_E2M3": (6, "u8", "f6_e2m3"),
-    "F6_E3M2": (6, "u8", "f6_e3m2"),
-    "U8": (8, "u8", None),
-    "I8": (8, "i8", None),
-    "F8_E5M2": (8, "u8", "f8_e5m2"),
-    "F8_E4M3": (8, "u8", "f8_e4m3fn"),
-    "F8_E8M0": (8, "u8", "f8_e8m0"),
-    "F8_E4M3FNUZ": (8, "u8", "f8_e4m3fnuz"),
-    "F8_E5M2FNUZ": (8, "u8", "f8_e5m2fnuz"),
-    "I16": (16, "i16", None),
-    "U16": (16, "u16", None),
-    "F16": (16, "f16", None),
-    "BF16": (16, "bf16", None),
-    "I32": (32, "i32", None),
-    "U32": (32, "u32", None),
-    "F32": (32, "f32", None),
-    "C64": (64, "f32", "complex64"),
-    "F64": (64, "f64", None),
-    "I64": (64, "i64", None),
-    "U64": (64, "u64", None),
-}
-_WORDS = {(dtype, type): word for word, (_, dtype, type) in _TYPES.items()}
-_RANKS = {word: rank for rank, word in enumerate(_TYPES)}
 
 # A header is cut after a tensor; a match inside a text or another object is found by parsing.
 _BETWEEN = re.compile(rf'\}}[{_BLANKS}]*+,[{_BLANKS}]*+(?=")'.encode())
@@ -100,9 +56,6 @@ class Entries(NamedTuple):
     codes: list[int]  # numbers of `kinds`
     starts: list[int]
     stops: list[int]
-
-
-# --- Reading --------------------------------------------------------------------------------
 
 
 def project(source: Source, budget: Budget) -> Projection:
@@ -150,11 +103,11 @@ def _header(source: Source, budget: Budget) -> tuple[bytes | bytearray, int]:
     if source.size < 8:
         raise _broken("the file is too short", reason=Reason.TRUNCATED, found=f"{source.size}")
     (length,) = struct.unpack("<Q", source.read(0, 8))
-    if length > _MOST_HEADER:
+    if length > MOST_HEADER:
         raise _broken(
             "the header is too long",
             reason=Reason.MANIFEST_SIZE,
-            expected=f"at most {_MOST_HEADER} bytes",
+            expected=f"at most {MOST_HEADER} bytes",
             found=describe(length),
         )
     if length > limits.manifest_bytes:
@@ -237,7 +190,7 @@ def _take(members: dict[str, Any], entries: Entries, budget: Budget, left: Tally
             raise _misfit(name, entry) from None
         # JSON's true equals 1 in Python, but is not a number.
         types = type(dtype), type(shape), type(start), type(stop)
-        if types != _FIELD_TYPES or not 0 <= start <= _MOST >= stop >= 0:
+        if types != _FIELD_TYPES or not 0 <= start <= MOST >= stop >= 0:
             raise _misfit(name, entry)
         for size in shape:
             if type(size) is not int:
@@ -245,7 +198,7 @@ def _take(members: dict[str, Any], entries: Entries, budget: Budget, left: Tally
         kind = dtype, tuple(shape)
         code = kinds.get(kind)
         if code is None:
-            if not all(0 <= size <= _MOST for size in shape):
+            if not all(0 <= size <= MOST for size in shape):
                 raise _misfit(name, entry)
             budget.charge_bytes(_KIND_BYTES + len(dtype) * _WIDE + _SIZE_BYTES * len(shape))
             code = kinds[kind] = len(kinds)
@@ -272,7 +225,7 @@ def _misfit(name: str, entry: Any) -> ManifestError:
 
 
 def _are_sizes(value: object) -> bool:
-    return isinstance(value, list) and all(type(n) is int and 0 <= n <= _MOST for n in value)
+    return isinstance(value, list) and all(type(n) is int and 0 <= n <= MOST for n in value)
 
 
 def _depth(value: object) -> int:
@@ -347,7 +300,7 @@ def objects_of(entries: Entries, start: int, length: int | None) -> Mapping[str,
         _require_no_gaps(entries, length)
     elif max((*starts, *stops), default=0) > _FAR:
         raise _broken("a tensor is too far away", reason=Reason.OUT_OF_BOUNDS)
-    lengths = [_length(*kind) for kind in kinds]
+    lengths = [length_of(*kind) for kind in kinds]
     sizes = [*map(operator.sub, stops, starts)]
     if sizes != [*map(lengths.__getitem__, codes)]:
         for name, code, nbytes in zip(names, codes, sizes, strict=True):
@@ -363,7 +316,7 @@ def objects_of(entries: Entries, start: int, length: int | None) -> Mapping[str,
     firsts = np.array(starts, np.int64)
     alike = []
     for word, shape in kinds:
-        dtype, logical = _TYPES[word][1:] if word in _TYPES else (word, None)
+        dtype, logical = TYPES[word][1:] if word in TYPES else (word, None)
         alike.append(TensorObject(shape, "dense", {"data": Component(dtype, 0, 0, logical)}))
     return LaterObjects.of_columns(
         list(names),
@@ -401,19 +354,6 @@ def _require_no_gaps(entries: Entries, length: int) -> None:
         )
 
 
-def _length(word: str, shape: tuple[int, ...]) -> int | None:
-    """Return the length of a tensor in bytes, or None for an unknown type."""
-    count = 1
-    for dimension in shape:
-        count *= dimension
-        if count > _MOST:
-            return _NONE_HAS  # even if a dimension of 0 follows, as in the format's library
-    if word not in _TYPES:
-        return None
-    whole, rest = divmod(count * _TYPES[word][0], 8)
-    return _NONE_HAS if rest else whole
-
-
 def _broken(message: str, **details: Any) -> ManifestError:
     return ManifestError(message, **{"reason": Reason.FIELD_VALUE, "section": _SECTION, **details})
 
@@ -434,118 +374,3 @@ def _twice(names: Sequence[str]) -> ManifestError:
     return _broken(
         "duplicate name in the header", reason=Reason.DUPLICATE_NAME, found=describe(twice)
     )
-
-
-# --- Writing --------------------------------------------------------------------------------
-
-
-def export(
-    reader: ObjectReader,
-    sink: Sink,
-    *,
-    lose: Callable[[str | None, str], None],
-    progress: Callable[[int, int], None] | None = None,
-    threads: int | None = None,
-) -> int:
-    """Write a reader's objects: the same bytes as the format's own library writes.
-
-    Elements of a type that the format lacks are written as their storage type. An object that is
-    not dense becomes one tensor for each component, named `name.role`. Attributes of the file go to
-    `__metadata__`, as JSON unless they are text; attributes of objects are lost.
-
-    For arguments and other errors see `FormatModule.export`.
-
-    Raises:
-        NotRepresentableError: the header would be longer than the format allows.
-    """
-    parts = written_parts(reader, lose)
-    parts.sort(key=lambda part: (-_RANKS[_WORDS[part.dtype, part.type]], part.name))
-    metadata = {key: _as_text(key, value, lose) for key, value in sorted(reader.attributes.items())}
-    at = 0
-    rows = []
-    for part in parts:
-        rows.append((part.name, _WORDS[part.dtype, part.type], part.shape, at, at + part.nbytes))
-        at += part.nbytes
-    sink.write(header_of(metadata, rows))
-    with Pouring(sink, parts, progress, threads) as pouring:
-        for part in parts:
-            pouring.write(part)
-    return len({part.object_name for part in parts})
-
-
-def written_parts(reader: ObjectReader, lose: Callable[[str | None, str], None]) -> list[Part]:
-    """Return the objects of a reader as arrays that the format can hold, in its order.
-
-    Args:
-        reader: an open reader.
-        lose: called with losses.
-
-    Raises:
-        ZTensorError: as `parts_of`.
-    """
-    written = []
-    for part in parts_of(reader, lose):
-        if part.name == METADATA:
-            lose(part.object_name, "left out: the format reserves the name")
-            continue
-        word = _WORDS.get((part.dtype, part.type))
-        if word is None or part.nbytes != _length(word, part.shape):
-            lose(part.object_name, f"{describe(part.type)} is written as its {part.dtype} elements")
-            part = part.in_storage()  # noqa: PLW2901
-        written.append(part)
-    return written
-
-
-def header_of(
-    metadata: Mapping[str, str],
-    rows: Iterable[tuple[str, str, Sequence[int], int, int]],
-    start: int = 8,
-    step: int = 8,
-) -> bytes:
-    """Return the header with its length, filled so that the data begins at a multiple of 8.
-
-    Args:
-        metadata: key-value pairs; empty writes none.
-        rows: name, type, shape, first byte and end of each tensor.
-        start: where the data should begin, a multiple of 8: it begins there if the header fills
-            most of the room before, else some multiples of `step` away from there.
-        step: a multiple of 8.
-
-    Raises:
-        NotRepresentableError: the header would be longer than the format allows.
-    """
-    header: dict[str, object] = {METADATA: metadata} if metadata else {}
-    for name, word, shape, *offsets in rows:
-        header[name] = {"dtype": word, "shape": shape, "data_offsets": offsets}
-    data = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    least = 8 + len(data) + -len(data) % 8
-    if not 0 <= start - least <= _MOST_BLANK:
-        start = least + (start - least) % step
-    if start - 8 > _MOST_HEADER:
-        raise NotRepresentableError(
-            "the header would be longer than safetensors allows; write several files",
-            expected=f"at most {_MOST_HEADER} bytes",
-            found=str(start - 8),
-        )
-    return struct.pack("<Q", start - 8) + data + b" " * (start - 8 - len(data))
-
-
-def word_of(component: Component) -> str:
-    """Return the format's word for the type of a tensor; an unknown word as it was read."""
-    return _WORDS.get((component.dtype, component.type), component.dtype)
-
-
-def width_of(word: str) -> int:
-    """Return the bytes of an element: tensors are best aligned to them. At least 1."""
-    return max(_TYPES[word][0] // 8, 1) if word in _TYPES else 1
-
-
-def _as_text(key: str, value: object, lose: Callable[[str | None, str], None]) -> str:
-    if isinstance(value, str):
-        return value
-    lose(None, f"the attribute {describe(key)} is not text and is written as JSON")
-    return json.dumps(value, ensure_ascii=False, skipkeys=True, default=_plain)
-
-
-def _plain(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
