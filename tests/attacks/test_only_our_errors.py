@@ -36,11 +36,21 @@ torch = pytest.importorskip("torch")
 jax = pytest.importorskip("jax")
 scipy_sparse = pytest.importorskip("scipy.sparse")
 pytest.importorskip("dask.array")
+pytest.importorskip("cryptography")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what libraries say of odd values
 
 F32 = np.arange(24, dtype=np.float32).reshape(4, 6)
 FOREIGN = Path(__file__).parents[1] / "corpus" / "foreign" / "accept"
+
+
+KEY = b"""\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgAAAAAAAAAAAAAAAA
+AAAAAAAAAAAAAAAAAAAAAAAAAAGhRANCAARrF9Hy4SxCR/i85uVjpEDydwN9gS3r
+M6D0oTlF2JjClk/jQuL+Gn+bjufrSnwPnhYrzjNXazFezsu2QGg3v1H1
+-----END PRIVATE KEY-----
+"""  # the number 1: it is of no use
 
 
 # --- Files --------------------------------------------------------------------------------------
@@ -310,6 +320,7 @@ OPERATIONS: dict[str, Callable[[Files, Path], Any]] = {
     "set": lambda _, path: ztensor.edit.set_attributes(path, {"k": 1}, durable=False),
     "compact": lambda _, path: ztensor.compact(path, durable=False),
     "repair": lambda f, path: ztensor.repair(path, write=f.out(), durable=False),
+    "sign": lambda f, path: ztensor.signing.sign(path, KEY, signature=f.out(), durable=False),
 }
 
 
@@ -366,6 +377,7 @@ VERBS: dict[str, list[str]] = {
     "set": ["FILE", "key=value"],
     "compact": ["FILE"],
     "repair": ["FILE"],
+    "sign": ["FILE", "--key", "KEY", "-o", "OUT"],
     "delta": ["make", "FILE", "OTHER", "-o", "OUT"],
     "completions": ["bash"],
 }
@@ -394,6 +406,9 @@ def ended(arguments: list[str]) -> str | None:
 
 def call_of(files: Files, verb: str, file: Path) -> list[str]:
     places = {"FILE": str(file), "OTHER": str(files.zt("a.npy")), "OUT": str(files.out())}
+    if verb == "sign":
+        places["KEY"] = str(files.out())
+        Path(places["KEY"]).write_bytes(KEY)
     return [verb, *(places.get(word, word.replace("OUT", places["OUT"])) for word in VERBS[verb])]
 
 
