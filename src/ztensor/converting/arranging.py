@@ -258,6 +258,8 @@ class Arranged(Source):
         name: the name for messages.
     """
 
+    prefers_long_reads = True  # in order, by one thread: others would have their own sources held
+
     def __init__(self, name: str) -> None:
         self.name, self.size = name, 0
         self._starts: list[int] = []
