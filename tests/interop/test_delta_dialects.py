@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.unit.delta.chains import same
 from ztensor import delta
 from ztensor.numpy import load_file, save_file
 
@@ -41,14 +42,6 @@ def states(count: int) -> list[dict[str, Any]]:
     return made
 
 
-def require_same(path: Path, state: dict[str, Any]) -> None:
-    found = load_file(path)
-    assert found.keys() == state.keys()
-    for name, array in state.items():
-        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-        assert found[name].tobytes() == array.tobytes()
-
-
 @pytest.mark.parametrize("coding", ["arc_v1", "arc_v2"])
 def test_fireworks_deltas(tmp_path: Path, coding: str) -> None:
     package = pytest.importorskip("fireworks_delta_compression")
@@ -62,11 +55,11 @@ def test_fireworks_deltas(tmp_path: Path, coding: str) -> None:
     package.delta_compress_files_to_file(**files, compression_format=coding)
     with delta.open(theirs, dialect="arc") as found:
         delta.apply(found, old, out)
-    require_same(out, after)
+    assert same(load_file(out), after)
     delta.make(old, new, ours, dialect="arc")
     paths = {"base_path": str(old), "diff_path": str(ours)}
     package.delta_decompress_inplace(**paths, compression_format="arc_v2")
-    require_same(old, after)
+    assert same(load_file(old), after)
 
 
 def test_fireworks_pickles_are_refused(tmp_path: Path) -> None:
@@ -80,7 +73,7 @@ def test_fireworks_pickles_are_refused(tmp_path: Path) -> None:
     try:
         with delta.open(theirs, dialect="arc") as found:  # a timer decides what is stored
             delta.apply(found, old, tmp_path / "out.safetensors")
-        require_same(tmp_path / "out.safetensors", load_file(new))
+        assert same(load_file(tmp_path / "out.safetensors"), load_file(new))
     except delta.DeltaError as error:
         assert error.reason is delta.DeltaReason.DIALECT  # noqa: PT017  # one of two outcomes
 
@@ -99,7 +92,7 @@ def test_sglang_pulls_our_versions(tmp_path: Path, values: Any, checksum: str) -
     local = tmp_path / "local"
     for number in (1, 3):
         receiver.pull(str(local), str(base), str(updates), number)
-        require_same(local / "model.safetensors", every[number])
+        assert same(load_file(local / "model.safetensors"), every[number])
     shutil.rmtree(local)
     delta.apply(updates, base / "model.safetensors", tmp_path / "out.safetensors")
-    require_same(tmp_path / "out.safetensors", every[3])
+    assert same(load_file(tmp_path / "out.safetensors"), every[3])
