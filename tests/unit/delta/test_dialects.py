@@ -462,10 +462,6 @@ def stored(data: Any, digits: str = XXH3, name: str = "w") -> Callable[[Path], o
     return lambda folder: safetensors(folder / FILE, {name: data}, {name: digits})
 
 
-def huge(folder: Path) -> None:
-    (folder / FILE).write_bytes(struct.pack("<Q", 1 << 40) + b"{}")
-
-
 def twice(folder: Path) -> None:
     safetensors(folder / "model-00001-of-00002.safetensors", {"w": XOR}, {"w": XXH3})
 
@@ -487,19 +483,12 @@ BROKEN: list[tuple[str, Callable[[Path], object], str]] = [
     ("version is no number", fact("version", "seven"), "delta_malformed"),
     ("version of another type", fact("base_version", {"a": 1}), "delta_malformed"),
     ("version with many digits", fact("version", "9" * 5000), "delta_malformed"),
-    ("facts of another type", renamed(lambda index: index.update(metadata=[1])), "shard_index"),
-    ("no map", renamed(lambda index: index.pop("weight_map")), "shard_index"),
-    ("map of another type", renamed(lambda index: index.update(weight_map=["w"])), "shard_index"),
     ("absolute path", home("w", "/etc/hostname"), "shard_index"),
     ("path to the parent", home("w", f"../{FILE}"), "shard_index"),
-    ("file of another type", home("w", 3), "shard_index"),
     ("missing file", home("w", "no.safetensors"), "source_not_found"),
-    ("name too many in the index", home("v", FILE), "shard_index"),
     ("name too many in a file", stored(XOR, XXH3, "v"), "shard_index"),
     ("file that is not in the index", twice, "delta_malformed"),
     ("no index", lambda folder: (folder / INDEX).unlink(), "delta_malformed"),
-    ("index that is not JSON", lambda folder: (folder / INDEX).write_text("{"), "shard_index"),
-    ("huge header", huge, "manifest_size"),
     ("no checksum", lambda folder: safetensors(folder / FILE, {"w": XOR}, {}), "delta_malformed"),
     ("short checksum", stored(XOR, XXH3[:-1]), "delta_malformed"),
     ("checksum in upper case", stored(XOR, XXH3.upper()), "delta_malformed"),
