@@ -12,6 +12,9 @@ from tests.remote.fault_proxy import FaultProxy
 from tests.remote.hub_server import TOKEN, HubServer
 from tests.remote.range_server import RangeServer
 from tests.remote.s3_server import S3Server
+from tests.unit.cli.conftest import run
+
+__all__ = ["run"]
 
 _NUMBERS = itertools.count()
 

@@ -20,6 +20,7 @@ import ztensor.typing
 if TYPE_CHECKING:
     from tests.remote.conftest import Variables
     from tests.remote.s3_server import S3Server
+    from tests.unit.cli.conftest import Run
 
 pytestmark = pytest.mark.slow
 
@@ -177,11 +178,11 @@ def test_every_verb_with_a_folder(
     folder: str,
     s3: S3Server,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    run: Run,
     monkeypatch: pytest.MonkeyPatch,
     variables: Variables,
 ) -> None:
-    from ztensor.cli.main import VERBS, main
+    from ztensor.cli.main import VERBS
 
     options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
     variables({"ZTENSOR_STORAGE": options})
@@ -189,21 +190,15 @@ def test_every_verb_with_a_folder(
     url = f"{folder}/m/"
     znumpy.save_file(TENSORS, tmp_path / "m.zt")
 
-    def run(verb: str) -> tuple[int, str]:
-        with pytest.raises(SystemExit) as end:
-            main([verb, *arguments(verb, url, tmp_path)])
-        printed = capsys.readouterr()
-        return int(end.value.code or 0), printed.out + printed.err
-
     for verb in READ + WRITTEN:
-        code, text = run(verb)
-        assert code == 0, (verb, text)
+        ended = run(verb, *arguments(verb, url, tmp_path))
+        assert ended.code == 0, (verb, ended)
     assert (znumpy.load_file(tmp_path / "c.zt")["weight"] == TENSORS["weight"]).all()
     for verb in CHANGING:
-        code, text = run(verb)
-        assert code != 0, verb
-        assert "Traceback" not in text
-        assert "bug" not in text
+        ended = run(verb, *arguments(verb, url, tmp_path))
+        assert ended.code != 0, verb
+        assert "Traceback" not in ended.err
+        assert "bug" not in ended.err
     # Those that are not here take one file, or none; with a folder they are refused, too.
     named = {verb for verbs in VERBS.values() for verb in verbs}
     others = {"ckpt", "conformance", "completions", "delta", "sign"}

@@ -10,12 +10,10 @@ import pytest
 import ztensor
 from tests.remote.conftest import Variables
 from tests.remote.s3_server import S3Server
-from tests.unit.cli.conftest import Run, run
+from tests.unit.cli.conftest import Run
 from tests.unit.distributed.saving import save
 from ztensor.distributed import PartWriter, compact, read_root, repair
 from ztensor.errors import SourceNotFoundError
-
-__all__ = ["run"]
 
 obstore: Any = pytest.importorskip("obstore")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ztensor.errors import SourceError, UsageError
 if TYPE_CHECKING:
     from tests.remote.conftest import Variables
     from tests.remote.s3_server import S3Server
+    from tests.unit.cli.conftest import Run
 
 pytestmark = pytest.mark.slow
 
@@ -72,11 +72,7 @@ def test_a_run(s3: S3Server, bucket: str) -> None:
     assert s3.uploads(bucket) == []
 
 
-def test_the_command(
-    s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str], variables: Variables
-) -> None:
-    from ztensor.cli.main import main
-
+def test_the_command(s3: S3Server, bucket: str, run: Run, variables: Variables) -> None:
     with manager_of(s3, bucket, keep=None) as manager:
         for step in (1, 2, 3):
             manager.save(step, state(step), {"loss": step})
@@ -84,18 +80,17 @@ def test_the_command(
     options = ",".join(f"{key}={value}" for key, value in s3.storage().items())
     variables({"ZTENSOR_STORAGE": options})
 
-    def run(*words: str) -> Any:
-        with pytest.raises(SystemExit) as end:
-            main(["ckpt", words[0], f"s3://{bucket}/runs/a", *words[1:], "--json"])
-        return int(end.value.code or 0), json.loads(capsys.readouterr().out)
+    def ckpt(verb: str, *words: str) -> Any:
+        ended = run("ckpt", verb, f"s3://{bucket}/runs/a", *words, "--json")
+        return ended.code, ended.json
 
-    code, document = run("ls")
+    code, document = ckpt("ls")
     assert (code, [one["step"] for one in document["steps"]]) == (0, [1, 2, 3])
     assert document["steps"][0]["file"] == f"s3://{bucket}/runs/a/step-00000001.zt"
-    code, document = run("verify")
+    code, document = ckpt("verify")
     assert (code, [one["error"] is None for one in document["steps"]]) == (1, [True, False, True])
-    assert run("prune", "--keep", "1", "--dry-run")[1]["removed"] == [1, 2]
-    assert run("prune", "--keep", "1")[1]["removed"] == [1, 2]
+    assert ckpt("prune", "--keep", "1", "--dry-run")[1]["removed"] == [1, 2]
+    assert ckpt("prune", "--keep", "1")[1]["removed"] == [1, 2]
     assert steps_in(s3, bucket) == [3]
 
 

@@ -22,6 +22,7 @@ from ztensor.errors import SourceNotFoundError, UsageError, ZTensorError
 if TYPE_CHECKING:
     from tests.remote.conftest import Variables
     from tests.remote.s3_server import S3Server
+    from tests.unit.cli.conftest import Run
 
 pytestmark = pytest.mark.slow
 
@@ -71,12 +72,12 @@ def test_what_the_command_prints_and_writes(
     folder: Path,
     tmp_path: Path,
     name: str,
-    capsys: pytest.CaptureFixture[str],
+    run: Run,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     variables: Variables,
 ) -> None:
-    from ztensor.cli.main import VERBS, main
+    from ztensor.cli.main import VERBS
 
     url, options = place(name)
     variables({"ZTENSOR_STORAGE": ",".join(f"{k}={v}" for k, v in options.items())})
@@ -87,15 +88,12 @@ def test_what_the_command_prints_and_writes(
             here = tmp_path / "here"
             here.mkdir()
             monkeypatch.chdir(here)
-            with pytest.raises(SystemExit) as end:
-                main([verb, *words, *more])
-            printed = capsys.readouterr()
-            text = printed.out + printed.err
+            ended = run(verb, *words, *more)
+            code, text = ended.code, ended.out + ended.err
             for one in here.rglob("*"):
                 text += one.name + (str(one.read_bytes()) if one.is_file() else "")
             assert not [one for one in SECRETS if one in text + caplog.text], verb
             assert "Traceback" not in text, verb
-            code = int(end.value.code or 0)
             if name == "m.zt" and not (verb == "ckpt" and "signed" in text):
                 assert (code == REFUSED) == (verb in REFUSING), (verb, text)
                 # No step of a run is there.
@@ -183,16 +181,9 @@ def test_a_signed_object_that_is_missing_is_said_to_be(tmp_path: Path) -> None:
                 ztensor.open(f"{server.url}/{name}?sig=s3cret")
 
 
-def test_a_name_that_is_like_a_part_of_a_url_is_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ztensor.cli.main import main
-
+def test_a_name_that_is_like_a_part_of_a_url_is_printed(tmp_path: Path, run: Run) -> None:
     znumpy.save_file({"a?x=1": np.zeros(3), "me@1": np.zeros(3)}, tmp_path / "m.zt")
     with RangeServer(tmp_path) as server:
-        url = f"http://me@127.0.0.1:{server.port}/m.zt?x=1"
-        with pytest.raises(SystemExit):
-            main(["ls", url])
-    printed = capsys.readouterr().out
+        printed = run("ls", f"http://me@127.0.0.1:{server.port}/m.zt?x=1").out
     assert "a?x=1" in printed
     assert "me@1" in printed

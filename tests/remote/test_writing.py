@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import ztensor
-from ztensor.cli.main import main
 from ztensor.errors import SourceError, UsageError
 from ztensor.numpy import load_file, save_file
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from tests.remote.conftest import Variables
     from tests.remote.fault_proxy import FaultProxy
     from tests.remote.s3_server import S3Server
+    from tests.unit.cli.conftest import Run
 
 MIB = 1 << 20
 RNG = np.random.default_rng(16)
@@ -54,15 +54,6 @@ def require_set(url: str, s3: S3Server, model: dict[str, np.ndarray] = MODEL) ->
     for name, file in weight_map.items():
         with ztensor.open(f"{url.rpartition('/')[0]}/{file}") as shard:
             assert (shard[name] == model[name]).all(), name
-
-
-def run(arguments: list[str]) -> int:
-    """Run the command in this process, and return how it ended."""
-    try:
-        main(arguments)
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 @pytest.mark.parametrize("suffix", ["zt", "safetensors", "npz", "gguf"])
@@ -201,28 +192,21 @@ EDITS = {
 
 @pytest.mark.parametrize("verb", EDITS)
 def test_a_change_in_place_is_refused_with_what_to_do(
-    at: str,
-    s3: S3Server,
-    bucket: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    verb: str,
+    at: str, s3: S3Server, bucket: str, tmp_path: Path, run: Run, verb: str
 ) -> None:
     save_file(MODEL, f"{at}/m.zt")
     before = s3.get(bucket, "m.zt")
     save_file({"bias": np.zeros(7)}, tmp_path / "new.zt")
-    code = run(EDITS[verb](f"{at}/m.zt", str(tmp_path / "new.zt")))
-    said = " ".join(capsys.readouterr().err.split())
-    assert code == 2, said
+    ended = run(*EDITS[verb](f"{at}/m.zt", str(tmp_path / "new.zt")))
+    said = " ".join(ended.err.split())
+    assert ended.code == 2, said
     assert "never changed in its place" in said
     assert "ztensor convert" in said
     assert s3.get(bucket, "m.zt") == before
 
 
 @pytest.mark.slow
-def test_verbs_write_to_urls(
-    at: str, s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verbs_write_to_urls(at: str, s3: S3Server, run: Run) -> None:
     save_file(MODEL, f"{at}/m.zt")
     for arguments in (
         ["convert", f"{at}/m.zt", f"{at}/c.safetensors"],
@@ -232,8 +216,7 @@ def test_verbs_write_to_urls(
         ["convert", f"{at}/m.zt", f"{at}/old.zt", "--version", "1.1.0"],
         ["split", f"{at}/m.zt", "--into", f"{at}/parts", "--max-shard-size", "1MB"],
     ):
-        assert run(arguments) == 0, (arguments, capsys.readouterr())
-        assert run(arguments) == 2, (arguments, capsys.readouterr())
+        assert [run(*arguments).code for _ in range(2)] == [0, 2], arguments  # it is there then
     for key in ("c.safetensors", "e.npz", "small.zt", "merged.zt", "old.zt"):
         require_model(f"{at}/{key}")
     require_set(f"{at}/parts/m.zt.index.json", s3)
@@ -241,7 +224,7 @@ def test_verbs_write_to_urls(
 
 @pytest.mark.slow
 def test_a_pattern_of_a_store_means_many_files(
-    at: str, s3: S3Server, bucket: str, capsys: pytest.CaptureFixture[str]
+    at: str, s3: S3Server, bucket: str, run: Run
 ) -> None:
     keys = ["run/a.zt", "run/1/b.zt", "run/1/2/c.zt", "run/d.txt", "other/e.zt"]
     save_file({"w": np.arange(3)}, f"{at}/run/a.zt")
@@ -255,10 +238,11 @@ def test_a_pattern_of_a_store_means_many_files(
         ("run/[1-9]/?.zt", keys[1:2]),
         ("**/e.zt", keys[4:]),
     ):
-        assert run(["verify", f"{at}/{pattern}"]) == 0
-        said = capsys.readouterr().out
-        assert {key for key in keys if f"{at}/{key}:" in said} == set(expected), said
-    assert run(["verify", f"{at}/run/*.none"]) != 0
-    assert "no object matches" in capsys.readouterr().err
+        ended = run("verify", f"{at}/{pattern}")
+        assert ended.code == 0
+        assert {key for key in keys if f"{at}/{key}:" in ended.out} == set(expected), ended.out
+    ended = run("verify", f"{at}/run/*.none")
+    assert ended.code != 0
+    assert "no object matches" in ended.err
     s3.put(bucket, "run/1/b.zt", body[:-60] + bytes(20) + body[-40:])
-    assert run(["verify", f"{at}/run/**/*.zt"]) != 0
+    assert run("verify", f"{at}/run/**/*.zt").code != 0
