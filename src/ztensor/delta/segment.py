@@ -200,6 +200,8 @@ class _Class(NamedTuple):
 class Segment:
     """A segment with checked heads; its streams are checked when they are decoded.
 
+    Only one iteration over its changes may be under way.
+
     Args:
         blob: the bytes of the whole stream.
         offset: of the segment in the stream.
@@ -215,8 +217,6 @@ class Segment:
     Raises:
         DeltaError: a head breaks a rule (`delta_malformed`).
     """
-
-    __slots__ = ("_blob", "_classes", "_end", "_limits", "_unsigned", "body", "changed", "elements")
 
     def __init__(
         self, blob: memoryview, offset: int, end: int, elements: int, dtype: np.dtype[Any]
@@ -245,7 +245,7 @@ class Segment:
             refuse("a stored segment has no changes", heads, "1 or more", 0)
         self._blob, self._end, self._limits, self._classes = blob, end, limits, classes
         self._unsigned = np.dtype(f"<u{dtype.itemsize}")
-        self.body, self.changed, self.elements = body, changed, elements
+        self._body, self.changed, self.elements = body, changed, elements
 
     @property
     def has_classes(self) -> bool:
@@ -259,8 +259,7 @@ class Segment:
             old: the old elements, (elements,) unsigned integers; None unless `has_classes`.
             is_difference: whether values are differences.
         """
-        cursor = _Cursor(self._blob, self.body, self._end)
-        every = None
+        self._offset, every = self._body, None  # of the next stream
         if self.has_classes:
             if old is None:
                 raise needs_base("the positions of changes are counted with the old elements")
@@ -272,35 +271,26 @@ class Segment:
             require(count == one.members, message, count, reason=DeltaReason.BASE)
             if not one.changed:
                 continue
-            ranks = cursor.ranks(one)
-            start = cursor.offset
+            ranks = self._ranks(one)
+            start = self._offset
             is_short = is_difference and one.planes == 1 and one.changed < _SHORT
-            values = cursor.planes(one.changed, one.planes, _UINT8 if is_short else self._unsigned)
+            values = self._planes(one.changed, one.planes, _UINT8 if is_short else self._unsigned)
             if is_difference:
                 if np.count_nonzero(values) < one.changed:
                     refuse("a difference is zero", start, "not zero", 0)
                 table = _DIFFERENCES[self._unsigned.itemsize]
                 values = table.take(values) if is_short else unzigzag(values)
             yield ranks if members is None else members.positions(ranks), values
-        if cursor.offset != self._end:
-            refuse("bytes follow the last stream", cursor.offset, self._end, cursor.offset)
+        if self._offset != self._end:
+            refuse("bytes follow the last stream", self._offset, self._end, self._offset)
 
-
-class _Cursor:
-    """A place in the streams of a segment."""
-
-    __slots__ = ("_blob", "_end", "offset")
-
-    def __init__(self, blob: memoryview, offset: int, end: int) -> None:
-        self._blob, self.offset, self._end = blob, offset, end
-
-    def ranks(self, one: _Class) -> Array:
+    def _ranks(self, one: _Class) -> Array:
         """Return the ranks of the changed elements of a class, (changed,) int64, ascending."""
-        start = self.offset
+        start = self._offset
         if one.kind == _ALL:
             return np.arange(one.members)
         if one.kind == _BITMAP:
-            bits = self.stream((one.members + 7) // 8)
+            bits = self._stream((one.members + 7) // 8)
             flags = np.unpackbits(bits, bitorder="little").view(bool)
             if flags[one.members :].any():
                 refuse("a bitmap has bits after the last member", start, 0, 1)
@@ -308,7 +298,7 @@ class _Cursor:
             if ranks.size != one.changed:
                 refuse("a bitmap has another number of bits", start, one.changed, ranks.size)
             return ranks
-        ranks = self.planes(one.changed, one.gap_width, _INT64)
+        ranks = self._planes(one.changed, one.gap_width, _INT64)
         ranks += 1
         np.add.accumulate(ranks, out=ranks)
         ranks -= 1
@@ -316,11 +306,11 @@ class _Cursor:
             refuse("gaps go past the end", start, f"less than {one.members}", int(ranks[-1]))
         return ranks
 
-    def planes(self, count: int, planes: int, dtype: np.dtype[Any]) -> Array:
+    def _planes(self, count: int, planes: int, dtype: np.dtype[Any]) -> Array:
         """Return numbers, (count,), from the next streams: their bytes, lowest first."""
-        out = self.stream(count).astype(dtype) if planes else np.zeros(count, dtype)
+        out = self._stream(count).astype(dtype) if planes else np.zeros(count, dtype)
         for plane in range(1, planes):
-            column = self.stream(count)
+            column = self._stream(count)
             if not column.strides[0] and not column[0]:
                 continue
             if dtype.itemsize == 2:  # twice as fast as strided bytes, but with a temporary array
@@ -331,19 +321,19 @@ class _Cursor:
                 out.view(np.uint8)[plane :: dtype.itemsize] = column
         return out
 
-    def stream(self, size: int) -> Array:
+    def _stream(self, size: int) -> Array:
         """Return the bytes of the next stream, (size,) uint8, read-only."""
-        start = self.offset + _STREAM_HEAD.size
+        start = self._offset + _STREAM_HEAD.size
         if start > self._end:
-            refuse("a stream is cut off", self.offset, _STREAM_HEAD.size, self._end - self.offset)
-        kind, stored = _STREAM_HEAD.unpack_from(self._blob, self.offset)
+            refuse("a stream is cut off", self._offset, _STREAM_HEAD.size, self._end - self._offset)
+        kind, stored = _STREAM_HEAD.unpack_from(self._blob, self._offset)
         if stored > self._end - start:
-            refuse("a stream is cut off", self.offset + 1, stored, self._end - start)
-        self.offset = start + stored
+            refuse("a stream is cut off", self._offset + 1, stored, self._end - start)
+        self._offset = start + stored
         if kind == streams.REPEATED and stored == 1:
             return np.ndarray(size, np.uint8, self._blob, start, (0,))
         try:
-            data = streams.decode(kind, self._blob[start : self.offset], size, DEFAULT_LIMITS)
+            data = streams.decode(kind, self._blob[start : self._offset], size, DEFAULT_LIMITS)
         except ZTensorError as error:
             message = f"{error.message}, in the stream at byte {start}"
             raise malformed(message, expected=error.expected, found=error.found) from error
