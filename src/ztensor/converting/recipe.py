@@ -201,6 +201,8 @@ class Recipe:
         casts, known = dict[str, np.dtype[Any]](), dict[Any, Component]()
         with within("", self.name):
             every = self._made(reader)
+        if not every:  # a set may be without files
+            return reader, casts
         for made in every:
             name, (home, entry) = made.row.name, made.sources[0]
             if name is None:

@@ -432,6 +432,19 @@ def test_files_that_are_no_recipe(tmp_path: Path) -> None:
         ztensor.convert(path, "no.zt", reverse=True)
 
 
+def test_sources_without_objects(tmp_path: Path) -> None:
+    index = tmp_path / "in.safetensors.index.json"
+    index.write_text('{"metadata": {}, "weight_map": {}}')
+    save_file({}, tmp_path / "in.zt")
+    for source in (index, tmp_path / "in.zt"):
+        ztensor.convert(source, tmp_path / "out.zt", recipe={"unmatched": "keep"})
+        assert not load_file(tmp_path / "out.zt")
+
+
+def test_all_names_may_be_dropped(tmp_path: Path) -> None:
+    assert not made({"unmatched": "drop"}, PAIR, tmp_path)
+
+
 def test_a_nested_state_is_refused(tmp_path: Path) -> None:
     ztensor.save_tree({"a": {"b": GRID}}, tmp_path / "in.zt")
     with pytest.raises(UsageError):
