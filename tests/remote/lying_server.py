@@ -36,6 +36,8 @@ class LyingServer(Server):
 
 
 class _Liar(Handler):
+    do_PUT = do_POST = do_DELETE = Handler.recorded
+
     def respond(self, owner: LyingServer) -> None:
         owner.count += 1
         self.owner, self.number = owner, owner.count
