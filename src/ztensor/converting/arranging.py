@@ -79,16 +79,16 @@ def leaf(file: FileObjects, name: str, held: Held) -> Node:
         NotRepresentableError: it is not dense, or its elements cannot be moved alone.
     """
     entry = file.object(name)
-    data = entry.components.get("data")
-    logical = None if data is None else data.logical
-    is_whole = data is not None and (data.type is None) is (logical is None)
-    if entry.format != "dense" or data is None or not is_whole or _is_packed(data):
+    data = entry.components["data"] if entry.format == "dense" else None
+    kind = None if data is None else data.logical
+    is_whole = kind.elements_per_storage == 1 if kind else data and data.type is None
+    if data is None or not is_whole:
         raise NotRepresentableError(
             "only dense objects whose elements share no bytes can be cut, joined or moved; others "
             "can be renamed, kept or dropped",
             file=file.name,
             object_name=name,
-            found=entry.format if entry.format != "dense" else data and (data.type or data.dtype),
+            found=entry.format if data is None else data.type,
         )
     is_checked = False
 
@@ -101,10 +101,6 @@ def leaf(file: FileObjects, name: str, held: Held) -> Node:
         return array if array.dtype.kind == "c" else array.view(f"u{array.dtype.itemsize}")
 
     return Node(entry.shape, data, _kept(held, elements))
-
-
-def _is_packed(component: Component) -> bool:
-    return component.logical is not None and component.logical.elements_per_storage > 1
 
 
 def joined(nodes: Sequence[Node], axis: int, sizes: Sequence[int] | None = None) -> Node:
