@@ -349,6 +349,9 @@ def test_a_split_of_gguf_keeps_its_number_of_tensors(tmp_path: Path) -> None:
     edit.rename_tensors(path, {"a": "z"})
     with pytest.raises(UsageError):
         edit.remove_tensors(path, names="z")
+    os.truncate(path, path.stat().st_size - 32)
+    with pytest.raises(UsageError):
+        edit.repair_format(path, in_place=True, drop_lost=True)
 
 
 def test_unknown_fields_of_a_header_are_not_lost(tmp_path: Path) -> None:
@@ -465,3 +468,53 @@ def test_overlaps_and_files_without_a_header_are_refused(tmp_path: Path, kind: s
             with pytest.raises((FormatError, UsageError)):
                 call(path)
         assert path.read_bytes() == content
+
+
+# --- Files of other writers -----------------------------------------------------------------------
+
+CORPUS = Path(__file__).parents[2] / "corpus" / "foreign" / "accept"
+OF_OTHERS = sorted((*CORPUS.glob("gguf/*.gguf"), *CORPUS.glob("safetensors/*.safetensors")))
+
+
+def contents(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return types, shapes and stored bytes of all tensors, and the key-value pairs."""
+    data, found = path.read_bytes(), {}
+    with ztensor.open(path) as reader:
+        for name in reader:
+            metadata = reader.metadata(name)
+            part = metadata.components["data"]
+            stored = data[part.offset : part.offset + part.length]
+            found[name] = metadata.shape, metadata.format, part.dtype, part.type, stored
+        attributes = reader.attributes
+    attributes.pop("GGUF.types", None)
+    return found, attributes
+
+
+@pytest.mark.parametrize("path", OF_OTHERS, ids=lambda path: path.name)
+def test_files_of_other_writers_keep_all_that_is_not_changed(tmp_path: Path, path: Path) -> None:
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    before, keys = contents(copy)
+    try:
+        oracle = read(copy)[0]
+    except (ValueError, KeyError, struct.error, OSError, IndexError) as error:
+        oracle = {"error": error}  # of a type or version that the library cannot read
+    with edit.open_editor(copy) as editor:
+        editor.rename({name: f"{name[:40]}.x" for name in before})
+        editor.set_attributes({"x.new": "text"})
+    after, now = contents(copy)
+    assert after == {f"{name[:40]}.x": value for name, value in before.items()}
+    assert repr(now) == repr(keys | {"x.new": "text"})
+    if "error" not in oracle:
+        assert same(read(copy)[0], {f"{name[:40]}.x": value for name, value in oracle.items()})
+
+
+def test_blocks_of_another_file_are_added_as_they_are_stored(tmp_path: Path) -> None:
+    path, source = make(tmp_path / "m.gguf"), CORPUS / "gguf" / "quantized.gguf"
+    blocks = contents(source)[0]
+    with ztensor.open(source) as reader, edit.FormatEditor(path) as editor:
+        for name in blocks:
+            assert editor.copy(name, reader) == [name]
+    found = contents(path)[0]
+    assert {name: found[name] for name in blocks} == blocks
+    assert same(read(path)[0], ARRAYS | read(source)[0])

@@ -132,6 +132,8 @@ def repair_format(
                 raise error
             del items[lost]
         how: dict[str, Any] = {"durable": durable, "dry_run": dry_run, "progress": progress}
+        if target is None:
+            require_whole_model(name, header, items)
         plan = Plan.of(header, items)
         if target is not None:
             if os.path.exists(target) and os.path.samefile(target, name):
@@ -142,7 +144,6 @@ def repair_format(
             place.require_free(overwrite=overwrite)
             plan.put(source, place, source.require_unchanged, **how)
             return dataclasses.replace(report, written=target)
-        require_whole_model(name, header, items)
         tail = None if drop_tail else _keep(source, report, dry_run=dry_run)
         plan.put(source, Place.of(name), locked.require_in_place, **how)
         return dataclasses.replace(report, written=name, tail_path=tail)
