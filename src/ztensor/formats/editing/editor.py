@@ -171,6 +171,7 @@ class FormatEditor:
             UsageError: a name is taken.
         """
         self._require_open()
+        self._require_text(name)
         place = self._require(name).place if is_replaced else self.old_nbytes
         lost: list[str] = []
 

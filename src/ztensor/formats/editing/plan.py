@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -113,12 +114,18 @@ class Plan(NamedTuple):
         def compared(path: str) -> None:
             self._compare(old, path)
             check()
+            if os.name == "nt":
+                old.close()  # Windows replaces no open file
+
+        def report(*_: int) -> None:
+            if progress is not None:
+                progress(sink.position, self.nbytes)
 
         sink: Any = place.dry() if dry_run else place._replace(check=compared).sink(durable)
         parts = [piece.part for piece in self.pieces if piece.part is not None]
         try:
             sink.write(self.head)
-            with Pouring(sink, parts, None, None) as pouring:
+            with Pouring(sink, parts, report, None) as pouring:
                 for piece in self.pieces:
                     sink.write(bytes(piece.start - sink.position))
                     if piece.part is None:
@@ -126,11 +133,9 @@ class Plan(NamedTuple):
                         end = piece.place + piece.length
                         first = min(end, piece.place + -piece.place % BLOCK_BYTES)
                         sink.start_with(old, first, piece.place)
-                        sink.start_with(old, end, first)
+                        sink.start_with(old, end, first, progress=report)
                     else:
                         pouring.write(piece.part)
-                    if progress is not None:
-                        progress(sink.position, self.nbytes)
             sink.write(bytes(self.nbytes - sink.position))
             sink.commit()
         finally:
