@@ -247,7 +247,10 @@ RESOLVED: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", RESOLVED)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=pytest.mark.wing if kind == "URL" else ()) for kind in RESOLVED],
+)
 @pytest.mark.parametrize("is_file", [True, False], ids=["file", "bytes"])
 def test_a_resolver_finds_shards(tmp_path: Path, kind: str, is_file: bool) -> None:
     shard, asked = shard_of(), []
