@@ -15,8 +15,6 @@ from ztensor.spec.digest import ALGORITHMS
 from ztensor.spec.wire import cbor
 from ztensor.testing.builder_2 import File2, dense
 
-CORPUS = Path(__file__).parents[2] / "corpus"
-
 
 @pytest.fixture
 def damaged(model: Path) -> Path:

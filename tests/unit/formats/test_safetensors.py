@@ -23,7 +23,6 @@ from ztensor.testing.damage import damaged, random_damage
 from ztensor.testing.promise import exercise
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "foreign"
-REJECT = json.loads((CORPUS / "reject/safetensors/expected.json").read_text("utf-8"))
 GOLDEN = CORPUS / "accept/safetensors/small.safetensors"
 
 
