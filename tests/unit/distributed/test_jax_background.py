@@ -25,6 +25,8 @@ import jax.numpy as jnp  # noqa: E402
 from ztensor.jax import load_file, load_sharded, save_sharded  # noqa: E402
 
 ROWS = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
+# The exchanges of a save in the background: names, copies, written parts, the root.
+NAMED, COPIED, WRITTEN, COMMITTED = range(4)
 UNKNOWN = np.zeros(3, jnp.float8_e4m3b11fnuz)  # zTensor has no such type
 
 
