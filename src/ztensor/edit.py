@@ -122,8 +122,8 @@ def remove_tensors(
 
     Args:
         input: the file.
-        output: a new file for the other objects; None changes `input` itself, which writes only a
-            manifest, and leaves the removed bytes to `compact`.
+        output: a new file for the other objects; None changes `input` itself: of a .zt file that
+            writes only a manifest, and leaves the removed bytes to `compact`.
         names: the objects to remove.
         options: see `ztensor.typing.RemoveOptions`: without `output` of `Editor`, else of `Writer`.
 
@@ -156,7 +156,7 @@ def remove_tensors(
 def rename_tensors(path: Path, names: Mapping[str, str], **options: Unpack[EditOptions]) -> int:
     """Rename objects, and return the file's new length in bytes.
 
-    Only a manifest is written.
+    Only a manifest is written; a file of another format is replaced by a new one.
 
     Args:
         path: the file.
