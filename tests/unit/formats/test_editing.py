@@ -453,6 +453,18 @@ def test_a_repair_lists_and_drops_what_is_wrong(
         assert sorted(kept + b"".join(expected[key] for key in found)) == sorted(body)
 
 
+def test_an_empty_tensor_may_be_behind_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    rows = info("w", (2,), I8, 0), info("none", (0,), I8, 32), info("v", (2,), I8, 64)
+    path.write_bytes(gguf((), rows, b"ab--"))
+    report = edit.repair_format(path, in_place=True, drop_lost=True)
+    assert report.lost == ("v",)
+    assert {name: value.tobytes() for name, value in ztensor.open(path).items()} == {
+        "w": b"ab",
+        "none": b"",
+    }
+
+
 @pytest.mark.parametrize("kind", ["safetensors", "gguf"])
 def test_overlaps_and_files_without_a_header_are_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"m.{kind}"

@@ -71,13 +71,13 @@ class Plan(NamedTuple):
         head = header.emit(items, offsets)
         header.attributes.clear()
         pieces: list[Piece] = []
-        for name in names:
+        for name in (name for name in names if items[name].length):
             item = items[name]
             piece = Piece(len(head) + offsets[name], item.length, item.place, item.part)
             if pieces and _follows(pieces[-1], piece, step):
                 length = piece.start + piece.length - pieces[-1].start
                 pieces[-1] = pieces[-1]._replace(length=length)
-            elif piece.length:
+            else:
                 pieces.append(piece)
         return cls(type(header), head, pieces, len(head) + at)
 
