@@ -46,7 +46,7 @@ OPTIONS = (
     Option(
         "--drop-lost",
         is_flag=True,
-        help="Of .safetensors and .gguf: leave out tensors whose bytes are not in the file.",
+        help="Of .safetensors and .gguf: leave out tensors with bytes that are not in the file.",
     ),
     Option("--explain", is_flag=True, help="Show every place that was searched."),
     Option(
@@ -75,7 +75,7 @@ def repair(terminal: Terminal, options: Namespace) -> None:
     as FILE.tail-1.
 
     Of a .safetensors or .gguf file it lists bytes of no tensor, tensors in a wrong order and
-    tensors whose bytes are missing. --write and --in-place make a new file without them. --in-place
+    tensors with missing bytes. --write and --in-place make a new file without them. --in-place
     puts that file in the place of FILE, and keeps the bytes of no tensor as FILE.tail-1.
 
     If FILE is the folder of a distributed checkpoint, or a prefix of a store, a

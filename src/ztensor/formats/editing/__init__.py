@@ -9,7 +9,7 @@ other tensors. Everything else is the same for all formats:
   compared with the old file before it is put in place.
 - `indexes.py`: the index of a model in several files, which an edit of one could make wrong.
 - `editor.py`: `FormatEditor`, with the verbs of `ztensor.Editor`; `repairing.py`: gaps, bytes
-  behind the last tensor, and tensors whose bytes are missing.
+  behind the last tensor, and tensors with missing bytes.
 """
 
 from ztensor.formats.editing.editor import FormatEditor

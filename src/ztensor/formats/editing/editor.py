@@ -39,7 +39,7 @@ Lose = Callable[[str | None, str], None]
 class FormatEditor:
     """Changes a finished `.safetensors` or `.gguf` file; all changes until `finish` are one.
 
-    The verbs are those of `ztensor.Editor`. `finish` writes a new file beside the old one and
+    It has the verbs of `ztensor.Editor`. `finish` writes a new file beside the old one and
     renames it: at every moment there is the old file or the new one, and a reader of the old file
     keeps its bytes. Bytes that do not change are copied by the system, which shares their blocks
     where it can, and compared before the rename. Leaving a `with` block commits, an exception

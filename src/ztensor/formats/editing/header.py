@@ -156,7 +156,7 @@ def edited_format(path: Path) -> str | None:
     """Return the format of a file that `FormatEditor` can change.
 
     Returns:
-        None for other files, and if the file is missing or cannot be read.
+        The name; for other files, and if the file is missing or cannot be read, None.
     """
     name = path_text(path)
     if is_remote(name):

@@ -60,7 +60,7 @@ class FormatRepair:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """Return the names of the tensors whose bytes are not in the file."""
+        """Return the names of the tensors with bytes that are not in the file."""
         lost = (each.name for each in self.findings if each.kind == "lost")
         return tuple(name for name in lost if name is not None)
 
@@ -89,7 +89,7 @@ def repair_format(
         in_place: put the new file in the place of the damaged one. The bytes of no tensor are first
             copied to `PATH.tail-1` (or the next free number).
         drop_tail: with `in_place`, do not copy them.
-        drop_lost: leave out tensors whose bytes are not all in the file; by default they are an
+        drop_lost: leave out tensors with bytes that are not in the file; by default they are an
             error.
         durable: as for `Writer`.
         lock: see `ztensor.typing.EditOptions`.
