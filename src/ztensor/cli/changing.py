@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ztensor
 from ztensor import ext
 from ztensor.cli import options as shared
-from ztensor.cli.spelling import (
-    as_json,
-    count_text,
-    json_text,
-    object_facts,
-    shape_text,
-    size_text,
-)
+from ztensor.cli.spelling import as_json, count_text, json_text, object_facts, shape_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, describe
 
@@ -111,10 +104,7 @@ class Changes:
 
 
 def _object_facts(metadata: ztensor.TensorMetadata) -> dict[str, Any]:
-    return {
-        **object_facts(metadata),
-        "stored_nbytes": metadata.stored_nbytes,
-    }
+    return {**object_facts(metadata), "stored_nbytes": metadata.stored_nbytes}
 
 
 def _object_text(facts: Mapping[str, Any]) -> str:
@@ -183,10 +173,10 @@ def require_one_file(path: str) -> None:
     Raises:
         UsageError: the path means several files.
     """
-    if ext.ShardSet.is_meant(path) or os.path.isdir(path):
-        raise ext.FORMATS.unchangeable(
-            path, "a folder" if os.path.isdir(path) else "a set of files"
-        )
+    if os.path.isdir(path):
+        raise ext.FORMATS.unchangeable(path, "a folder")
+    if ext.ShardSet.is_meant(path):
+        raise ext.FORMATS.unchangeable(path, "a set of files")
 
 
 def is_divided_folder(path: str) -> bool:

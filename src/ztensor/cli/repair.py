@@ -6,16 +6,24 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import ztensor
-from ztensor.cli.changing import is_divided_folder, require_one_file, require_target
+from ztensor.cli.changing import (
+    is_divided_folder,
+    require_free,
+    require_one_file,
+    require_suffix,
+    require_target,
+)
 from ztensor.cli.exits import ExitCode
-from ztensor.cli.mending import mend
 from ztensor.cli.options import CHANGED_FILE, CHANGING, FORCE, Option, changing
 from ztensor.cli.spelling import count_text, size_text
 from ztensor.cli.terminal import Column, Terminal
 from ztensor.errors import UsageError, ZTensorError
+from ztensor.ext import FORMATS
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Mapping
+    from typing import Any
 
 
 OPTIONS = (
@@ -32,11 +40,7 @@ OPTIONS = (
         is_flag=True,
         help="Truncate the file to that state; the rest is kept in another file beside it.",
     ),
-    Option(
-        "--drop-tail",
-        is_flag=True,
-        help="With --in-place: do not keep the rest.",
-    ),
+    Option("--drop-tail", is_flag=True, help="With --in-place: do not keep the rest."),
     Option(
         "--accept",
         metavar="END",
@@ -65,6 +69,15 @@ _COLUMNS = (
     Column("commit record"),
     Column("verdict"),
 )
+_FAULTS = (Column("what"), Column("at", numeric=True), Column("bytes", numeric=True), Column("of"))
+_FINDINGS = {
+    "gap": "bytes of no tensor",
+    "tail": "bytes behind the last tensor",
+    "lost": "a tensor that ends behind the file",
+    "order": "tensors in another order than in the header",
+    "alignment": "a tensor that is not aligned",
+    "header": "data that is not aligned",
+}
 
 
 def repair(terminal: Terminal, options: Namespace) -> None:
@@ -115,8 +128,15 @@ def repair(terminal: Terminal, options: Namespace) -> None:
         that state as a new file
     """
     file, dry_run = options.file, options.dry_run
-    if ztensor.edit.edited_format(file) is not None:
-        mend(terminal, options)
+    how: dict[str, Any] = {
+        "write": options.write,
+        "in_place": options.in_place,
+        "drop_tail": options.drop_tail,
+        **changing(options),
+    }
+    kind = ztensor.edit.edited_format(file)
+    if kind is not None:
+        _repair_format(terminal, options, kind, how)
         return
     if options.drop_lost:
         raise UsageError("--drop-lost is for .safetensors and .gguf files", file=file)
@@ -128,15 +148,7 @@ def repair(terminal: Terminal, options: Namespace) -> None:
     require_one_file(file)
     opens = _opens(file)
     with terminal.progress(file) as progress:
-        report = ztensor.edit.repair(
-            file,
-            write=options.write,
-            in_place=options.in_place,
-            drop_tail=options.drop_tail,
-            accept=options.accept,
-            progress=progress,
-            **changing(options),
-        )
+        report = ztensor.edit.repair(file, accept=options.accept, progress=progress, **how)
     _show(terminal, report, opens=opens, dry_run=dry_run)
     if options.explain:
         _explain(terminal, report)
@@ -145,6 +157,45 @@ def repair(terminal: Terminal, options: Namespace) -> None:
     elif report.damaged or not (opens or (report.written is not None and not dry_run)):
         terminal.fail(ExitCode.FAILED)
     terminal.result(dataclasses.asdict(report) | {"opens": opens, "dry_run": dry_run})
+
+
+def _repair_format(
+    terminal: Terminal, options: Namespace, kind: str, how: Mapping[str, Any]
+) -> None:
+    """Repair a file of another format, and print the report."""
+    file, dry_run = options.file, options.dry_run
+    if options.accept is not None or options.one_save:
+        raise UsageError("--accept and --one-save are for .zt files", file=file)
+    if options.write is not None:
+        require_free(options.write, force=options.force)
+        require_suffix(options.write, *FORMATS[kind].suffixes)
+    with terminal.progress(file) as progress:
+        report = ztensor.edit.repair_format(
+            file, drop_lost=options.drop_lost, progress=progress, **how
+        )
+    objects = count_text(report.objects, "tensor")
+    terminal.facts([*_file_facts(report.path, report.size), ("in the header", objects)])
+    if report.findings:
+        rows = [
+            (_FINDINGS[each.kind], f"{each.offset:,}", f"{each.nbytes:,}", each.name or "")
+            for each in report.findings
+        ]
+        terminal.table(_FAULTS, rows)
+    if report.written is not None:
+        would = "would be " if dry_run else ""
+        terminal.line(f"{would}written to {report.written}")
+        if report.tail_path is not None:
+            terminal.line(f"{would}kept as {report.tail_path}: the bytes of no tensor")
+    elif report.findings:
+        terminal.line(f"ztensor repair {report.path} --write OUT makes a file without these")
+        terminal.fail(ExitCode.FAILED)
+    else:
+        terminal.line("nothing to repair")
+    terminal.result({**dataclasses.asdict(report), "dry_run": dry_run})
+
+
+def _file_facts(path: str, size: int) -> list[tuple[str, str]]:
+    return [("file", path), ("size", f"{size_text(size)} ({size:,} bytes)")]
 
 
 def _repair_root(terminal: Terminal, options: Namespace) -> None:
@@ -177,7 +228,7 @@ def _opens(file: str) -> bool:
 def _show(
     terminal: Terminal, report: ztensor.edit.RepairReport, *, opens: bool, dry_run: bool
 ) -> None:
-    facts = [("file", report.path), ("size", f"{size_text(report.size)} ({report.size:,} bytes)")]
+    facts = _file_facts(report.path, report.size)
     if report.end is not None:
         behind = f"{report.tail:,} bytes of no state" if report.tail else "nothing"
         count = count_text(report.objects, "object")

@@ -35,9 +35,7 @@ OPTIONS = (
         help="Also check the digests of whole shards that a file of 2.x names.",
     ),
     Option(
-        "--signed-by",
-        metavar="KEY",
-        help="Also require a signature by this public key, in PEM.",
+        "--signed-by", metavar="KEY", help="Also require a signature by this public key, in PEM."
     ),
     Option(
         "--signature",

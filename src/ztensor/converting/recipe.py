@@ -124,10 +124,8 @@ class Recipe:
                 raise wrong("wrong unmatched", "error, keep or drop", unmatched)
             numbered = enumerate(fields.get("rule", ()), 1)
             self._rules = [rule_of(*pair, self._sizes) for pair in numbered]
-            if (
-                sum(bool(one.captures) for rule in self._rules for one in rule.sources)
-                > _MOST_PATTERNS
-            ):
+            with_captures = [p for rule in self._rules for p in rule.sources if p.captures]
+            if len(with_captures) > _MOST_PATTERNS:
                 raise wrong("too many patterns with captures", f"at most {_MOST_PATTERNS}", "more")
             if unmatched != "error":
                 rest = _ANY if unmatched == "keep" else ()
@@ -304,12 +302,7 @@ class Recipe:
         return match
 
     def _computed(
-        self,
-        reader: Reader,
-        rule: Rule,
-        captures: dict[str, str],
-        cells: _Cells,
-        values: set[str],
+        self, reader: Reader, rule: Rule, captures: dict[str, str], cells: _Cells, values: set[str]
     ) -> Iterator[_Made]:
         """Yield the objects that one application of a rule makes."""
         columns, names = _in_order(values), []
@@ -386,9 +379,8 @@ def _renamed(
 
 
 def _in_order(values: set[str]) -> list[str]:
-    """Return the values of a capture; numbers in numeric order, from 0 to the largest."""
+    """Return the values of a capture; numbers in numeric order, from 0, with a missing one."""
     if not all(value.isascii() and value.isdigit() for value in values):
         return sorted(values)
-    count = len(values)
-    first = next((str(at) for at in range(count) if str(at) not in values), None)
-    return sorted(values | ({first} if first else set()), key=lambda value: (len(value), value))
+    values = values.union(map(str, range(len(values))))
+    return sorted(values, key=lambda value: (len(value), value))

@@ -9,13 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ztensor.converting.casting import TARGETS, float_of
-from ztensor.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    UsageError,
-    ZTensorError,
-    describe,
-)
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, UsageError, ZTensorError, describe
 from ztensor.ext import Component
 
 Groups = tuple[tuple[str, ...], ...]

@@ -181,10 +181,7 @@ def _sharding_of(leaf: Any) -> Any:
 
 
 def _loaded(
-    reader: ObjectReader,
-    wanted: Mapping[str, str],
-    leaves: Mapping[str, Any],
-    threads: int | None,
+    reader: ObjectReader, wanted: Mapping[str, str], leaves: Mapping[str, Any], threads: int | None
 ) -> dict[str, Any]:
     """Return the arrays of leaves by name, from the objects of `wanted`."""
     loaded: dict[str, Any] = {}

@@ -11,14 +11,7 @@ from typing import Any, TypeAlias
 import jax
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, ZTensorError, describe
-from ztensor.ext import (
-    ObjectReader,
-    element_count,
-    empty_array,
-    run_jobs,
-    slice_of,
-    thread_count,
-)
+from ztensor.ext import ObjectReader, element_count, empty_array, run_jobs, slice_of, thread_count
 from ztensor.jax.values import is_copied, require_held
 from ztensor.typing import Array
 

@@ -236,6 +236,5 @@ def _bytes(fields: Any, name: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise SignatureError(f"the field {name!r} is not base64", reason=Reason.FIELD_VALUE) from (
-            error
-        )
+        message = f"the field {name!r} is not base64"
+        raise SignatureError(message, reason=Reason.FIELD_VALUE) from error

@@ -117,9 +117,7 @@ def under_notes(file: FileObjects, notes: Mapping[str, Any]) -> FileObjects:
     return file.changed(**{**manifest._asdict(), "objects": objects})
 
 
-def _facts(
-    file: FileObjects,
-) -> tuple[dict[str, Any], list[tuple[str, str, Component]], Manifest]:
+def _facts(file: FileObjects) -> tuple[dict[str, Any], list[tuple[str, str, Component]], Manifest]:
     """Return notes on the manifest; all names, roles and components; the manifest of these bytes.
 
     Components are in the order of their digests.

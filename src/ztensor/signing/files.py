@@ -351,15 +351,9 @@ def _covered(path: Openable, statement: Statement) -> tuple[str | None, Mapping[
     if root is not None and SINGLE not in resources:
         return root, resources
     name = SINGLE if SINGLE in resources else os.path.basename(text)
-    is_covered = root is None and name in resources
-    message, of = "the signature is of another file", describe([*resources], 300)
-    require(
-        is_covered,
-        message,
-        file=text or None,
-        expected=of,
-        found=describe(name if root is None else "a folder"),
-    )
+    is_covered, found = root is None and name in resources, name if root is None else "a folder"
+    facts: Any = {"expected": describe([*resources], 300), "found": describe(found)}
+    require(is_covered, "the signature is of another file", file=text or None, **facts)
     return None, {name: resources[name]}
 
 
@@ -436,7 +430,7 @@ def _signed(
 
 def _has_manifest(source: ext.Source) -> bool:
     """Return whether a file is a zTensor file; a data shard of 2.x has no manifest."""
-    with contextlib.suppress(NotZTensorError), ext.foreign_bytes("the file", source.name):
+    with contextlib.suppress(NotZTensorError):
         return source.size > 0 and ext.FileObjects.frame_in(source, DEFAULT_LIMITS)[2] > 0
     return False
 

@@ -84,9 +84,8 @@ def _loaded(given: Any, kind: str, *password: bytes | None) -> Any:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
     except ImportError as error:
-        raise MissingDependencyError("signatures need cryptography", install="cryptography") from (
-            error
-        )
+        message = "signatures need cryptography"
+        raise MissingDependencyError(message, install="cryptography") from error
     with contextlib.closing(source_of(given, mapped=False)) as source:
         pem = bytes(source.read(0, min(source.size, _MOST_PEM_BYTES)))
     expected = f"a {kind} key in PEM, of the curve P-256, P-384 or P-521"

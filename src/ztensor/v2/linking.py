@@ -18,6 +18,7 @@ from ztensor.errors import (
     ArgumentValueError,
     NotRepresentableError,
     ObjectNotFoundError,
+    Problem,
     UsageError,
     describe,
 )
@@ -240,20 +241,13 @@ def object_of(
     try:
         parsed = EMITTERS.named("2.1").object_of(entry)
     except NotRepresentableError as error:
-        raise ArgumentValueError(
-            error.message,
-            object_name=name,
-            component=error.component,
-            expected=error.expected,
-            found=error.found,
-            section=error.section,
-        ) from error
+        raise _refusal(name, error) from error
     known = LAYOUTS.get(parsed.format)
     for problem in known.check_object(parsed) if known else ():
-        raise ArgumentValueError(
-            problem.message,
-            object_name=name,
-            component=problem.component,
-            section=problem.section,
-        )
+        raise _refusal(name, problem)
     return parsed
+
+
+def _refusal(name: str, cause: NotRepresentableError | Problem) -> ArgumentValueError:
+    facts: Any = {"object_name": name, "component": cause.component, "section": cause.section}
+    return ArgumentValueError(cause.message, **facts)

@@ -17,14 +17,7 @@ from ztensor.errors import (
     ZTensorError,
     describe,
 )
-from ztensor.ext import (
-    FileObjects,
-    Manifest,
-    ObjectReader,
-    Objects,
-    Place,
-    path_text,
-)
+from ztensor.ext import FileObjects, Manifest, ObjectReader, Objects, Place, path_text
 from ztensor.formats.editing.header import Item, parsed
 from ztensor.formats.editing.indexes import require_whole_model
 from ztensor.formats.editing.plan import Plan
@@ -356,8 +349,5 @@ class FormatEditor:
 
     def _taken(self, name: str) -> UsageError:
         return UsageError(
-            "the name is taken",
-            reason=Reason.DUPLICATE_WRITE,
-            file=self._name,
-            object_name=name,
+            "the name is taken", reason=Reason.DUPLICATE_WRITE, file=self._name, object_name=name
         )

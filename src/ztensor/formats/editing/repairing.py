@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -195,9 +194,7 @@ def _keep(source: Any, report: FormatRepair, *, dry_run: bool) -> str | None:
     dropped = [finding for finding in report.findings if finding.nbytes]
     if not dropped:
         return None
-    paths = (f"{report.path}.tail-{number}" for number in itertools.count(1))
-    path = next(path for path in paths if not os.path.lexists(path))
-    place = Place(path, is_new=True, like=source.rights())
+    place = Place.for_tail(report.path, source.rights())
     sink: Any = place.dry() if dry_run else place.sink(durable=True)
     try:
         for finding in dropped:
@@ -205,4 +202,4 @@ def _keep(source: Any, report: FormatRepair, *, dry_run: bool) -> str | None:
         sink.commit()
     finally:
         sink.abort()
-    return path
+    return place.path

@@ -139,9 +139,8 @@ def repair(
             return dataclasses.replace(report, written=target)
         tail = None
         if not drop_tail:
-            tail = _free_name(f"{name}.tail-")
-            place = Place(tail, is_new=True, like=locked.rights())
-            sink = Place(tail).dry() if dry_run else FileSink(place, durable=True)
+            place = Place.for_tail(name, locked.rights())
+            sink, tail = place.dry() if dry_run else FileSink(place, durable=True), place.path
             _copy(source, report.end, source.size, sink, progress)
         locked.cut(report.end)
         return dataclasses.replace(report, written=name, tail_path=tail)
@@ -196,13 +195,6 @@ def _copy(
         sink.commit()
     finally:
         sink.abort()
-
-
-def _free_name(beginning: str) -> str:
-    number = 1
-    while os.path.lexists(f"{beginning}{number}"):
-        number += 1
-    return f"{beginning}{number}"
 
 
 def _nothing_found(report: RepairReport) -> ContainerError:

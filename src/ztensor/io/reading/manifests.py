@@ -55,7 +55,7 @@ def frame_in(source: Source, limits: Limits) -> Frame:
     Raises:
         ZTensorError: as `manifest_in`.
     """
-    with foreign_bytes("the file"):
+    with foreign_bytes("the file", source.name):
         return _find(source, limits, LOOK_BYTES)[0]
 
 

@@ -91,10 +91,7 @@ def _hexdigest(place: Beneath, digest: Digest) -> str | None:
 
 
 def join_shards(
-    root: Source,
-    shards: Mapping[str, Shard],
-    limits: Limits,
-    resolver: Resolver | None = None,
+    root: Source, shards: Mapping[str, Shard], limits: Limits, resolver: Resolver | None = None
 ) -> Source:
     """Return one source over a file and the shards that its objects need.
 
@@ -193,25 +190,17 @@ def _source_of(resolved: Any) -> Source:
 
 def _fit(source: Source, shard: Shard, limits: Limits) -> Source:
     """Return an opened file if it is the shard; close it and raise otherwise."""
-    try:
-        _require_shard(source, shard, limits)
-    except BaseException as error:
-        source.close()
-        if isinstance(error, ZTensorError):
-            error.locate(file=source.name)
-        raise
-    return source
-
-
-def _require_shard(source: Source, shard: Shard, limits: Limits) -> None:
-    actual = f"{source.size} bytes"
-    if source.size == shard.size:
-        container = FileObjects.frame_in(source, limits).container
-        if container is Container.V2:
-            return
-        actual = f"a file of {container.value}"
-    expected = f"a file of 2.x of {shard.size} bytes"
-    raise _unfit("the shard is another file", expected=expected, found=actual)
+    with contextlib.ExitStack() as opened:
+        opened.callback(source.close)
+        expected, found = f"a file of 2.x of {shard.size} bytes", f"{source.size} bytes"
+        if source.size == shard.size:
+            container = FileObjects.frame_in(source, limits).container
+            if container is Container.V2:
+                opened.pop_all()
+                return source
+            found = f"a file of {container.value}"
+        facts = {"file": source.name, "expected": expected, "found": found}
+        raise _unfit("the shard is another file", **facts)
 
 
 def _unfit(message: str, **details: str) -> ContainerError:

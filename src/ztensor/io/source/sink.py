@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import os
 import re
 import secrets
@@ -90,6 +91,14 @@ class Place(NamedTuple):
         if isinstance(target, Remote):
             return cls(path, remote=target)
         return cls(path, remote=Remote(path) if is_remote(path) else None)
+
+    @classmethod
+    def for_tail(cls, path: str, like: Rights) -> Place:
+        """Return the place that keeps dropped bytes of a file: `PATH.tail-1`, or the next free."""
+        paths = (f"{path}.tail-{number}" for number in itertools.count(1))
+        return cls(
+            next(path for path in paths if not os.path.lexists(path)), is_new=True, like=like
+        )
 
     def require_free(self, *, overwrite: bool = False, allowed_by: str | None = None) -> None:
         """Refuse to replace an existing file or object, unless that is allowed.
