@@ -22,10 +22,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.interop.run import ROOT, environment
+from tests.unit.signing.keys import private_pem, public_pem
 from ztensor import ZTensorError, signing
 from ztensor.numpy import save_file
 
@@ -62,10 +62,8 @@ def ours(path: Path, key: Path, signature: Path, **options: Any) -> bool:
 def keys(folder: Path, curve: ec.EllipticCurve) -> tuple[Path, Path]:
     """Write a new pair of keys."""
     key, private, public = ec.generate_private_key(curve), folder / "k.pem", folder / "k.pub"
-    pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
-    private.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none))
-    form = serialization.PublicFormat.SubjectPublicKeyInfo
-    public.write_bytes(key.public_key().public_bytes(pem, form))
+    private.write_bytes(private_pem(key))
+    public.write_bytes(public_pem(key))
     return private, public
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import pickle
 import subprocess
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.counting import CountedFile
 from ztensor import Tensor
 from ztensor.errors import (
     ArgumentTypeError,
@@ -93,22 +93,10 @@ def test_indices_are_those_of_xarray(tmp_path: Path, key: tuple[Any, ...]) -> No
 
 
 def test_opening_and_rows_read_no_more_than_they_need() -> None:
-    read: list[int] = []
-
-    class Counted(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            part = super().read(size)
-            read.append(len(part))
-            return part
-
-        def readinto(self, buffer: Any, /) -> int:
-            read.append(super().readinto(buffer))
-            return read[-1]
-
-    stored = save({"w": np.zeros((1000, 1000)), "v": np.ones((1000, 1000))})
-    dataset = opened(Counted(stored))
+    file = CountedFile(save({"w": np.zeros((1000, 1000)), "v": np.ones((1000, 1000))}))
+    dataset = opened(file)
     dataset["w"][5].values  # noqa: B018
-    assert sum(read) < 200_000
+    assert file.nbytes < 200_000
     assert float(dataset["v"][-1, -1]) == 1
 
 

@@ -13,8 +13,9 @@ from ztensor.numpy import save_file
 
 pytest.importorskip("cryptography", reason="signatures need cryptography")
 
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.unit.signing.keys import private_pem, public_pem
 
 
 @pytest.fixture
@@ -24,17 +25,9 @@ def signed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_file({"a": np.arange(1000.0), "b": np.ones(3)}, "m.zt", checksum=None)
     for name in ("key", "other"):
         key = ec.generate_private_key(ec.SECP256R1())
-        lock = serialization.BestAvailableEncryption(b"secret")
-        private = key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            lock if name == "other" else serialization.NoEncryption(),
-        )
-        public = key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        Path(f"{name}.pem").write_bytes(private)
-        Path(f"{name}.pub").write_bytes(public)
+        password = b"secret" if name == "other" else None
+        Path(f"{name}.pem").write_bytes(private_pem(key, password))
+        Path(f"{name}.pub").write_bytes(public_pem(key))
     ztensor.signing.sign("m.zt", "key.pem")
     return tmp_path / "m.zt"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.counting import CountedFile
 from tests.flipping import flip_object
 from tests.tracing import traced
 from ztensor import Tensor
@@ -493,28 +493,6 @@ def small(recipe: str) -> bytes:
     return save(STATES[recipe]())
 
 
-class Counted(io.RawIOBase):
-    """A file that counts the bytes that are read."""
-
-    def __init__(self, data: bytes) -> None:
-        self.nbytes = 0
-        self._file = io.BytesIO(data)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        return self._file.seek(offset, whence)
-
-    def readinto(self, buffer: Any) -> int:
-        count = self._file.readinto(buffer)
-        self.nbytes += count
-        return count
-
-
 def test_sources_are_read_once_and_a_layer_at_a_time(tmp_path: Path) -> None:
     """The experts of a layer, and q, k and v of a fused matrix in another order."""
     matrix = np.random.default_rng(0).integers(0, 255, (512, 2048), np.uint8)
@@ -528,7 +506,7 @@ def test_sources_are_read_once_and_a_layer_at_a_time(tmp_path: Path) -> None:
     }
     save_file(state, tmp_path / "in.zt", compression=True)
     for name in ("out.zt", "out.safetensors"):
-        file = Counted((tmp_path / "in.zt").read_bytes())
+        file = CountedFile((tmp_path / "in.zt").read_bytes())
         with traced() as memory:
             ztensor.convert(file, tmp_path / name, recipe=recipe)
             assert memory()[1] < 28 << 20

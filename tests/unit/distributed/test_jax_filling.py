@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import ztensor
+from tests.counting import CountedFile
 from ztensor.errors import ArgumentValueError, NotRepresentableError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
@@ -57,22 +57,6 @@ def state(scale: float = 1.0) -> State:
     params = {"w": committed(ROWS * scale), "half": jnp.asarray(ROWS * scale, jnp.bfloat16)}
     moments = [Moments(jnp.int32(scale), {"w": jnp.asarray(ROWS[0] * scale)})]
     return State(params, moments, int(7 * scale), "run")
-
-
-class Counting(io.BytesIO):
-    """A file that counts the bytes that are read."""
-
-    nbytes = 0
-
-    def read(self, *size: int | None) -> bytes:
-        data = super().read(*size)
-        self.nbytes += len(data)
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        length = super().readinto(buffer)
-        self.nbytes += length
-        return length
 
 
 def require_equal(found: Any, expected: Any) -> None:
@@ -211,7 +195,7 @@ WRONG: dict[str, tuple[Any, type[Exception]]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_tree_that_does_not_fit_is_refused_before_data_is_read(case: str) -> None:
-    file = Counting(save(SAVED))
+    file = CountedFile(save(SAVED))
     like, error = WRONG[case]
     with pytest.raises(error):
         load_sharded(file, like={"a": like})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import html
 import html.parser
-import io
 import os
 import shutil
 import typing
@@ -19,6 +18,7 @@ import pytest
 import ztensor
 import ztensor.distributed
 import ztensor.v2
+from tests.counting import CountedFile
 from tests.unit.insight.page.test_report import HOSTILE, hostile_model
 from ztensor.insight.notebook.makers import MAKERS
 from ztensor.numpy import save_file
@@ -213,22 +213,8 @@ def test_a_sheet_of_many_says_how_many_are_left_out(tmp_path: Path) -> None:
         assert "more" in words(reader)
 
 
-class Counting(io.BytesIO):
-    """A file in memory that knows how often it was read."""
-
-    reads = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        self.reads += 1
-        return super().read(size)
-
-    def readinto(self, buffer: Any, /) -> int:
-        self.reads += 1
-        return super().readinto(buffer)
-
-
 def test_nothing_is_read_for_a_sheet(folder: Path) -> None:
-    file = Counting((folder / "hostile.zt").read_bytes())
+    file = CountedFile((folder / "hostile.zt").read_bytes())
     with ztensor.open(file) as reader:
         lazy = reader.get_slice(HOSTILE[0])
         before = file.reads
