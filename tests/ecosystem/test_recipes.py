@@ -16,6 +16,7 @@ ours: Any = Lazy("ztensor.torch")
 RECIPES = Path(__file__).parents[2] / "examples" / "recipes"
 SIZES = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+EXPERTS = {"moe_intermediate_size": 24, "num_experts": 12, "num_experts_per_tok": 2}
 
 
 def llama() -> Any:
@@ -25,34 +26,19 @@ def llama() -> Any:
 
 def qwen_2_moe() -> Any:
     config = transformers.Qwen2MoeConfig(
-        **SIZES, **HEADS, moe_intermediate_size=24, shared_expert_intermediate_size=40,
-        num_experts=12, num_experts_per_tok=2,
-    )  # fmt: skip
+        **SIZES, **HEADS, **EXPERTS, shared_expert_intermediate_size=40
+    )
     return transformers.Qwen2MoeForCausalLM(config)
 
 
 def qwen_3_moe() -> Any:
-    config = transformers.Qwen3MoeConfig(
-        **SIZES,
-        **HEADS,
-        moe_intermediate_size=24,
-        num_experts=12,
-        num_experts_per_tok=2,
-        head_dim=8,
-    )
+    config = transformers.Qwen3MoeConfig(**SIZES, **HEADS, **EXPERTS, head_dim=8)
     return transformers.Qwen3MoeForCausalLM(config)
 
 
 def gpt2() -> Any:
-    config = transformers.GPT2Config(
-        vocab_size=96,
-        n_positions=32,
-        n_embd=32,
-        n_layer=2,
-        n_head=4,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
+    sizes = {"vocab_size": 96, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 4}
+    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
     return transformers.GPT2LMHeadModel(config)
 
 

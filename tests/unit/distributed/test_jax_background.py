@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -61,9 +62,8 @@ def test_arrays_are_copied_before_it_returns(tmp_path: Path) -> None:
         tree["numpy"][:] = 0
         tree["tensor"].numpy()[:] = 0
 
-    saving = save_sharded(
-        tree, tmp_path, values=values, background=True, exchange=exchange(COPIED, change)
-    )
+    how: Any = {"background": True, "exchange": exchange(COPIED, change)}
+    saving = save_sharded(tree, tmp_path, values=values, **how)
     values["nested"].append(3)
     saving.wait()
     assert not saving.is_running
@@ -84,7 +84,9 @@ def test_it_writes_in_a_thread_and_a_second_save_waits(tmp_path: Path) -> None:
             assert gate.wait(30)
         return [own]
 
-    save_sharded({"w": ROWS}, tmp_path)
+    saved = save_sharded({"w": ROWS}, tmp_path)
+    assert not saved.is_running  # without `background`
+    saved.wait()
     first = save_sharded({"w": ROWS + 1}, tmp_path, background=True, exchange=share)
     assert first.is_running
     np.testing.assert_array_equal(load_file(tmp_path)["w"], ROWS)  # the old checkpoint
@@ -95,12 +97,6 @@ def test_it_writes_in_a_thread_and_a_second_save_waits(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_file(tmp_path)["w"], ROWS + 2)
     main = threading.main_thread()
     assert [thread is main for thread in threads] == [True, True, False, False]
-
-
-def test_without_background_the_save_has_ended(tmp_path: Path) -> None:
-    saving = save_sharded({"w": ROWS}, tmp_path)
-    assert not saving.is_running
-    saving.wait()
 
 
 def disk_full() -> None:
@@ -153,17 +149,18 @@ def test_errors_of_the_thread_leave_the_old_checkpoint(tmp_path: Path) -> None:
 # --- Steps of a run ----------------------------------------------------------------------------
 
 
+def saved(tree: Any, folder: Path, values: Any, **how: Any) -> object:
+    return save_sharded(tree, folder, values=values, background=True, **how)
+
+
 def test_a_manager_keeps_and_removes_steps_that_are_saved_in_the_background(tmp_path: Path) -> None:
     with ztensor.CheckpointManager(tmp_path, keep=2) as manager:
         for step in range(4):
             array = jnp.full(50_000, float(step))
             gate = threading.Event()
 
-            def write(folder: Any, values: Any, array: Any = array, gate: Any = gate) -> object:
-                share = exchange(WRITTEN, lambda: gate.wait(30))
-                options = {"values": values, "background": True, "exchange": share}
-                return save_sharded({"w": array, "step": 0}, folder, **options)
-
+            share = exchange(WRITTEN, functools.partial(gate.wait, 30))
+            write = functools.partial(saved, {"w": array, "step": 0}, exchange=share)
             assert manager.save_divided(step, write, {"loss": step})
             array.delete()
             assert step == 0 or manager.latest() == step - 1  # `step` is not written yet
@@ -176,17 +173,12 @@ def test_a_manager_keeps_and_removes_steps_that_are_saved_in_the_background(tmp_
         assert restored.tree["w"].sharding == into["w"].sharding
         np.testing.assert_array_equal(restored.tree["w"], np.full(50_000, 3.0))
 
-        failing = {"w": ROWS, "leaf": UNKNOWN}
-        manager.save_divided(
-            4, lambda folder, values: save_sharded(failing, folder, values=values, background=True)
-        )
+        manager.save_divided(4, functools.partial(saved, {"w": ROWS, "leaf": UNKNOWN}))
         with pytest.raises(NotRepresentableError):
             manager.wait()
         assert manager.latest() == 3
     with ztensor.CheckpointManager(tmp_path, background=False) as manager:
-        manager.save_divided(
-            5, lambda folder, values: save_sharded(into, folder, values=values, background=True)
-        )
+        manager.save_divided(5, functools.partial(saved, into))
         assert manager.latest() == 5
 
 

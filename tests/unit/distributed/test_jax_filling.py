@@ -106,9 +106,7 @@ def test_values_of_numpy_sparse_matrices_and_tensors_are_of_their_kind(tmp_path:
     }
     save_sharded(tree, tmp_path)
     found = load_sharded(tmp_path, like=tree)
-    assert {name: type(one) for name, one in found.items()} == {
-        name: type(one) for name, one in tree.items()
-    }
+    assert all(type(found[name]) is type(value) for name, value in tree.items())
     assert (found["lr"], found["text"], found["scalar"]) == (0.5, "cosine", np.float64(0.1))
     found["array"][0] = 0  # memory of its own
     np.testing.assert_array_equal(found["sparse"].todense(), jnp.eye(3))
@@ -120,9 +118,7 @@ FILES: dict[str, Callable[[Any, Path], object]] = {
     "compressed": lambda flat, path: ztensor.jax.save_file(flat, path / "x.zt", compression=True),
     "safetensors": lambda flat, path: ztensor.jax.save_file(flat, path / "x.safetensors"),
     "npz": lambda flat, path: np.savez(path / "x.npz", **flat),
-    "shards": lambda flat, path: ztensor.jax.save_file(
-        flat, path / "x.safetensors", max_shard_size=6000
-    ),
+    "shards": lambda flat, path: ztensor.jax.save_file(flat, path / "x.zt", max_shard_size=6000),
 }
 
 
@@ -172,6 +168,10 @@ LARGE = 1 << 20
 SHAPE = (LARGE // 64, 64)
 SAVED = {"a.w": np.zeros(SHAPE, np.float32), "a.i": np.arange(8)}
 RIGHT: dict[str, Any] = {"w": struct(SHAPE), "i": np.zeros(8, np.int64)}
+QUANTIZED = ztensor.Tensor.quantize(np.ones(SHAPE, np.float32))
+NOWHERE = jax.sharding.NamedSharding(
+    jax.sharding.AbstractMesh((4,), ("a",)), jax.sharding.PartitionSpec("a")
+)
 WRONG: dict[str, tuple[Any, type[Exception]]] = {
     "a leaf too many": ({**RIGHT, "x": struct(())}, ArgumentValueError),
     "a leaf too few": ({"w": RIGHT["w"]}, ArgumentValueError),
@@ -181,16 +181,10 @@ WRONG: dict[str, tuple[Any, type[Exception]]] = {
     "another type": ({**RIGHT, "w": struct(SHAPE, jnp.bfloat16)}, ArgumentValueError),
     "a type without x64": ({**RIGHT, "i": struct((8,), np.int64)}, NotRepresentableError),
     "a key": ({**RIGHT, "w": jax.random.key(0)}, ArgumentValueError),
-    "a quantized one": (
-        {**RIGHT, "w": ztensor.Tensor.quantize(np.ones(SHAPE, np.float32))},
-        ArgumentValueError,
-    ),
-    "a mesh without devices": (
-        {**RIGHT, "w": struct(SHAPE, sharding=jax.sharding.NamedSharding(
-            jax.sharding.AbstractMesh((4,), ("a",)), jax.sharding.PartitionSpec("a")))},
-        ArgumentValueError,
-    ),
-}  # fmt: skip
+    "a quantized one": ({**RIGHT, "w": QUANTIZED}, ArgumentValueError),
+    "a mesh without devices": ({**RIGHT, "w": struct(SHAPE, sharding=NOWHERE)}, ArgumentValueError),
+    "two leaves of one name": ({**RIGHT, "b": {"c": 1}, "b.c": 2}, ArgumentValueError),
+}
 
 
 @pytest.mark.parametrize("case", WRONG)
@@ -202,11 +196,6 @@ def test_a_tree_that_does_not_fit_is_refused_before_data_is_read(case: str) -> N
     assert file.nbytes < LARGE // 16
     load_sharded(file, like={"a": RIGHT})
     assert file.nbytes > 4 * LARGE
-
-
-def test_two_leaves_of_one_name_are_refused() -> None:
-    with pytest.raises(ArgumentValueError):
-        load_sharded(save(SAVED), like={"a": {"b": 1}, "a.b": 2})
 
 
 def test_the_error_lists_names_of_both_sides() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -68,10 +67,6 @@ def test_all_objects_of_a_file_are_linked(tmp_path: Path, base: Path) -> None:
     assert base.read_bytes() == old
 
 
-def returned(path: Path, _: object) -> Path:
-    return path
-
-
 CORPUS = Path(__file__).parents[2] / "corpus2"
 
 
@@ -88,9 +83,7 @@ def test_every_file_of_the_corpus_is_linked(tmp_path: Path) -> None:
             with v2.Writer(tmp_path / "root.zt", canonical=False) as writer:
                 writer.add_shard("s", path)
                 writer.link("s")
-            with ztensor.open(
-                tmp_path / "root.zt", resolver=functools.partial(returned, path)
-            ) as reader:
+            with ztensor.open(tmp_path / "root.zt", resolver=lambda _, path=path: path) as reader:
                 assert list(reader) == list(there)
                 for name in there:
                     parts = there.metadata(name).components
@@ -169,6 +162,7 @@ def of_a_shard(writer: v2.Writer) -> None:
 
 W_PART = {"dtype": "f32", "external": ("b", 4096, 4144)}
 INDEX_PART = W_PART | {"dtype": "u32"}
+ROWS = {"values": W_PART, "indices": INDEX_PART, "indptr": INDEX_PART}
 # What a writer refuses, after `add_shard("b", base)`; w is at 4096, 48 bytes.
 REFUSED: dict[str, tuple[Callable[[v2.Writer], object], type[Exception]]] = {
     "offset between pages": (external("b", 4100, 4148), ValueError),
@@ -188,11 +182,7 @@ REFUSED: dict[str, tuple[Callable[[v2.Writer], object], type[Exception]]] = {
         lambda writer: writer.add_object("x", [11], {"data": W_PART}), ValueError,
     ),
     "pointers of more rows": (
-        lambda writer: writer.add_object(
-            "x", [3, 3], {"values": W_PART, "indices": INDEX_PART, "indptr": INDEX_PART},
-            layout="zt.sparse_csr/1",
-        ),
-        ValueError,
+        lambda writer: writer.add_object("x", [3, 3], ROWS, "zt.sparse_csr/1"), ValueError,
     ),
     "a type that is none": (external("b", 4096, 4144, dtype="f31"), ValueError),
     "a digest of no form": (external("b", 4096, 4144, digest="XXH3:AB"), ValueError),
