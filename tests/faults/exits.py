@@ -91,8 +91,9 @@ def failing(place: str, **options: Any) -> None:
     kept.save(2, state(2))
 
 
-def _write(place: str, number: int) -> None:
-    ztensor.numpy.save_file(state(number), Path(place) / "step-00000002.zt", durable=True)
+def _write(place: str, number: int, **options: Any) -> None:
+    path = Path(place) / "step-00000002.zt"
+    ztensor.numpy.save_file(state(number), path, durable=True, **options)
 
 
 def _write_parts(place: str, number: int) -> None:
@@ -113,7 +114,10 @@ def in_thread(place: str, write: Callable[[str, int], None] = _write) -> None:
 def in_daemon(place: str) -> None:
     """Save in a thread that Python does not wait for."""
     _write(place, 1)
-    threading.Thread(target=_write, args=(place, 2), daemon=True).start()
+    begun = threading.Event()
+    options = {"progress": lambda *_: begun.set()}
+    threading.Thread(target=_write, args=(place, 2), kwargs=options, daemon=True).start()
+    begun.wait()
     time.sleep(float(np.random.default_rng().uniform(0, 0.005)))
 
 

@@ -32,7 +32,7 @@ def test_the_script_is_of_the_shell(run: Run, shell: str) -> None:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("ztensor s", {"show", "stats", "split", "set"}),
+        ("ztensor s", {"show", "sign", "stats", "split", "set"}),
         ("ztensor convert --del", {"--delete-input"}),
         ("ztensor ls --sort o", {"offset"}),
         ("ztensor show model.zt h.1", {"h.10.fp8", "h.10.w"}),

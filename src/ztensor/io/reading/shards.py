@@ -157,7 +157,10 @@ def _found(
         found="no such file",
     )
     missing.in_python = missing.in_python or "resolver= of ztensor.open names another place"
-    raise missing
+    try:
+        raise missing
+    finally:
+        del wrong, missing  # their tracebacks would form a cycle with this frame
 
 
 def _places(
