@@ -130,7 +130,7 @@ def joined(nodes: Sequence[Node], axis: int, sizes: Sequence[int] | None = None)
             if low < high:
                 parts.append(node.rows(low, high))
             at += node.shape[0]
-        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+        return np.concatenate(parts or [first.rows(0, 0)]) if len(parts) != 1 else parts[0]
 
     shape = (*first.shape[:axis], sum(lengths), *first.shape[axis + 1 :])
     return Node(shape, first.component, rows)

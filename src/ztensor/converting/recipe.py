@@ -31,11 +31,13 @@ from ztensor.converting.rules import (
 from ztensor.converting.source import Opened, over
 from ztensor.errors import ArgumentValueError, SourceError, UsageError, counted, describe
 from ztensor.ext import Component, FileObjects, TensorObject, path_text
+from ztensor.limits import DEFAULT_LIMITS, Budget
 from ztensor.training.stored_tree import stored_tree
 from ztensor.typing import Path, Readable
 
 _MOST_BYTES = 16 << 20  # of a recipe
 _MOST_PATTERNS = 4096  # with captures: each is compared with each name
+_NODE_COST = 2000  # bytes of memory of a part, or of a new object without its name
 _ANY = (Pattern("*"),)
 _Cells = dict[tuple[int, str], str]  # number of a pattern, and value of the collected capture
 
@@ -87,10 +89,10 @@ class _Made(NamedTuple):
     held: Held
 
     def key(self) -> tuple[object, ...]:
-        """Return a key that is equal for equal bytes: tied objects of the source stay tied."""
+        """Return a key of the application, equal for equal bytes: tied objects stay tied."""
         data = ((file, entry.components["data"]) for file, entry in self.sources)
         places = tuple((file, part._replace(digest=None, extra=None)) for file, part in data)
-        return self.rule.steps, self.number, self.row.source_shapes, places
+        return self.rule.steps, self.row.source_shapes, places
 
     def is_summed(self) -> bool:
         """Return whether all sources are compared with digests or other checksums when read."""
@@ -197,6 +199,7 @@ class Recipe:
         renamed: dict[FileObjects, dict[str, TensorObject]] = {file: {} for file in files}
         homes: dict[str, FileObjects | None] = {}
         casts, known = dict[str, np.dtype[Any]](), dict[Any, Component]()
+        numbers, last, number, is_summed = dict[Any, int](), None, 0, False
         with within("", self.name):
             every = self._made(reader)
         if not every:  # a set may be without files
@@ -211,10 +214,13 @@ class Recipe:
             if made.node is None:
                 renamed[home][name] = entry
                 continue
-            key = made.key()
+            if made.held is not last:
+                last, is_summed = made.held, made.is_summed()
+                number = numbers.setdefault(made.key(), len(numbers))
+            key = number, made.number
             if key not in known:
                 known[key] = data = source.add(made.node, made.held)
-                if data.length and made.is_summed():
+                if data.length and is_summed:
                     sums.append((data.offset, data.length, lambda: None))
             parts = {"data": known[key]}
             objects[name] = TensorObject(made.row.shape, "dense", parts, entry.attributes)
@@ -233,10 +239,13 @@ class Recipe:
         """Return the objects to write and the names to drop, in order of the first source."""
         applications, values = self._applications(reader)
         made: list[_Made] = []
+        nbytes = sum(file.source.size for file in reader.objects.parts())
+        budget = Budget(DEFAULT_LIMITS, nbytes)  # a tensor without elements may have many parts
         for (rule, index, common), cells in applications.items():
             with within(f"rule {rule.number}: ", name=next(iter(cells.values()))):
                 if rule.steps:
-                    made += self._computed(reader, rule, dict(common), cells, values[rule.number])
+                    own = values[rule.number]
+                    made += self._computed(reader, rule, dict(common), cells, own, budget)
                 else:
                     made += _renamed(reader, rule, index, dict(common), *cells.values())
         owners: dict[str, RecipeRow] = {}
@@ -302,7 +311,13 @@ class Recipe:
         return match
 
     def _computed(
-        self, reader: Reader, rule: Rule, captures: dict[str, str], cells: _Cells, values: set[str]
+        self,
+        reader: Reader,
+        rule: Rule,
+        captures: dict[str, str],
+        cells: _Cells,
+        values: set[str],
+        budget: Budget,
     ) -> Iterator[_Made]:
         """Yield the objects that one application of a rule makes."""
         columns, names = _in_order(values), []
@@ -322,22 +337,23 @@ class Recipe:
         grid = [nodes[at : at + count] for at in range(0, len(nodes), count)]
         for at, step in enumerate(rule.steps):
             with within(f"steps[{at}]: "):
-                grid = self._after(step, grid, len(rule.targets), held)
+                grid = self._after(step, grid, len(rule.targets), held, budget)
         is_one = rule.distributed is None
         if len(grid) != len(rule.targets) or (is_one and any(len(row) != 1 for row in grid)):
             message = "the steps leave another number of arrays than `to` has names"
             raise wrong(message, f"{len(rule.targets)}", f"{sum(map(len, grid))}")
-        shapes, number = tuple(entry.shape for _, entry in sources), 0
+        olds, shapes, number = tuple(names), tuple(entry.shape for _, entry in sources), 0
         for pattern, row in zip(rule.targets, grid, strict=True):
             for at, node in enumerate(row):
                 name = pattern.fill({**captures, rule.distributed or "": str(at)})
+                budget.charge_bytes(_NODE_COST + len(name))
                 dtype = rule.dtype_after(node.component)
-                made = RecipeRow(rule.number, tuple(names), shapes, name, node.shape, dtype)
+                made = RecipeRow(rule.number, olds, shapes, name, node.shape, dtype)
                 yield _Made(made, rule, sources, node, number, held)
                 number += 1
 
     def _after(
-        self, step: Step, grid: list[list[Node]], count: int, held: Held
+        self, step: Step, grid: list[list[Node]], count: int, held: Held, budget: Budget
     ) -> list[list[Node]]:
         """Return the arrays after a step: for each name a list, with an array for each capture."""
 
@@ -348,8 +364,11 @@ class Recipe:
 
         def divide(node: Node) -> list[Node]:
             if step.word == "unstack":
-                return arranging.unstacked(node, step.value, held)
-            return arranging.divided(node, step.value, step.sizes or (1,) * count)
+                parts = arranging.unstacked(node, step.value, held)
+            else:
+                parts = arranging.divided(node, step.value, step.sizes or (1,) * count)
+            budget.charge_bytes(_NODE_COST * len(parts))
+            return parts
 
         if step.word == "rearrange":
             return [

@@ -27,7 +27,7 @@ _INVERSE = {
 class Pattern:
     """A pattern of names: `*` matches any text, `{name}` text without a dot.
 
-    Between two dots is one capture at most, so matching a name takes little time.
+    Between two dots is one capture at most, beside other `*`, so matching takes little time.
 
     Attributes:
         text: the pattern.
@@ -47,7 +47,7 @@ class Pattern:
         stars = iter(range(1, len(names) + 1))
         self.captures = [name or f"*{next(stars)}" for name in names]
         close = any(
-            one and other and "." not in literal
+            (one or other) and "." not in literal
             for one, other, literal in zip(names, names[1:], self.literals[1:], strict=False)
         )
         if close or len(set(self.captures)) < len(names):

@@ -19,6 +19,7 @@ from ztensor.errors import (
     ArgumentTypeError,
     ArgumentValueError,
     DigestMismatchError,
+    LimitError,
     NotRepresentableError,
     SourceError,
     UsageError,
@@ -444,6 +445,40 @@ def test_no_recipe_takes_long(tmp_path: Path) -> None:
         Recipe({"rule": [{"keep": ["{a}.b"] * 5000}]})
     name = ("a." * 30_000) + "b"
     assert Pattern("*.{a}.{b}.{c}.{d}.c").match(name) is None
+
+
+def unstacking(to: Any, times: int = 1, **step: Any) -> dict[str, Any]:
+    return {"rule": [{"from": "a", "to": to, "steps": [{"unstack": 0, **step}] * times}]}
+
+
+LARGE: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
+    "parts of parts": (unstacking(["b", "c"], 2), (3000, 3000, 0)),
+    "many objects": (unstacking("b.{e}", over="e"), (50_000, 0)),
+    "long names": (unstacking("b" * 50_000 + ".{e}", over="e"), (5000, 0)),
+}
+
+
+@pytest.mark.parametrize("case", LARGE)
+def test_small_files_do_not_make_many_objects(case: str) -> None:
+    """Parts of arrays without elements cost memory, and no bytes of the file."""
+    recipe, shape = LARGE[case]
+    with pytest.raises(LimitError) as caught:
+        Recipe(recipe).plan(ztensor.numpy.save({"a": np.zeros(shape, "u1")}))
+    assert caught.value.reason is ztensor.Reason.LIMIT_COST
+
+
+@pytest.mark.parametrize("pattern", ["*a{x}.b", "{x}a*b", "{x}*", "*{x}"])
+def test_captures_without_a_dot_between_them_are_refused(pattern: str) -> None:
+    """The time of a match would be quadratic."""
+    with pytest.raises(ArgumentValueError):
+        Pattern(pattern)
+
+
+def test_joins_of_objects_without_rows(tmp_path: Path) -> None:
+    state = {f"{n}.{e}": np.ones((4 * (n == "b"), 3), "f4") for n in "ab" for e in "01"}
+    steps = [{"concatenate": 0, "over": "e"}, {"transpose": [1, 0]}, {"concatenate": 1}]
+    new = made(rule(from_=["a.{e}", "b.{e}"], to="x", steps=steps), state, tmp_path)
+    assert same(new, {"x": np.ones((3, 8), "f4")})
 
 
 def test_sources_are_read_once_and_a_layer_at_a_time(tmp_path: Path) -> None:
