@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ztensor.errors import FormatError, NotZTensorError, SourceError, UsageError, ZTensorError
+from ztensor.errors import FormatError, NotZTensorError, SourceError, UsageError
 from ztensor.ext import (
     FORMATS,
     Look,
@@ -161,9 +161,8 @@ def edited_format(path: Path) -> str | None:
     name = path_text(path)
     if is_remote(name):
         return None
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(contextlib.suppress(SourceError, UsageError, NotZTensorError))
-        source = stack.enter_context(contextlib.closing(source_of(name, mapped=False)))
+    others = SourceError, UsageError, NotZTensorError
+    with contextlib.suppress(*others), contextlib.closing(source_of(name, mapped=False)) as source:
         return header_class(source).format
     return None
 
@@ -182,11 +181,11 @@ def parsed(source: Source, *, are_checked: bool) -> tuple[Header, dict[str, Item
     try:
         with foreign_bytes("the file", source.name):
             header = kind(source, budget, are_checked=are_checked)
-        budget.charge_bytes(_ITEM_COST * len(header.objects))
-    except ZTensorError as error:
-        if are_checked and isinstance(error, FormatError):
+            budget.charge_bytes(_ITEM_COST * len(header.objects))
+    except FormatError as error:
+        if are_checked:
             error.hint = "`ztensor repair` lists all faults"
-        raise error.locate(file=source.name)  # noqa: B904  # the same error
+        raise
     items = {
         name: Item(tensor, tensor.components["data"].offset)
         for name, tensor in header.objects.items()

@@ -109,7 +109,7 @@ def repair_format(
     name, file = path_text(path), None
     target = None if write is None else path_text(write)
     if in_place or is_remote(name):  # the latter is an error
-        file = locked = Place.of(name).locked(lock=lock, timeout=timeout)
+        file = Place.of(name).locked(lock=lock, timeout=timeout)
     with contextlib.closing(file or source_of(name, mapped=False)) as source:
         header, items = parsed(source, are_checked=False)
         findings = tuple(_findings(source, header, items))
@@ -130,22 +130,20 @@ def repair_format(
                 error.hint = "`--drop-lost` (drop_lost=True in Python) leaves them out"
                 raise error
             del items[lost]
-        how: dict[str, Any] = {"durable": durable, "dry_run": dry_run, "progress": progress}
-        if target is None:
+        place, tail = Place.of(name if target is None else target), None
+        if file is not None:
             require_whole_model(name, header, items)
-        plan = Plan.of(header, items)
-        if target is not None:
-            if os.path.exists(target) and os.path.samefile(target, name):
-                raise ArgumentValueError(
-                    "repair writes to another file; in_place=True mends this one", file=name
-                )
-            place = Place.of(target)
+        elif os.path.exists(place.path) and os.path.samefile(place.path, name):
+            message = "repair writes to another file; in_place=True mends this one"
+            raise ArgumentValueError(message, file=name)
+        else:
             place.require_free(overwrite=overwrite)
-            plan.put(source, place, source.require_unchanged, **how)
-            return dataclasses.replace(report, written=target)
-        tail = None if drop_tail else _keep(source, report, dry_run=dry_run)
-        plan.put(source, Place.of(name), locked.require_in_place, **how)
-        return dataclasses.replace(report, written=name, tail_path=tail)
+        plan = Plan.of(header, items)
+        if file is not None and not drop_tail:
+            tail = _keep(source, report, dry_run=dry_run)
+        check = source.require_unchanged if file is None else file.require_in_place
+        plan.put(source, place, check, durable=durable, dry_run=dry_run, progress=progress)
+        return dataclasses.replace(report, written=place.path, tail_path=tail)
 
 
 def _findings(source: Source, header: Header, items: Mapping[str, Item]) -> Iterator[Finding]:
