@@ -11,7 +11,7 @@ import numpy as np
 
 from ztensor.errors import NotRepresentableError, describe
 from ztensor.ext import ObjectReader, Source, TensorObject
-from ztensor.formats.editing.header import Header, Item
+from ztensor.formats.editing.header import Header, Item, is_text
 from ztensor.formats.gguf.cursor import Cursor
 from ztensor.formats.gguf.exporting import (
     MOST_ALIGNMENT,
@@ -24,19 +24,12 @@ from ztensor.formats.gguf.exporting import (
 )
 from ztensor.formats.gguf.metadata import alignment_of
 from ztensor.formats.gguf.projecting import number_of, object_of, objects_of, read_header
-from ztensor.formats.gguf.types import (
-    ALIGNMENT,
-    DEFAULT_ALIGNMENT,
-    DTYPES,
-    MAGIC,
-    TYPES,
-    is_alignment,
-)
+from ztensor.formats.gguf.types import ALIGNMENT, DEFAULT_ALIGNMENT, DTYPES, MAGIC, TYPES
 from ztensor.formats.gguf.types import HEADER as RECORD
 from ztensor.formats.parts import Part
 from ztensor.limits import Budget
 
-_LEAST_ALIGNMENT = 8
+_ALIGNMENTS = [1 << n for n in range(3, MOST_ALIGNMENT.bit_length())]
 _MOST_KEY = (1 << 16) - 1  # bytes, by the format's text
 _OWN_KEYS = "GGUF."
 
@@ -86,23 +79,15 @@ class GgufHeader(Header):
         value = _coerced(value, kind)
         if not fits(value, kind):
             raise _unfit(key, f"a value of {kind or 'a type of GGUF'}", value)
-        if key == ALIGNMENT and not (
-            kind == "u32"
-            and is_alignment(value)
-            and _LEAST_ALIGNMENT <= int(value) <= MOST_ALIGNMENT  # type: ignore[call-overload]
-        ):
-            least = f"{_LEAST_ALIGNMENT} to {MOST_ALIGNMENT}"
-            raise _unfit(key, f"a power of two from {least}, as u32", value)
+        if key == ALIGNMENT and (kind != "u32" or value not in _ALIGNMENTS):
+            raise _unfit(key, f"a power of two from 8 to {MOST_ALIGNMENT}, as u32", value)
         self._pairs[key] = packed_pair(key, kind, value, self._order)
         self._kinds[key], self.attributes[key] = kind, value
 
     def require_name(self, name: str) -> None:
         """Refuse names that ggml cuts off."""
-        try:
-            length = len(name.encode())
-        except UnicodeEncodeError:
-            length = MOST_NAME + 1
-        if length > MOST_NAME:
+        length = len(name.encode("utf-8", "replace"))
+        if length > MOST_NAME or not is_text(name):
             raise NotRepresentableError(
                 "GGUF cannot store this name",
                 object_name=name,

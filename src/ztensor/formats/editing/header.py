@@ -135,6 +135,11 @@ class Header(abc.ABC):
         """
 
 
+def is_text(text: str) -> bool:
+    """Return whether a text is Unicode, without lone surrogates."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def header_class(source: Source) -> type[Header]:
     """Return the class that parses the header of a file.
 

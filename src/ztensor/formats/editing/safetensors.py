@@ -13,7 +13,7 @@ from ztensor.errors import (
     describe,
 )
 from ztensor.ext import Component, ObjectReader, Source, TensorObject
-from ztensor.formats.editing.header import Header, Item
+from ztensor.formats.editing.header import Header, Item, is_text
 from ztensor.formats.editing.plan import BLOCK_BYTES
 from ztensor.formats.parts import Part
 from ztensor.formats.safetensors.exporting import header_of, written_parts
@@ -53,7 +53,7 @@ class SafetensorsHeader(Header):
             self.attributes.pop(key, None)
             return
         for text in (key, value):
-            if not isinstance(text, str) or not _is_text(text):
+            if not isinstance(text, str) or not is_text(text):
                 raise NotRepresentableError(
                     f"safetensors holds text only; {describe(key)} has another value",
                     expected="text; JSON can be stored as text",
@@ -63,7 +63,7 @@ class SafetensorsHeader(Header):
 
     def require_name(self, name: str) -> None:
         """Refuse `__metadata__`, and names that are not Unicode."""
-        if name == METADATA or not _is_text(name):
+        if name == METADATA or not is_text(name):
             raise NotRepresentableError("safetensors cannot store this name", object_name=name)
 
     def written(
@@ -104,11 +104,6 @@ class SafetensorsHeader(Header):
 
 def _word(item: Item) -> str:
     return word_of(item.tensor.components["data"])
-
-
-def _is_text(text: str) -> bool:
-    """Return whether a text is Unicode, without lone surrogates."""
-    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 HEADER = SafetensorsHeader
