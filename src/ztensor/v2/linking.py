@@ -10,7 +10,7 @@ import bisect
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from ztensor.errors import (
@@ -51,7 +51,9 @@ class Shards:
         # Offsets and lengths of the referenced blobs of each shard, ascending.
         self._blobs: dict[str, list[tuple[int, int]]] = {}
 
-    def add(self, name: str, path: str, algorithm: str, target: str) -> None:
+    def add(
+        self, name: str, path: str, algorithm: str, *, target: str, taken: Container[str]
+    ) -> None:
         """Open a file, and read it once for its digest.
 
         Args:
@@ -59,6 +61,7 @@ class Shards:
             path: its path or URL.
             algorithm: of its digest.
             target: path of the new file.
+            taken: names of other shards in its table.
 
         Raises:
             ArgumentValueError: the name or algorithm is invalid, or the file is not of 2.x.
@@ -72,7 +75,7 @@ class Shards:
                 expected="1 to 64 of A-Z a-z 0-9 . _ -, no dot first",
                 found=describe(name),
             )
-        if name in self._table:
+        if name in self._table or name in taken:
             raise UsageError("the name of a shard is taken", file=target, found=describe(name))
         if os.path.exists(path) and os.path.exists(target) and os.path.samefile(path, target):
             raise UsageError("a file cannot be its own shard; choose another name", file=target)

@@ -269,9 +269,8 @@ class Writer:
         self._require_no_stream()
         if self._canonical:
             raise ArgumentValueError("a canonical file is a single file; add canonical=False")
-        if name in self._file.draft.shards:
-            raise UsageError("the name of a shard is taken", found=describe(name))
-        self._shards.add(name, path_text(path), algorithm, self._place)
+        taken = self._file.draft.shards
+        self._shards.add(name, path_text(path), algorithm, target=self._place, taken=taken)
 
     def link(self, shard: str, names: Iterable[str] | Mapping[str, str] | None = None) -> None:
         """Write objects of a shard as references: no byte of them is copied.
