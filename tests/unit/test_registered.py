@@ -127,10 +127,7 @@ CASES: dict[str, tuple[tuple[Any, dict[str, Any]], tuple[Any, dict[str, Any]]]] 
         (PAIRS, {"role": "data", "type": "complex64", "length": 28}),
         (PAIRS, {"role": "data", "type": "acme.pair", "length": 28}),
     ),
-    "a role that is missing": (
-        (quantized(), {"role": "scales"}),
-        (scaled(), {"role": "scale"}),
-    ),
+    "a role that is missing": ((quantized(), {"role": "scales"}), (scaled(), {"role": "scale"})),
     "a component that is cut inside an element": (
         (quantized(), {"role": "scales", "length": 5}),
         (scaled(), {"role": "values", "length": 6}),
@@ -165,24 +162,21 @@ def test_a_broken_rule_is_found_as_with_a_built_in_word(
 def test_stored_bytes_of_an_encoding_are_checked(
     tmp_path: Path, encoding: str, version: str
 ) -> None:
-    path, wrong = tmp_path / "w.zt", tmp_path / "wrong.zt"
+    path = tmp_path / "w.zt"
     save_file({"w": np.zeros(9999)}, path, version=version, compression=encoding, checksum=None)
     place, data = ztensor.open(path).location("w"), path.read_bytes()
+    files = []
     for at in (0, 2, 5, place.length // 2, place.length - 1):
-        damaged = bytearray(data)
-        damaged[place.offset + at] ^= 0x55
-        wrong.write_bytes(damaged)
-        with ztensor.open(wrong) as reader:
-            assert reader.verify().outcome == "damaged"
-            with pytest.raises(ztensor.FormatError):
-                reader["w"]
+        files.append(bytearray(data))
+        files[-1][place.offset + at] ^= 0x55
     for count in (9998, 10000):
-        wrong.write_bytes(data)
-        with ztensor.Editor(wrong) as editor:
+        with ztensor.Editor(path) as editor:
             entry = editor.draft.objects["w"]
             part = entry.components["data"]._replace(decoded_length=8 * count)
             editor.draft.objects["w"] = entry._replace(shape=(count,), components={"data": part})
-        with ztensor.open(wrong) as reader:
+        files.append(bytearray(path.read_bytes()))
+    for file in files:
+        with ztensor.open(bytes(file)) as reader:
             assert reader.verify().outcome == "damaged"
             with pytest.raises(ztensor.FormatError):
                 reader["w"]

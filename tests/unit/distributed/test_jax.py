@@ -36,12 +36,13 @@ from ztensor.jax import leaf_names, load_file, save_sharded  # noqa: E402
 ROWS = np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
 # The start of every process of these tests.
 BEGIN = """
-import io, os, sys
+import os, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from ztensor.distributed import read_root
 from ztensor.jax import load_file, load_sharded, save_sharded
 import ztensor, ztensor.jax
+from tests.counting import CountedFile
 folder, rows = sys.argv[1], np.arange(64 * 32, dtype=np.float32).reshape(64, 32)
 
 def spread(array, sharding):
@@ -121,25 +122,12 @@ for wanted in (tree, like):  # a live tree, and an abstract one
         require_equal(one, right)
 
 # What is spread over the devices of one process is read once, however it is cut.
-class Counting(io.BytesIO):
-    nbytes = 0
-
-    def read(self, *size):
-        data = super().read(*size)
-        Counting.nbytes += len(data)
-        return data
-
-    def readinto(self, buffer):
-        Counting.nbytes += len(buffer)
-        return super().readinto(buffer)
-
 long = np.arange(1 << 18, dtype=np.float32).reshape(64, 64, 64)
 for axes in ((), ("a", "b"), (None, "a"), (None, None, ("a", "b")), ("b", None, "a")):
-    Counting.nbytes = 0
+    file = CountedFile(ztensor.jax.save({"w": long}))
     like = {"w": jax.ShapeDtypeStruct(long.shape, long.dtype, sharding=over(*axes))}
-    found = load_sharded(Counting(ztensor.jax.save({"w": long})), like=like)
-    require_equal(found["w"], long)
-    assert long.nbytes <= Counting.nbytes < 1.2 * long.nbytes, (axes, Counting.nbytes)
+    require_equal(load_sharded(file, like=like)["w"], long)
+    assert long.nbytes <= file.nbytes < 1.2 * long.nbytes, (axes, file.nbytes)
 save_sharded({"odd": rows[:63]}, folder)  # rows that four devices cannot share alike
 try:
     load_file(folder, sharding=over("a"))

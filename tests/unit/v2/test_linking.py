@@ -242,28 +242,24 @@ def test_a_file_is_not_its_own_shard_and_canonical_files_have_none(
     assert ztensor.open(base).verify().outcome == "ok"
 
 
-@pytest.mark.parametrize("change", ["replaced", "changed", "longer"])
-def test_a_later_change_of_the_shard_is_noticed(tmp_path: Path, base: Path, change: str) -> None:
-    root = linked(tmp_path / "root.zt", base)
-    shutil.move(base, tmp_path / "root-b.zt")
-    shard = tmp_path / "root-b.zt"
-    if change == "changed":
-        data = bytearray(shard.read_bytes())
-        data[4096 + 5] ^= 1
-        shard.write_bytes(data)
-        with ztensor.open(root) as reader:
-            problems = reader.verify(deep=True).problems
-        assert {problem.reason for problem in problems} == {Reason.DIGEST_MISMATCH}
-        assert ("shards", "b") in {problem.path for problem in problems}
-        return
-    if change == "longer":
-        with ztensor.Editor(shard) as editor:
-            editor.write("more", W)
-    else:
-        ztensor.numpy.save_file({"w": W}, shard)
-    with pytest.raises(ztensor.FormatError) as caught:
-        ztensor.open(root)
-    assert caught.value.reason is Reason.SHARD_FILE
+def test_a_later_change_of_the_shard_is_noticed(tmp_path: Path, base: Path) -> None:
+    root, shard = linked(tmp_path / "root.zt", base), tmp_path / "root-b.zt"
+    data = bytearray(shutil.move(base, shard).read_bytes())
+    data[4096 + 5] ^= 1
+    shard.write_bytes(data)
+    with ztensor.open(root) as reader:
+        problems = reader.verify(deep=True).problems
+    assert {problem.reason for problem in problems} == {Reason.DIGEST_MISMATCH}
+    assert ("shards", "b") in {problem.path for problem in problems}
+    with ztensor.Editor(shard) as editor:
+        editor.write("more", W)
+    longer = shard.read_bytes()
+    ztensor.numpy.save_file({"w": W}, shard)
+    for other in (longer, shard.read_bytes()):
+        shard.write_bytes(other)
+        with pytest.raises(ztensor.FormatError) as caught:
+            ztensor.open(root)
+        assert caught.value.reason is Reason.SHARD_FILE
 
 
 def test_info_shows_the_files_of_a_root(tmp_path: Path, base: Path) -> None:
