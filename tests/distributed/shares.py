@@ -5,6 +5,7 @@ python -m tests.distributed.shares
 
 from __future__ import annotations
 
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +19,7 @@ from ztensor.torch import save_file
 
 TASK = "tests.distributed.tasks.fill_layers"
 LAYERS, ROWS, COLUMNS = 4, 4002, 1024
+NORM_BYTES = LAYERS * COLUMNS * 2  # which each rank has
 
 
 class Shares(NamedTuple):
@@ -48,11 +50,13 @@ def saved(folder: Path) -> Path:
     return folder / "model.safetensors"
 
 
-def measured(path: Path, world: int, processes: Processes, *, is_remote: bool) -> Shares:
-    """Fill on so many ranks."""
+def measured(
+    path: Path, world: int, processes: Processes, *, is_remote: bool, divided: str
+) -> Shares:
+    """Fill on so many ranks, with layers in a placement."""
     with RangeServer(path.parent) as server:
         source = f"{server.url}/{path.name}" if is_remote else str(path)
-        found = processes.right(world, TASK, source=source, copy=str(path))
+        found = processes.right(world, TASK, source=source, copy=str(path), divided=divided)
         read, filled = ([each[n] for each in found] for n in (0, 1))
         return Shares(world, read, filled, len(server.record), server.record.sent)
 
@@ -62,10 +66,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, Processes() as processes:
         path = saved(Path(folder))
         print(f"a model of {path.stat().st_size:,} bytes")
-        for is_remote in (False, True):
+        for is_remote, divided in itertools.product((False, True), ("0", "1")):
             for world in (1, 2, 4):
-                shares = measured(path, world, processes, is_remote=is_remote)
-                where = "server" if is_remote else "disk"
+                shares = measured(path, world, processes, is_remote=is_remote, divided=divided)
+                where = f"{'server' if is_remote else 'disk'}, axis {divided}"
                 ranks = ", ".join(f"{nbytes:,}" for nbytes in shares.read)
                 print(f"{where}, {world} ranks: read {ranks} bytes", end="")
                 print(f"; {shares.requests} requests, {shares.sent:,} sent" * is_remote)

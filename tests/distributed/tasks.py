@@ -243,22 +243,49 @@ def fill_from(first: str, others: str) -> str:
     return "none"
 
 
-def fill_layers(source: str, copy: str) -> tuple[int, int]:
-    """Fill divided layers and whole norms; return the bytes read and filled, or raise.
+def fill_types(source: str, copy: str) -> list[str]:
+    """Fill tensors of every type, whole and by columns, in a group; return those that differ."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+    mesh, state = states.mesh_of(dist.get_world_size(), (Replicate(),)), {}
+    right = ztensor.torch.load_file(copy)
+    own = {
+        name: value if name.startswith("whole") else value.chunk(mesh.size(), 1)[mesh.get_rank()]
+        for name, value in right.items()
+    }
+    for name, value in own.items():
+        empty = torch.zeros_like(value)
+        is_whole = name.startswith("whole")
+        state[name] = empty if is_whole else DTensor.from_local(empty, mesh, (Shard(1),))
+    ztensor.torch.load_into(source, state, group=dist.group.WORLD)
+    found = {
+        name: value.to_local() if isinstance(value, DTensor) else value
+        for name, value in state.items()
+    }
+
+    def bits(value: torch.Tensor) -> torch.Tensor:
+        return value.contiguous().view(torch.uint8)
+
+    return [name for name in own if not torch.equal(bits(own[name]), bits(found[name]))]
+
+
+def fill_layers(source: str, copy: str, divided: str) -> tuple[int, int]:
+    """Fill divided layers and whole norms in a group; return the bytes read and filled, or raise.
 
     Args:
         source: the model.
         copy: the same on disk, to compare with.
+        divided: the placement of the layers.
     """
     with ztensor.open(source) as reader:
         state = {}
         for name in reader:
             shape, is_norm = reader.metadata(name).shape, name.endswith("norm")
-            placements = states.PLACEMENTS["r" if is_norm else "0"]
+            placements = states.PLACEMENTS["r" if is_norm else divided]
             mesh = states.mesh_of(dist.get_world_size(), placements)
             empty = torch.zeros(shape, dtype=torch.bfloat16)
             state[name] = states.laid_out(empty, placements, mesh)
-        report = ztensor.torch.load_into(reader, state)
+        report = ztensor.torch.load_into(reader, state, group=dist.group.WORLD)
     right = ztensor.torch.load_file(copy)
     for name, value in state.items():
         own = states.laid_out(right[name], value.placements, value.device_mesh)

@@ -56,13 +56,36 @@ def test_where_one_process_fails_all_raise(kind: str, processes: Processes, tmp_
     assert found == ["ContainerError" if kind == "damaged" else "SourceNotFoundError", "UsageError"]
 
 
+def test_elements_of_every_type_are_sent(processes: Processes, tmp_path: Path) -> None:
+    import torch
+
+    from tests.remote.range_server import RangeServer
+    from ztensor.torch import save_file
+
+    names = (
+        "float8_e4m3fn float8_e5m2 bfloat16 float16 float32 float64 complex64 complex128 bool "
+        "int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+    )
+    kinds = [getattr(torch, name) for name in names.split()]
+    some = torch.randint(0, 2, (4, 6, 16), dtype=torch.uint8)
+    tensors = {f"{place} {kind}": some.view(kind) for kind in kinds for place in ("whole", "cut")}
+    save_file(tensors, tmp_path / "m.zt")
+    with RangeServer(tmp_path) as server:
+        task = f"{TASKS}.fill_types"
+        copy = tmp_path / "m.zt"
+        assert processes.right(2, task, source=f"{server.url}/m.zt", copy=copy) == [[], []]
+
+
 @pytest.mark.slow
-def test_ranks_divide_the_bytes_of_a_remote_file(processes: Processes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("divided", ["0", "1"])
+def test_ranks_divide_the_bytes_of_a_remote_file(
+    processes: Processes, tmp_path: Path, divided: str
+) -> None:
     from tests.distributed import shares
 
     path = shares.saved(tmp_path)
     for world in (1, 2, 4):
-        found = shares.measured(path, world, processes, is_remote=True)
-        assert found.read == found.filled
+        found = shares.measured(path, world, processes, is_remote=True, divided=divided)
+        assert sum(found.read) == sum(found.filled) - (world - 1) * shares.NORM_BYTES
         assert found.requests <= 8 * world
         assert found.sent < 1.2 * path.stat().st_size

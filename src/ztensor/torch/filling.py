@@ -7,8 +7,11 @@ or from several that a rule joins or cuts.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
 import numpy as np
@@ -33,6 +36,9 @@ from ztensor.torch.values import array_to_torch, torch_dtype
 from ztensor.typing import Readable
 
 _BATCH_BYTES = 256 << 20  # read before anything is copied to its target
+_WHOLE_BYTES = 1 << 30  # of tensors that the ranks of a group read before they exchange them
+# By bytes of an element, the type as which elements are exchanged: gloo does not send float8.
+_CARRIERS = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64}
 
 
 class Cut(NamedTuple):
@@ -119,7 +125,8 @@ def load_into(
         group: a process group whose ranks all call this with the same names: elements that several
             ranks have are then read by the first of them, and broadcast. Plain tensors are in all
             ranks of the group; a `DTensor` is replicated as its placements say, over its own mesh.
-            By default every rank reads what it has.
+            Of a source behind a URL the ranks read rows, which are contiguous, and exchange them
+            for columns. By default every rank reads what it has.
         options: see `ztensor.typing.OpenOptions`.
 
     Raises:
@@ -136,22 +143,22 @@ def load_into(
     groups = tied(state) if isinstance(state, Mapping) else []
     targets = _targets(state, group)
     filling = _Filling(targets, groups, rules or {}, cast=cast, dequantize=dequantize)
+    with contextlib.ExitStack() as opened:
 
-    def read() -> None:
-        reader = source if isinstance(source, ObjectReader) else open_reader(source, **options)
-        try:
-            filling.read(reader, strict=strict)
-        finally:
-            if reader is not source:
-                reader.close()
+        def plan() -> bool:
+            if isinstance(source, ObjectReader):
+                return filling.plan(source, strict=strict)
+            return filling.plan(opened.enter_context(open_reader(source, **options)), strict=strict)
 
-    if group is None:
-        read()
-    else:
-        _agree(group, read)
-        for target in filling.filled:
-            for replicas in target.replicas if target.boxes else ():
-                _broadcast(target.boxes[0].local, replicas)
+        by_rows = all(_agreed(group, plan)) and group is not None
+        for batch in _batches(filling.filled):
+            moved = _Rows.of_each(batch) if by_rows else {}
+            _agreed(group, functools.partial(filling.read, batch, moved))
+            for target in batch if group is not None else ():
+                if target.name in moved:
+                    moved[target.name].exchange(target.value)
+                for replicas in target.replicas if target.boxes else ():
+                    _broadcast(target.boxes[0].local, replicas)
     return filling.report()
 
 
@@ -177,6 +184,7 @@ class _Target(NamedTuple):
         boxes: the elements of this process.
         replicas: process groups whose ranks have the same elements, of which the first rank sends
             them to the others, group by group.
+        value: the tensor itself.
     """
 
     name: str
@@ -184,6 +192,23 @@ class _Target(NamedTuple):
     dtype: Any
     boxes: tuple[_Box, ...]
     replicas: tuple[Any, ...]
+    value: Any
+
+
+class _Run(NamedTuple):
+    """A part of an object of the source, along one axis.
+
+    Attributes:
+        name: the object.
+        start: its first index.
+        low: the first index of the tensor that it fills.
+        high: the index behind the last one.
+    """
+
+    name: str
+    start: int
+    low: int
+    high: int
 
 
 class _Read(NamedTuple):
@@ -217,14 +242,7 @@ def _target(name: str, value: Any, group: Any) -> _Target:
         shards = value.local_shards()
         boxes = tuple(_Box(tuple(s.metadata.shard_offsets), s.tensor.detach()) for s in shards)
     elif hasattr(value, "placements"):  # a DTensor
-        local, chunks = value.detach().to_local(), value.__create_chunk_list__()
-        boxes = tuple(_Box(tuple(chunk.offsets), local) for chunk in chunks if local.numel())
-        if any(tuple(chunk.sizes) != tuple(local.shape) for chunk in chunks if local.numel()):
-            raise UsageError(
-                "the local elements of the DTensor are not one box",
-                object_name=name,
-                found=describe(value.placements),
-            )
+        boxes = _boxes_of(value, value.detach().to_local(), name)
         if group is not None and boxes:
             copied = [at for at, place in enumerate(value.placements) if place.is_replicate()]
             replicas = tuple(map(value.device_mesh.get_group, copied))
@@ -235,7 +253,60 @@ def _target(name: str, value: Any, group: Any) -> _Target:
         error = UsageError("on the meta device a tensor has no elements to fill", object_name=name)
         error.hint = "give it memory first: module.to_empty(device=...)"
         raise error
-    return _Target(name, shape, value.dtype, boxes, replicas)
+    return _Target(name, shape, value.dtype, boxes, replicas, value)
+
+
+def _boxes_of(value: Any, local: torch.Tensor, name: str) -> tuple[_Box, ...]:
+    """Return the local elements of a `DTensor` as boxes."""
+    chunks = value.__create_chunk_list__()
+    if any(tuple(chunk.sizes) != tuple(local.shape) for chunk in chunks if local.numel()):
+        raise UsageError(
+            "the local elements of the DTensor are not one box",
+            object_name=name,
+            found=describe(value.placements),
+        )
+    return tuple(_Box(tuple(chunk.offsets), local) for chunk in chunks if local.numel())
+
+
+class _Rows(NamedTuple):
+    """A `DTensor` that is read by rows, and then exchanged for its columns.
+
+    Attributes:
+        carrier: the same elements on the same mesh, divided by rows, of a type that every backend
+            sends.
+        boxes: the elements of this process.
+    """
+
+    carrier: Any
+    boxes: tuple[_Box, ...]
+
+    @classmethod
+    def of_each(cls, targets: Iterable[_Target]) -> dict[str, _Rows]:
+        """Return the rows of those targets that have columns, and can be sent."""
+        try:
+            from torch.distributed import tensor
+        except ImportError:  # before torch 2.5
+            return {}
+        found = {}
+        for target in targets:
+            places = getattr(target.value, "placements", ())
+            carried = _CARRIERS.get(target.dtype.itemsize)
+            is_plain = all(type(one) in (tensor.Shard, tensor.Replicate) for one in places)
+            cuts = [one.dim % len(target.shape) for one in places if one.is_shard()]
+            if is_plain and any(cuts) and carried is not None:
+                rows = [tensor.Shard(0) if one.is_shard() else one for one in places]
+                mesh = target.value.device_mesh
+                how: Any = {"dtype": carried, "device_mesh": mesh, "placements": rows}
+                carrier = tensor.zeros(*target.shape, **how)
+                local = carrier.to_local().view(target.dtype)
+                found[target.name] = cls(carrier, _boxes_of(carrier, local, target.name))
+        return found
+
+    def exchange(self, value: Any) -> None:
+        """Give each process of the mesh the elements that it has of `value`; all call it."""
+        moved = self.carrier.redistribute(placements=value.placements).to_local()
+        with torch.no_grad():
+            value.to_local().copy_(moved.view(value.dtype))
 
 
 class _Filling:
@@ -274,28 +345,28 @@ class _Filling:
         self._names: list[str] = []  # of the source
         self._missing: list[str] = []
         self._nbytes_read = 0
+        self._runs: dict[str, tuple[list[_Run], int]] = {}  # and the axis
         self.filled: list[_Target] = []
 
-    def read(self, reader: ObjectReader, *, strict: bool) -> None:
-        """Check all names, shapes and types, then read what this process has to read.
+    def plan(self, reader: ObjectReader, *, strict: bool) -> bool:
+        """Check all names, shapes and types; return whether the source is behind a URL.
 
         Args:
             reader: the source.
             strict: as for `load_into`.
         """
         self._reader, self._names = reader, list(reader)
-        reads: dict[str, list[_Read]] = {}
         absent: dict[str, list[str]] = {}
         for target in self._targets:
             parts, dim = self._rule_of(target.name)
             gone = [part.name for part in parts if part.name not in reader]
             if not gone:
                 self.filled.append(target)
-                reads[target.name] = list(self._reads(target, parts, dim))
+                self._runs[target.name] = self._runs_of(target, parts, dim), dim
             else:
                 absent[target.name] = gone
         for group in self._groups:
-            if any(name in reads for name in group):  # they share the memory that is filled
+            if any(name in self._runs for name in group):  # they share the memory that is filled
                 absent = {name: gone for name, gone in absent.items() if name not in group}
         self._missing = list(absent)
         if absent and strict:
@@ -305,11 +376,19 @@ class _Filling:
                 object_name=self._missing[0],
                 found=", ".join(describe(n) for gone in absent.values() for n in gone)[:1000],
             )
-        is_first = {
-            target.name: not any(map(torch.distributed.get_rank, target.replicas))
-            for target in self.filled
-        }
-        self._read(read for name in reads if is_first[name] for read in reads[name])
+        return any(file.source.prefers_long_reads for file in reader.objects.parts())
+
+    def read(self, targets: Iterable[_Target], moved: Mapping[str, _Rows]) -> None:
+        """Read what this process has to read of some targets, of some of them by rows."""
+        reads: list[_Read] = []
+        for target in targets:
+            if any(map(torch.distributed.get_rank, target.replicas)):
+                continue  # the first rank sends it
+            rows = moved.get(target.name)
+            runs, dim = self._runs[target.name]
+            for box in target.boxes if rows is None else rows.boxes:
+                reads += _in_box(box, runs, dim)
+        self._read(reads)
 
     def report(self) -> FillReport:
         """Return what was filled and read."""
@@ -330,14 +409,14 @@ class _Filling:
                 return _parts(rule, captures)
         return [Cut(name, 0, -1)], 0
 
-    def _reads(self, target: _Target, parts: Sequence[Cut], dim: int) -> Iterator[_Read]:
-        """Yield the slices for a tensor; its parts are checked first.
+    def _runs_of(self, target: _Target, parts: Sequence[Cut], dim: int) -> list[_Run]:
+        """Return where the elements of a tensor are, once its parts are checked.
 
         Raises:
             ArgumentValueError: the shapes do not fit.
             NotRepresentableError: a type or layout does not.
         """
-        at, runs = 0, []
+        at, runs = 0, list[_Run]()
         for part in parts:
             shape = self._shape_of(target, part)
             start, stop = (part.start, part.stop) if part.stop >= 0 else (0, (*shape, 1)[dim])
@@ -353,14 +432,13 @@ class _Filling:
                     expected=f"at most {(*shape, 1)[dim]:,} along axis {dim}",
                     found=f"{start:,} to {stop:,}",
                 )
-            runs.append((part.name, start, at, at + stop - start))
+            runs.append(_Run(part.name, start, at, at + stop - start))
             at += stop - start
         if target.shape and at != target.shape[dim]:
             whole = [at if axis == dim else size for axis, size in enumerate(target.shape)]
             raise self._misfit(target, parts[0].name, whole)
         self._used.update(part.name for part in parts)
-        for box in target.boxes:
-            yield from _in_box(box, runs, dim)
+        return runs
 
     def _shape_of(self, target: _Target, part: Cut) -> tuple[int, ...]:
         """Return the shape of an object, and check its type and layout."""
@@ -447,14 +525,8 @@ def _parts(rule: Any, captures: Mapping[str, str]) -> tuple[list[Cut], int]:
     return parts, joined.dim
 
 
-def _in_box(box: _Box, runs: Sequence[tuple[str, int, int, int]], dim: int) -> Iterator[_Read]:
-    """Yield the slices for a box.
-
-    Args:
-        box: local elements.
-        runs: (object, its first index along `dim`, first and last index of the tensor).
-        dim: the axis.
-    """
+def _in_box(box: _Box, runs: Sequence[_Run], dim: int) -> Iterator[_Read]:
+    """Yield the slices for a box; the runs are along the axis `dim`."""
     sizes = box.local.shape
     index = [slice(at, at + size) for at, size in zip(box.offsets, sizes, strict=True)]
     if not index:
@@ -469,26 +541,45 @@ def _in_box(box: _Box, runs: Sequence[tuple[str, int, int, int]], dim: int) -> I
             yield _Read(name, tuple(own), local)
 
 
-def _agree(group: Any, work: Any) -> None:
-    """Do work on each rank of a group; raise on all ranks where one fails."""
+def _batches(targets: Sequence[_Target]) -> Iterator[list[_Target]]:
+    """Yield the targets in order, about a GiB of whole tensors at a time, on each rank the same."""
+    batch: list[_Target] = []
+    nbytes = 0
+    for target in targets:
+        batch.append(target)
+        nbytes += math.prod(target.shape) * target.dtype.itemsize
+        if nbytes >= _WHOLE_BYTES:
+            yield batch
+            batch, nbytes = [], 0
+    yield batch
+
+
+def _agreed(group: Any, work: Callable[[], Any]) -> list[Any]:
+    """Do work on each rank of a group, and return all results; raise on all where one fails."""
+    if group is None:
+        return [work()]
     failure: Exception | None = None
+    result = None
     try:
-        work()
+        result = work()
     except Exception as error:  # noqa: BLE001  # raised below, after the others know
         failure = error
-    texts: list[Any] = [None] * torch.distributed.get_world_size(group)
-    torch.distributed.all_gather_object(texts, failure and str(failure), group=group)
+    answers: list[Any] = [None] * torch.distributed.get_world_size(group)
+    own = failure and str(failure), result
+    torch.distributed.all_gather_object(answers, own, group=group)
     if failure is not None:
         raise failure
-    for rank, text in enumerate(texts):
+    for rank, (text, _) in enumerate(answers):
         if text is not None:
             raise UsageError(f"rank {rank} could not read its share: {text}")
+    return [answer for _, answer in answers]
 
 
 def _broadcast(local: torch.Tensor, group: Any) -> None:
     """Send the elements of the first rank of a group to the others."""
     whole = local.contiguous()
     first = torch.distributed.get_global_rank(group, 0)
-    torch.distributed.broadcast(whole, first, group=group)
+    as_bytes = whole.reshape(-1).view(torch.uint8)  # gloo does not send float8
+    torch.distributed.broadcast(as_bytes, first, group=group)
     if whole is not local:
         local.copy_(whole)
