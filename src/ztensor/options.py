@@ -18,6 +18,7 @@ from ztensor.errors import (
     describe,
     near_names,
 )
+from ztensor.locks import Lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -496,6 +497,25 @@ def shifted(progress: Progress | None, done: int, total: int) -> Progress | None
     if progress is None:
         return None
     return lambda part, _: progress(min(done + part, total), total)
+
+
+def summed(progress: Progress | None, total: int) -> Callable[[int], None]:
+    """Return a function for counts of work, from any thread; it reports their sum to the caller's.
+
+    Args:
+        progress: the caller's function.
+        total: work in all; the sum is reported up to it.
+    """
+    done, lock = 0, Lock()
+
+    def add(count: int) -> None:
+        nonlocal done
+        if progress is not None:
+            with lock:
+                done += count
+                progress(min(done, total), total)
+
+    return add
 
 
 def require_bytes(data: object) -> None:

@@ -6,12 +6,13 @@ import contextlib
 from typing import TYPE_CHECKING
 
 import ztensor
-from ztensor.cli.changing import changing, counted, left_behind
+from ztensor.cli.changing import changing, left_behind
 from ztensor.cli.choosing import chosen, name_filter
 from ztensor.cli.options import CHANGED_FILE, CHECKSUM, CHOICE, COMPRESS, EDITING, Option
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import UsageError
+from ztensor.options import summed
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -92,7 +93,7 @@ def append(terminal: Terminal, options: Namespace) -> None:
                 for path, reader in zip(options.inputs, readers, strict=True)
                 for loss in left_behind(terminal, path, reader)
             ]
-            report = counted(progress, sum(map(_nbytes, readers)))
+            report = summed(progress, sum(map(_nbytes, readers)))
             for reader, source in zip(readers, sources, strict=True):
                 for own in filter(keep, source):
                     new = own if options.name is None else options.name

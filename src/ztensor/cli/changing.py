@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterator, Mapping
 
-    from ztensor.cli.terminal import Progress
 
 _VALUE_CHARACTERS = 100  # of an attribute on a terminal
 _MOST_LINES = 8  # lines on content that copies leave out
@@ -263,19 +262,6 @@ def pair_of(text: str, form: str) -> tuple[str, str]:
     if not equals or not before:
         raise ArgumentValueError("not a pair", expected=form, found=describe(text))
     return before, behind
-
-
-def counted(progress: Progress | None, total: int) -> Callable[[int], None]:
-    """Return a function that adds counts of bytes and reports their sum as progress."""
-    done = 0
-
-    def count(nbytes: int) -> None:
-        nonlocal done
-        done += nbytes
-        if progress is not None:
-            progress(min(done, total), total)
-
-    return count
 
 
 def left_behind(terminal: Terminal, file: str, reader: ztensor.Reader) -> list[dict[str, Any]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import ztensor
-from ztensor.cli.changing import changing, counted
+from ztensor.cli.changing import changing
 from ztensor.cli.options import CHANGED_FILE, CHECKSUM, COMPRESS, EDITING, Option
 from ztensor.cli.spelling import count_text
 from ztensor.cli.terminal import Terminal
 from ztensor.cli.verb import open_file
 from ztensor.errors import UsageError
+from ztensor.options import summed
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -66,7 +67,7 @@ def replace(terminal: Terminal, options: Namespace) -> None:
         source = _source(reader, name) if options.source is None else options.source
         kept = {**old.attributes, **reader.metadata(source).attributes}
         with terminal.progress(name) as progress:
-            report = counted(progress, reader.metadata(source).nbytes)
+            report = summed(progress, reader.metadata(source).nbytes)
             changes.copy(
                 name,
                 reader,

@@ -30,6 +30,7 @@ from ztensor.ext import (
     Sink,
     TensorObject,
 )
+from ztensor.options import summed
 from ztensor.typing import Durable
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def write_divided(
     attributes, dropped = representable(emitter.require_attributes, reader.attributes, None)
     chosen, lost = representable_objects(reader, emitter.version)
     require_lossless([*dropped, *lost], root)
-    total, done = sum(nbytes for _, nbytes in groups), 0
+    report = summed(progress, sum(nbytes for _, nbytes in groups))
     manifest = Manifest("2", {}, attributes or None)
     stem = len(os.path.splitext(root)[0]) + 1
     with contextlib.ExitStack() as made:  # removes new files after an error
@@ -105,9 +106,7 @@ def write_divided(
             )
             digest = _no_digest() if dry_run else file_digest(_DIGEST, path)
             manifest = manifest.joined(label, size, digest, written)
-            done += nbytes
-            if progress is not None:
-                progress(done, total)
+            report(nbytes)
         sink = _sink(root, durable, made.callback, dry_run=dry_run)
         try:
             sink.write(emitter.magic)

@@ -10,7 +10,7 @@ from ztensor import Reader, Writer
 from ztensor import open as open_files
 from ztensor.errors import Reason, UsageError
 from ztensor.ext import AttributeKind, Place, is_remote
-from ztensor.options import WriteOptions, require_choice, require_options
+from ztensor.options import WriteOptions, require_choice, require_options, summed
 from ztensor.typing import Durable, Path, Progress
 
 if TYPE_CHECKING:
@@ -102,12 +102,10 @@ def _copy(
     """Copy objects, each given by its new name, its reader and its old name."""
     writer.copier.expect((reader.objects, own) for _, reader, own in objects)
     total = sum(reader.metadata(own).stored_nbytes for _, reader, own in objects)
-    done = 0
+    report = summed(progress, total)
     for name, reader, own in objects:
         writer.copy(name, reader, own)
-        done += reader.metadata(own).stored_nbytes
-        if progress is not None:
-            progress(done, total)
+        report(reader.metadata(own).stored_nbytes)
 
 
 def names_in(reader: Reader) -> dict[str, str]:

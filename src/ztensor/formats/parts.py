@@ -23,6 +23,7 @@ from ztensor.ext import (
     result_dtype,
 )
 from ztensor.formats.ahead import Ahead
+from ztensor.options import summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -187,8 +188,8 @@ class Pouring(Ahead):
     ) -> None:
         keys = [(part.file, part.object_name, part.role) for part in parts for _ in range(times)]
         super().__init__(keys, threads)
-        self._sink, self._progress = sink, progress
-        self._done, self._total = 0, sum(part.nbytes for part in parts)
+        self._sink = sink
+        self._report = summed(progress, sum(part.nbytes for part in parts))
 
     def bytes_of(self, part: Part) -> Iterator[memoryview]:
         """Yield the bytes of an array in chunks, little-endian.
@@ -210,6 +211,4 @@ class Pouring(Ahead):
         """
         for chunk in self.bytes_of(part):
             self._sink.write(chunk)
-            self._done += chunk.nbytes
-            if self._progress is not None:
-                self._progress(self._done, self._total)
+            self._report(chunk.nbytes)

@@ -23,7 +23,7 @@ from ztensor.errors import (
     system_call,
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits, caps_of
-from ztensor.options import OpenOptions, require_options
+from ztensor.options import OpenOptions, require_options, summed
 from ztensor.signing.bundle import SINGLE, Resource, Statement, emit, parse, require
 from ztensor.signing.contents import is_as_noted, notes_of, under_notes
 from ztensor.signing.keys import Key, private_key, public_key, sha256_of
@@ -138,7 +138,7 @@ def sign(
         raise ArgumentValueError("sign the folder of a checkpoint with all of its parts", file=root)
     else:
         files = {SINGLE: _size(root)}
-    workers, report = ext.thread_count(threads), _counting(progress, files.values())
+    workers, report = ext.thread_count(threads), summed(progress, sum(filter(None, files.values())))
     resources: dict[str, Resource] = {}
 
     def one(name: str) -> None:
@@ -199,7 +199,8 @@ def verify(
                 problems.append(Problem(Reason.SOURCE_NOT_REGULAR, "an unsigned link", (name,)))
             elif name not in resources and not ignore_unsigned:
                 problems.append(Problem(Reason.SHARD_FILE, "an unsigned file", (name,)))
-    counter, wrong = _counting(progress, files.values()), dict[str, Problem | None]()
+    counter = summed(progress, sum(filter(None, files.values())))
+    wrong: dict[str, Problem | None] = {}
     whole = list(resources) if names is None or not noted else []
 
     def read() -> None:
@@ -462,17 +463,3 @@ def _counted(source: ext.Source, report: Callable[[int], None]) -> Iterator[memo
     for piece in ext.Range(source, 0, source.size).pieces():
         yield piece
         report(len(piece))
-
-
-def _counting(progress: Progress | None, lengths: Iterable[int | None]) -> Callable[[int], None]:
-    """Return a function that counts bytes, and calls `progress` with the sum and the total."""
-    done, total, lock = 0, sum(filter(None, lengths)), ext.Lock()
-
-    def report(nbytes: int) -> None:
-        nonlocal done
-        with lock:
-            done += nbytes
-            if progress is not None:
-                progress(min(done, total), total)
-
-    return report

@@ -9,17 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
-from ztensor.ext import (
-    ALGORITHMS,
-    FileObjects,
-    Lock,
-    ObjectReader,
-    Overlaps,
-    Portable,
-    cbor,
-)
+from ztensor.ext import ALGORITHMS, FileObjects, ObjectReader, Overlaps, Portable, cbor
 from ztensor.insight.analysis.content import emit_content
 from ztensor.insight.analysis.streaming import opened, order_of_bytes, share_out
+from ztensor.options import summed
 from ztensor.typing import Readable
 
 if TYPE_CHECKING:
@@ -156,7 +149,7 @@ def _ids(
     progress: Progress | None,
 ) -> dict[str, str]:
     sizes = {name: reader.objects.part(name).object(name).stored_nbytes for name in names}
-    total, done, lock = sum(sizes.values()), 0, Lock()
+    report = summed(progress, sum(sizes.values()))
     overlaps = Overlaps(
         (reader.objects.part(name), component)
         for name in names
@@ -164,12 +157,8 @@ def _ids(
     )
 
     def id_of(name: str) -> str:
-        nonlocal done
         text = _tensor_id(reader.objects.part(name), name, overlaps, attributes=attributes)
-        if progress is not None:
-            with lock:
-                done += sizes[name]
-                progress(done, total)
+        report(sizes[name])
         return text
 
     return share_out(id_of, sizes, threads, order_of_bytes(reader.objects, sizes))

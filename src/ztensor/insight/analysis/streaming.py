@@ -17,7 +17,6 @@ from ztensor.ext import (
     LAYOUTS,
     STORAGE_TYPES,
     FileObjects,
-    Lock,
     ObjectReader,
     Objects,
     element_count,
@@ -27,6 +26,7 @@ from ztensor.ext import (
     thread_count,
     typed_array,
 )
+from ztensor.options import summed
 from ztensor.typing import Array, Progress
 
 if TYPE_CHECKING:
@@ -208,10 +208,7 @@ class Meter:
     """
 
     def __init__(self, total: int, progress: Progress | None) -> None:
-        self._total = total
-        self._progress = progress
-        self._done = 0
-        self._lock = Lock()
+        self._count = summed(progress, total)
 
     def part(self, most: int) -> Callable[[int], None]:
         """Return a function that counts the bytes of one object, up to `most`."""
@@ -227,10 +224,8 @@ class Meter:
 
     def add(self, nbytes: int) -> None:
         """Count bytes that are done."""
-        if self._progress is not None and nbytes:
-            with self._lock:
-                self._done += nbytes
-                self._progress(self._done, self._total)
+        if nbytes:
+            self._count(nbytes)
 
 
 def order_of_bytes(objects: Objects, names: Iterable[str]) -> list[str] | None:

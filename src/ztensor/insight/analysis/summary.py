@@ -11,6 +11,7 @@ from ztensor.errors import UnsupportedError
 from ztensor.ext import LAYOUTS, ObjectReader, element_count
 from ztensor.insight.analysis.streaming import component_blocks, is_quantized
 from ztensor.insight.analysis.sums import Sums
+from ztensor.options import summed
 from ztensor.quantization.floats import dequantized
 from ztensor.typing import Array, Progress
 
@@ -62,7 +63,7 @@ def _summary(
     blocks: Iterable[Array], first: int, nbytes: int, progress: Progress | None
 ) -> dict[str, Any]:
     """Return the first elements and sums of all; None for numbers that the type lacks."""
-    sums, kind, seen = Sums(), "", 0
+    sums, kind, report = Sums(), "", summed(progress, nbytes)
     head: list[Any] = []
     for block in blocks:
         is_plain = block.dtype.kind in "biuc"  # Python has no bfloat16
@@ -71,9 +72,7 @@ def _summary(
         head += (some if is_plain else some.astype(np.float64)).tolist()
         with np.errstate(all="ignore"):  # overflow and NaN are counted
             sums.take(block)
-        seen += block.nbytes
-        if progress is not None:
-            progress(min(seen, nbytes), nbytes)
+        report(block.nbytes)
     ordered = {} if kind in "bc" else sums.moments.as_fields()
     if ordered and math.isfinite(sums.total):  # exactly 0 if elements cancel out
         ordered["mean"] = sums.total / sums.moments.count

@@ -32,7 +32,7 @@ from ztensor.io.writing.planning import require_layout
 from ztensor.io.writing.stream import ObjectSink
 from ztensor.io.writing.writer import Writer
 from ztensor.limits import DEFAULT_LIMITS, Budget
-from ztensor.options import EditOptions, ObjectOptions, require_options
+from ztensor.options import EditOptions, ObjectOptions, require_options, summed
 from ztensor.spec.container import EMITTERS, Emitter
 from ztensor.spec.container.framing import FOOTER_2_BYTES, Container, Frame
 from ztensor.spec.model.manifest import Manifest, TensorObject, WrittenObjects
@@ -150,12 +150,11 @@ class Editor(Writer):
     def _copy_all(self, names: Sequence[str], old: Reader, progress: Progress | None) -> None:
         """Copy stored objects without decoding."""
         self.copier.expect((old.objects, name) for name in names)
-        total, done = sum(old.metadata(name).stored_nbytes for name in names), 0
+        nbytes = {name: old.metadata(name).stored_nbytes for name in names}
+        report = summed(progress, sum(nbytes.values()))
         for name in names:
             self.copy(name, old)
-            done += old.metadata(name).stored_nbytes
-            if progress is not None:
-                progress(done, total)
+            report(nbytes[name])
 
     def _commit(self, frame: Frame) -> CommitBehind | CommitOver:
         end = self.old_nbytes

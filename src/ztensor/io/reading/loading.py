@@ -19,6 +19,7 @@ from ztensor.io.frameworks import FRAMEWORKS
 from ztensor.io.reading.bulk import take_small
 from ztensor.io.reading.file import FileObjects, lengths_of
 from ztensor.io.reading.places import Places
+from ztensor.options import summed
 from ztensor.spec.layout import LAYOUTS
 from ztensor.spec.layout.base import Array, Quantized
 from ztensor.spec.layout.elements import result_dtype
@@ -90,16 +91,14 @@ def load_files(
     load = load or load_all
     require_function("progress", progress)
     files = objects.parts() if names is None else _chosen(objects, names)
-    total, done = sum(file.nbytes for file in files), 0
+    report = summed(progress, sum(file.nbytes for file in files))
     result: dict[str, Any] = {}
     for file in files:
         loaded = load(file, **options)
         if dequantize is not None:
             _dequantize(file, loaded, dequantize, copy=options.get("copy", False))
         result.update(loaded)
-        done += file.nbytes
-        if progress is not None:
-            progress(done, total)
+        report(file.nbytes)
     in_order = objects.names if len(files) > 1 else ()
     return {name: result[name] for name in in_order if name in result} if in_order else result
 

@@ -32,8 +32,7 @@ from ztensor.io.reading.overlaps import Overlaps
 from ztensor.io.reading.places import Places
 from ztensor.io.reading.walking import FAULTS, NOT_DAMAGE, Fault, ObjectWalk
 from ztensor.io.source.base import Range
-from ztensor.locks import Lock
-from ztensor.options import shifted
+from ztensor.options import shifted, summed
 from ztensor.showing import counted
 from ztensor.spec.digest import Sum, parse_digest
 from ztensor.spec.model.manifest import Shard, TensorObject
@@ -183,15 +182,7 @@ def verify_file(
     total = int(places.lengths.sum())
     entries = [entry for entry in objects.values() if isinstance(entry, TensorObject)]
     total += sum(entry.stored_nbytes for entry in entries)
-    done, lock = 0, Lock()
-
-    def report(count: int) -> None:
-        nonlocal done
-        if progress is not None:
-            with lock:
-                done += count
-                progress(min(done, total), total)
-
+    report = summed(progress, total)
     right = right_names(file, places, report, workers)
     objects |= {name: _object(file, name) for name in places.names if name not in right}
     left = file.in_file_order(name for name in chosen if name in objects)
@@ -282,7 +273,7 @@ def fault_of_whole(
     Raises:
         SourceError: the bytes could not be read.
     """
-    done = 0
+    report = summed(progress, whole.length)
     try:
         digest = parse_digest(text, strict=strict)
         if digest.known is None:
@@ -290,9 +281,7 @@ def fault_of_whole(
             raise UnsupportedError(message, reason=Reason.UNKNOWN_ENCODING)
         check = Check(digest)
         for piece in check.over(whole.pieces()):
-            done += piece.nbytes
-            if progress is not None:
-                progress(done, whole.length)
+            report(piece.nbytes)
         check.end()
     except FAULTS as error:
         if isinstance(error, DigestMismatchError):
