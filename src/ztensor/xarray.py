@@ -51,6 +51,7 @@ _DECODERS = (
     *("mask_and_scale", "decode_times", "concat_characters", "decode_coords", "use_cftime"),
     "decode_timedelta",
 )
+_NUMBERS = ("scale_factor", "add_offset")  # xarray computes with them when elements are read
 # What xarray raises for attributes that do not follow its conventions.
 _ON_BAD_ATTRIBUTES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -117,6 +118,7 @@ class Backend(BackendEntrypoint):  # type: ignore[misc]  # xarray is untyped her
         )
         dropped = [drop_variables] if isinstance(drop_variables, str) else drop_variables or ()
         store = _Store(reader, frozenset(dropped), dequantize=dequantize)
+        store.scaled = decoders.get("mask_and_scale")
         try:
             return StoreBackendEntrypoint().open_dataset(store, **decoders)
         except BaseException as error:
@@ -175,6 +177,7 @@ class _Store(AbstractDataStore):  # type: ignore[misc]  # xarray is untyped here
 
     def __init__(self, reader: Reader, dropped: frozenset[str], *, dequantize: bool) -> None:
         self._reader, self._dropped, self._dequantize = reader, dropped, dequantize
+        self.scaled: object = None  # xarray's option `mask_and_scale`
         self.close = reader.close
 
     def get_attrs(self) -> dict[str, Any]:
@@ -209,6 +212,17 @@ class _Store(AbstractDataStore):  # type: ignore[misc]  # xarray is untyped here
                     expected=f"a list of {len(array.shape)} texts",
                     found=describe(axes),
                 )
+            is_scaled = self.scaled.get(name) if isinstance(self.scaled, dict) else self.scaled
+            for key in attributes.keys() & {*_NUMBERS} if is_scaled in (None, True) else ():
+                if np.asarray(attributes[key]).dtype.kind not in "biuf":
+                    raise FormatError(
+                        f"{key} is no number",
+                        reason=Reason.FIELD_VALUE,
+                        file=self._reader.name,
+                        object_name=name,
+                        expected="a number; mask_and_scale=False does not use it",
+                        found=describe(attributes[key]),
+                    )
             variables[name] = Variable(axes, indexing.LazilyIndexedArray(array), attributes)
         if others:
             warnings.warn(

@@ -135,6 +135,8 @@ def test_names_of_axes_come_from_the_attribute(tmp_path: Path) -> None:
         {"w": named(ROWS, ["s", "y"]), "s": np.array(1.0)},
         {"w": Tensor(ROWS, attributes={"coordinates": 5})},
         {"w": Tensor(ROWS, attributes={"_FillValue": {"a": 1}})},
+        {"w": Tensor(ROWS, attributes={"scale_factor": ["a"]})},
+        {"w": Tensor(ROWS, attributes={"add_offset": {"a": 1}})},
         {"w": Tensor(ROWS, attributes={"units": "days since never"})},
     ],
 )
@@ -145,6 +147,14 @@ def test_attributes_that_do_not_fit_are_errors(tmp_path: Path, tensors: dict[str
     assert caught.value.reason is Reason.FIELD_VALUE
     with opened(tmp_path / "a.zt", drop_variables="w", decode_cf=False) as dataset:
         assert "w" not in dataset
+
+
+@pytest.mark.parametrize("off", [False, {"w": False}])
+def test_attributes_that_are_not_decoded_may_have_any_value(tmp_path: Path, off: object) -> None:
+    attributes = {"scale_factor": "x", "add_offset": None}
+    save_file({"w": Tensor(ROWS, attributes=attributes)}, tmp_path / "a.zt")
+    with opened(tmp_path / "a.zt", mask_and_scale=off) as dataset:
+        np.testing.assert_array_equal(dataset["w"].values, ROWS)
 
 
 def test_other_layouts_are_left_out_or_dequantized(tmp_path: Path) -> None:

@@ -162,9 +162,15 @@ class Shards:
         return self._files[shard]
 
     def _over(self, objects: Mapping[str, TensorObject]) -> FileObjects:
-        starts = [shard.start or 0 for shard in self._table.values()]
-        sources = [file.source.parts[0][1] for file in self._files.values()]
-        joined = JoinedSource(list(zip(starts, sources, strict=True)))
+        """Return objects over the shards that they need: others cost time for each call."""
+        homes = {
+            part.shard.name: part.shard
+            for entry in objects.values()
+            for part in entry.components.values()
+            if part.shard is not None
+        }
+        parts = sorted((shard.start or 0, name) for name, shard in (homes or self._table).items())
+        joined = JoinedSource([(at, self._files[name].source.parts[0][1]) for at, name in parts])
         return FileObjects(joined, Manifest("2", objects, shards=self._table))
 
     def _placed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,50 @@ def linked(root: Path, base: Path, **how: Any) -> Path:
         writer.add_shard("b", base, "sha256")
         writer.link("b")
     return root
+
+
+def calls_of(function: Callable[[], object]) -> int:
+    """Return the number of functions that a function calls."""
+    count = 0
+
+    def note(frame: object, event: str, value: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    old = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        function()
+    finally:
+        sys.setprofile(old)
+    return count
+
+
+def test_many_shards_take_linear_time(tmp_path: Path) -> None:
+    """All files have one length, so only their digests tell which one a shard is."""
+    counts = dict[str, list[int]]()
+    for number in (20, 80):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        writer = v2.Writer(folder / "root.zt", canonical=False)
+        for at in range(number):
+            path = folder / f"{-at % number}.zt"
+            with ztensor.Writer(path, version="2.1", alignment=4096) as part:
+                part.write(f"w{at:03}", np.array([at]))
+            writer.add_shard(f"s{at}", path)
+
+        def link(writer: v2.Writer = writer, number: int = number) -> None:
+            for at in range(number):
+                writer.link(f"s{at}")
+
+        counts.setdefault("link", []).append(calls_of(link))
+        writer.finish()
+
+        def reopen(root: Path = folder / "root.zt") -> None:
+            ztensor.open(root).close()
+
+        counts.setdefault("open", []).append(calls_of(reopen))
+    assert all(large < 4.2 * small for small, large in counts.values()), counts
 
 
 def test_all_objects_of_a_file_are_linked(tmp_path: Path, base: Path) -> None:

@@ -60,7 +60,9 @@ class ShardFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = path_text(folder, absolute=True, local=True)
         self._names: dict[int, list[str]] = {}
-        self._digests: dict[tuple[str, str], str | None] = {}
+        # Files by size, algorithm and digest; how many names of a size were read for them.
+        self._found: dict[tuple[int, str, str | None], Beneath] = {}
+        self._read: dict[tuple[int, str], int] = {}
         self._roots = Beneath.roots_of(self._folder)
         with system_call("cannot list the folder", self._folder), os.scandir(self._folder) as files:
             for file in sorted(files, key=lambda file: file.name):
@@ -71,14 +73,15 @@ class ShardFolder:
     def __call__(self, shard: ShardIdentity) -> Beneath | None:
         """Return the place of a shard; None if no file has its size and digest."""
         digest = parse_digest(shard.digest, strict=True)
-        for name in self._names.get(shard.size, ()) if digest.known else ():
-            place = Beneath(os.path.join(self._folder, name), self._roots)
-            key = digest.algorithm, name
-            if key not in self._digests:
-                self._digests[key] = _hexdigest(place, digest)
-            if self._digests[key] == digest.expected:
-                return place
-        return None
+        kind = shard.size, digest.algorithm
+        names = self._names.get(shard.size, ()) if digest.known else ()
+        while (found := self._found.get((*kind, digest.expected))) is None:
+            if (at := self._read.get(kind, 0)) == len(names):
+                return None
+            place = Beneath(os.path.join(self._folder, names[at]), self._roots)
+            self._found.setdefault((*kind, _hexdigest(place, digest)), place)
+            self._read[kind] = at + 1
+        return found
 
 
 def _hexdigest(place: Beneath, digest: Digest) -> str | None:
