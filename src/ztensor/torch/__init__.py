@@ -8,9 +8,10 @@ processes; they are in `ztensor.distributed.torch`, which is imported on first u
 
 `values.py` converts one tensor to its stored form and back, `tying.py` finds tensors of a dict that
 share memory, `loading.py` loads the objects of files, `modules.py` puts a state into a module,
-`filling.py` fills tensors that are there, also of several processes, `devices.py` loads onto other
-devices than the CPU, `quantized.py` dequantizes there. `adapter.py` is the adapter of the table of
-frameworks, and `trees.py` has nested states.
+`filling.py` fills tensors that are there, also of several processes: `boxes.py` has the elements of
+each, `exchanging.py` what one process reads for another. `devices.py` loads onto other devices than
+the CPU, `quantized.py` dequantizes there. `adapter.py` is the adapter of the table of frameworks,
+and `trees.py` has nested states.
 """
 
 from __future__ import annotations

@@ -10,11 +10,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
-import numpy as np
 import torch
 
 import ztensor
@@ -25,20 +23,18 @@ from ztensor.errors import (
     ArgumentValueError,
     NotRepresentableError,
     ObjectNotFoundError,
-    UsageError,
     counted,
     describe,
 )
 from ztensor.ext import LAYOUTS, ObjectReader, Quantized, result_dtype
 from ztensor.options import OpenOptions, require_options
+from ztensor.torch.boxes import Box, Target, targets_of
+from ztensor.torch.exchanging import Rows, agreed, batches_of, broadcast
 from ztensor.torch.tying import tied
 from ztensor.torch.values import array_to_torch, torch_dtype
 from ztensor.typing import Readable
 
 _BATCH_BYTES = 256 << 20  # read before anything is copied to its target
-_WHOLE_BYTES = 1 << 30  # of tensors that the ranks of a group read before they exchange them
-# By bytes of an element, the type as which elements are exchanged: gloo does not send float8.
-_CARRIERS = {1: torch.uint8, 2: torch.float16, 4: torch.int32, 8: torch.int64}
 
 
 class Cut(NamedTuple):
@@ -141,7 +137,7 @@ def load_into(
     if isinstance(state, torch.nn.Module):
         state = state.state_dict()
     groups = tied(state) if isinstance(state, Mapping) else []
-    targets = _targets(state, group)
+    targets = targets_of(state, group)
     filling = _Filling(targets, groups, rules or {}, cast=cast, dequantize=dequantize)
     with contextlib.ExitStack() as opened:
 
@@ -150,49 +146,16 @@ def load_into(
                 return filling.plan(source, strict=strict)
             return filling.plan(opened.enter_context(open_reader(source, **options)), strict=strict)
 
-        by_rows = all(_agreed(group, plan)) and group is not None
-        for batch in _batches(filling.filled):
-            moved = _Rows.of_each(batch) if by_rows else {}
-            _agreed(group, functools.partial(filling.read, batch, moved))
+        by_rows = all(agreed(group, plan)) and group is not None
+        for batch in batches_of(filling.filled):
+            moved = Rows.of_each(batch) if by_rows else {}
+            agreed(group, functools.partial(filling.read, batch, moved))
             for target in batch if group is not None else ():
                 if target.name in moved:
                     moved[target.name].exchange(target.value)
                 for replicas in target.replicas if target.boxes else ():
-                    _broadcast(target.boxes[0].local, replicas)
+                    broadcast(target.boxes[0].local, replicas)
     return filling.report()
-
-
-class _Box(NamedTuple):
-    """Local elements of a tensor.
-
-    Attributes:
-        offsets: the position of the first one in the whole tensor.
-        local: the elements, which are written.
-    """
-
-    offsets: tuple[int, ...]
-    local: torch.Tensor
-
-
-class _Target(NamedTuple):
-    """A tensor of the state.
-
-    Attributes:
-        name: its name.
-        shape: the shape of the whole tensor.
-        dtype: its element type.
-        boxes: the elements of this process.
-        replicas: process groups whose ranks have the same elements, of which the first rank sends
-            them to the others, group by group.
-        value: the tensor itself.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: Any
-    boxes: tuple[_Box, ...]
-    replicas: tuple[Any, ...]
-    value: Any
 
 
 class _Run(NamedTuple):
@@ -219,96 +182,6 @@ class _Read(NamedTuple):
     local: torch.Tensor
 
 
-def _targets(state: Any, group: Any) -> list[_Target]:
-    """Return the tensors of a module or state dict, sorted by name, as ranks agree on it."""
-    if not isinstance(state, Mapping) or any(isinstance(v, np.ndarray) for v in state.values()):
-        raise ArgumentTypeError(
-            "not a state of torch",
-            expected="a module, or a mapping to tensors",
-            found=describe(type(state).__name__),
-        )
-    names = [name for name in sorted(state) if _is_tensor(state[name])]
-    return [_target(name, state[name], group) for name in names]
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) or hasattr(value, "local_shards")
-
-
-def _target(name: str, value: Any, group: Any) -> _Target:
-    shape = tuple(value.size())
-    replicas: tuple[Any, ...] = ()
-    if hasattr(value, "local_shards"):  # a ShardedTensor
-        shards = value.local_shards()
-        boxes = tuple(_Box(tuple(s.metadata.shard_offsets), s.tensor.detach()) for s in shards)
-    elif hasattr(value, "placements"):  # a DTensor
-        boxes = _boxes_of(value, value.detach().to_local(), name)
-        if group is not None and boxes:
-            copied = [at for at, place in enumerate(value.placements) if place.is_replicate()]
-            replicas = tuple(map(value.device_mesh.get_group, copied))
-    else:
-        boxes = (_Box((0,) * len(shape), value.detach()),)
-        replicas = () if group is None else (group,)
-    if any(box.local.is_meta for box in boxes):
-        error = UsageError("on the meta device a tensor has no elements to fill", object_name=name)
-        error.hint = "give it memory first: module.to_empty(device=...)"
-        raise error
-    return _Target(name, shape, value.dtype, boxes, replicas, value)
-
-
-def _boxes_of(value: Any, local: torch.Tensor, name: str) -> tuple[_Box, ...]:
-    """Return the local elements of a `DTensor` as boxes."""
-    chunks = value.__create_chunk_list__()
-    if any(tuple(chunk.sizes) != tuple(local.shape) for chunk in chunks if local.numel()):
-        raise UsageError(
-            "the local elements of the DTensor are not one box",
-            object_name=name,
-            found=describe(value.placements),
-        )
-    return tuple(_Box(tuple(chunk.offsets), local) for chunk in chunks if local.numel())
-
-
-class _Rows(NamedTuple):
-    """A `DTensor` that is read by rows, and then exchanged for its columns.
-
-    Attributes:
-        carrier: the same elements on the same mesh, divided by rows, of a type that every backend
-            sends.
-        boxes: the elements of this process.
-    """
-
-    carrier: Any
-    boxes: tuple[_Box, ...]
-
-    @classmethod
-    def of_each(cls, targets: Iterable[_Target]) -> dict[str, _Rows]:
-        """Return the rows of those targets that have columns, and can be sent."""
-        try:
-            from torch.distributed import tensor
-        except ImportError:  # before torch 2.5
-            return {}
-        found = {}
-        for target in targets:
-            places = getattr(target.value, "placements", ())
-            carried = _CARRIERS.get(target.dtype.itemsize)
-            is_plain = all(type(one) in (tensor.Shard, tensor.Replicate) for one in places)
-            cuts = [one.dim % len(target.shape) for one in places if one.is_shard()]
-            if is_plain and any(cuts) and carried is not None:
-                rows = [tensor.Shard(0) if one.is_shard() else one for one in places]
-                mesh = target.value.device_mesh
-                how: Any = {"dtype": carried, "device_mesh": mesh, "placements": rows}
-                carrier = tensor.zeros(*target.shape, **how)
-                local = carrier.to_local().view(target.dtype)
-                found[target.name] = cls(carrier, _boxes_of(carrier, local, target.name))
-        return found
-
-    def exchange(self, value: Any) -> None:
-        """Give each process of the mesh the elements that it has of `value`; all call it."""
-        moved = self.carrier.redistribute(placements=value.placements).to_local()
-        with torch.no_grad():
-            value.to_local().copy_(moved.view(value.dtype))
-
-
 class _Filling:
     """Which slices of the source go where.
 
@@ -325,7 +198,7 @@ class _Filling:
 
     def __init__(
         self,
-        targets: Sequence[_Target],
+        targets: Sequence[Target],
         groups: Sequence[Sequence[str]],
         rules: Mapping[str, Rule],
         *,
@@ -346,7 +219,7 @@ class _Filling:
         self._missing: list[str] = []
         self._nbytes_read = 0
         self._runs: dict[str, tuple[list[_Run], int]] = {}  # and the axis
-        self.filled: list[_Target] = []
+        self.filled: list[Target] = []
 
     def plan(self, reader: ObjectReader, *, strict: bool) -> bool:
         """Check all names, shapes and types; return whether the source is behind a URL.
@@ -378,7 +251,7 @@ class _Filling:
             )
         return any(file.source.prefers_long_reads for file in reader.objects.parts())
 
-    def read(self, targets: Iterable[_Target], moved: Mapping[str, _Rows]) -> None:
+    def read(self, targets: Iterable[Target], moved: Mapping[str, Rows]) -> None:
         """Read what this process has to read of some targets, of some of them by rows."""
         reads: list[_Read] = []
         for target in targets:
@@ -409,7 +282,7 @@ class _Filling:
                 return _parts(rule, captures)
         return [Cut(name, 0, -1)], 0
 
-    def _runs_of(self, target: _Target, parts: Sequence[Cut], dim: int) -> list[_Run]:
+    def _runs_of(self, target: Target, parts: Sequence[Cut], dim: int) -> list[_Run]:
         """Return where the elements of a tensor are, once its parts are checked.
 
         Raises:
@@ -440,7 +313,7 @@ class _Filling:
         self._used.update(part.name for part in parts)
         return runs
 
-    def _shape_of(self, target: _Target, part: Cut) -> tuple[int, ...]:
+    def _shape_of(self, target: Target, part: Cut) -> tuple[int, ...]:
         """Return the shape of an object, and check its type and layout."""
         entry = self._reader.objects.part(part.name).object(part.name)
         layout = LAYOUTS.get(entry.format)
@@ -469,7 +342,7 @@ class _Filling:
             raise error
         return entry.shape
 
-    def _misfit(self, target: _Target, name: str, shape: Sequence[int]) -> ArgumentValueError:
+    def _misfit(self, target: Target, name: str, shape: Sequence[int]) -> ArgumentValueError:
         return ArgumentValueError(
             f"the source does not fit the tensor {describe(target.name)}",
             file=self._reader.name,
@@ -525,7 +398,7 @@ def _parts(rule: Any, captures: Mapping[str, str]) -> tuple[list[Cut], int]:
     return parts, joined.dim
 
 
-def _in_box(box: _Box, runs: Sequence[_Run], dim: int) -> Iterator[_Read]:
+def _in_box(box: Box, runs: Sequence[_Run], dim: int) -> Iterator[_Read]:
     """Yield the slices for a box; the runs are along the axis `dim`."""
     sizes = box.local.shape
     index = [slice(at, at + size) for at, size in zip(box.offsets, sizes, strict=True)]
@@ -539,47 +412,3 @@ def _in_box(box: _Box, runs: Sequence[_Run], dim: int) -> Iterator[_Read]:
             own[dim] = slice(start + first - low, start + last - low)
             local = box.local.narrow(dim, first - box.offsets[dim], last - first)
             yield _Read(name, tuple(own), local)
-
-
-def _batches(targets: Sequence[_Target]) -> Iterator[list[_Target]]:
-    """Yield the targets in order, about a GiB of whole tensors at a time, on each rank the same."""
-    batch: list[_Target] = []
-    nbytes = 0
-    for target in targets:
-        batch.append(target)
-        nbytes += math.prod(target.shape) * target.dtype.itemsize
-        if nbytes >= _WHOLE_BYTES:
-            yield batch
-            batch, nbytes = [], 0
-    yield batch
-
-
-def _agreed(group: Any, work: Callable[[], Any]) -> list[Any]:
-    """Do work on each rank of a group, and return all results; raise on all where one fails."""
-    if group is None:
-        return [work()]
-    failure: Exception | None = None
-    result = None
-    try:
-        result = work()
-    except Exception as error:  # noqa: BLE001  # raised below, after the others know
-        failure = error
-    answers: list[Any] = [None] * torch.distributed.get_world_size(group)
-    own = failure and str(failure), result
-    torch.distributed.all_gather_object(answers, own, group=group)
-    if failure is not None:
-        raise failure
-    for rank, (text, _) in enumerate(answers):
-        if text is not None:
-            raise UsageError(f"rank {rank} could not read its share: {text}")
-    return [answer for _, answer in answers]
-
-
-def _broadcast(local: torch.Tensor, group: Any) -> None:
-    """Send the elements of the first rank of a group to the others."""
-    whole = local.contiguous()
-    first = torch.distributed.get_global_rank(group, 0)
-    as_bytes = whole.reshape(-1).view(torch.uint8)  # gloo does not send float8
-    torch.distributed.broadcast(as_bytes, first, group=group)
-    if whole is not local:
-        local.copy_(whole)
