@@ -27,7 +27,7 @@ from ztensor.errors import (
     counted,
     describe,
 )
-from ztensor.ext import Beneath, FileSink, Place, ShardSet, is_remote, path_text
+from ztensor.ext import Beneath, Place, ShardSet, is_remote, path_text
 from ztensor.typing import Path
 
 if TYPE_CHECKING:
@@ -404,20 +404,17 @@ class _Folder:
 
     def _copy(self, path: str, target: str, text: bytes | None = None) -> None:
         """Write a file with the rights of an old one; its content is `text`, or a copy if None."""
-        sink = FileSink(Place(target, is_new=True), durable=self._settings.durable)
-        try:
-            with contextlib.closing(self._place(path).open(mapped=False)) as source:
-                sink.narrow(source.rights())
-                if text is not None:
-                    sink.write(text)
-                else:
-                    for offset in range(0, source.size, _COPY_BYTES):
-                        length = min(_COPY_BYTES, source.size - offset)
-                        sink.write(source.read(offset, length))
-                    source.require_unchanged()
-            sink.commit()
-        finally:
-            sink.abort()
+        with (
+            Place(target, is_new=True).written(self._settings.durable) as sink,
+            contextlib.closing(self._place(path).open(mapped=False)) as source,
+        ):
+            sink.narrow(source.rights())
+            if text is not None:
+                sink.write(text)
+                return
+            for offset in range(0, source.size, _COPY_BYTES):
+                sink.write(source.read(offset, min(_COPY_BYTES, source.size - offset)))
+            source.require_unchanged()
 
 
 def require_plain(reader: Reader, *, pickled: bool) -> None:

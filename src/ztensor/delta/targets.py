@@ -95,8 +95,7 @@ def write_new(
     new = applied.over(old, names)
     if kind == "zt":
         return _write_zt(old, new, names, place, how)
-    sink = place.sink(how.durable)
-    try:
+    with place.written(how.durable) as sink:
         if isinstance(sink, FileSink):
             for rights in old.rights():
                 sink.narrow(rights)
@@ -109,10 +108,8 @@ def write_new(
             reader.objects = new
             export = FORMATS[kind].loaded().export
             export(reader, sink, lose=_lose, progress=how.progress, threads=how.threads)
-        sink.commit()
-    finally:
-        sink.abort()
-    return sink.position
+    length: int = sink.position
+    return length
 
 
 def _lose(name: str | None, sentence: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ztensor.ext import FileSink, path_text
+from ztensor.ext import Place, path_text
 
 if TYPE_CHECKING:
     import os
@@ -16,10 +16,6 @@ def write_file(path: str | os.PathLike[str], data: bytes) -> int:
     Raises:
         SourceError: the file cannot be written; an old one is unchanged.
     """
-    sink = FileSink(path_text(path), durable=False)
-    try:
+    with Place(path_text(path)).written(durable=False) as sink:
         sink.write(data)
-        sink.commit()
-    finally:
-        sink.abort()
-    return sink.position
+    return len(data)

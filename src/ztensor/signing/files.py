@@ -148,12 +148,8 @@ def sign(
 
     ext.run_jobs((functools.partial(one, name) for name in files), workers)
     statement = Statement(os.path.basename(root), resources, ignored)
-    sink = ext.Place.of(target).sink(durable)
-    try:
+    with ext.Place.of(target).written(durable) as sink:
         sink.write(emit(statement, secret))
-        sink.commit()
-    finally:
-        sink.abort()
     new = [resource for name, resource in resources.items() if resource is not old.get(name)]
     hashed, signed = (sum(x.part_count for x in some) for some in (new, resources.values()))
     return SignatureReport(secret.fingerprint, len(new), len(files) - len(new), hashed, signed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -121,9 +121,9 @@ class Plan(NamedTuple):
             if progress is not None:
                 progress(sink.position, self.nbytes)
 
-        sink: Any = place.dry() if dry_run else place._replace(check=compared).sink(durable)
+        place = place._replace(check=compared)
         parts = [piece.part for piece in self.pieces if piece.part is not None]
-        try:
+        with place.written(durable, dry_run=dry_run) as sink:
             sink.write(self.head)
             with Pouring(sink, parts, report, None) as pouring:
                 for piece in self.pieces:
@@ -137,9 +137,6 @@ class Plan(NamedTuple):
                     else:
                         pouring.write(piece.part)
             sink.write(bytes(self.nbytes - sink.position))
-            sink.commit()
-        finally:
-            sink.abort()
 
     def _compare(self, old: Source, path: str) -> None:
         """Raise if the written file differs from the plan, or from the bytes of the old file."""

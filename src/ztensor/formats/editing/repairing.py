@@ -193,11 +193,7 @@ def _keep(source: Any, report: FormatRepair, *, dry_run: bool) -> str | None:
     if not dropped:
         return None
     place = Place.for_tail(report.path, source.rights())
-    sink: Any = place.dry() if dry_run else place.sink(durable=True)
-    try:
+    with place.written(durable=True, dry_run=dry_run) as sink:
         for finding in dropped:
             sink.start_with(source, finding.offset + finding.nbytes, finding.offset)
-        sink.commit()
-    finally:
-        sink.abort()
     return place.path

@@ -16,8 +16,8 @@ from ztensor.io.source.appending import LockedFile
 from ztensor.io.source.base import Source
 from ztensor.io.source.local import FileSource
 from ztensor.io.source.paths import path_text
-from ztensor.io.source.sink import FileSink, Place
-from ztensor.io.source.targets import Nowhere, require_changed_in_place
+from ztensor.io.source.sink import Place
+from ztensor.io.source.targets import require_changed_in_place
 from ztensor.limits import Limits
 
 if TYPE_CHECKING:
@@ -134,14 +134,15 @@ def repair(
             raise _nothing_found(report)
         if locked is None:
             target = _require_other(path_text(write), name, overwrite=overwrite)
-            sink = Place(target).dry() if dry_run else FileSink(target, durable=durable)
-            _copy(source, 0, report.end, sink, progress)
+            with Place(target).written(durable, dry_run=dry_run) as sink:
+                sink.start_with(source, report.end, progress=progress)
             return dataclasses.replace(report, written=target)
         tail = None
         if not drop_tail:
             place = Place.for_tail(name, locked.rights())
-            sink, tail = place.dry() if dry_run else FileSink(place, durable=True), place.path
-            _copy(source, report.end, source.size, sink, progress)
+            with place.written(durable=True, dry_run=dry_run) as sink:
+                sink.start_with(source, source.size, report.end, progress=progress)
+            tail = place.path
         locked.cut(report.end)
         return dataclasses.replace(report, written=name, tail_path=tail)
 
@@ -184,17 +185,6 @@ def _report(source: Source, progress: Progress | None = None, **options: Any) ->
         damaged=tuple(dict.fromkeys(p.object_name or "" for p in checked.problems)),
         candidates=tried,
     )
-
-
-def _copy(
-    source: FileSource, start: int, stop: int, sink: FileSink | Nowhere, progress: Progress | None
-) -> None:
-    """Copy a part of a file into a new one."""
-    try:
-        sink.start_with(source, stop, start, progress=progress)
-        sink.commit()
-    finally:
-        sink.abort()
 
 
 def _nothing_found(report: RepairReport) -> ContainerError:

@@ -35,7 +35,7 @@ from ztensor.io.source.urls import Remote
 from ztensor.threads.background import note_write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ztensor.accepted import Durable
     from ztensor.io.source.appending import LockedFile
@@ -167,6 +167,24 @@ class Place(NamedTuple):
         )
         note_write(sink)
         return sink
+
+    @contextlib.contextmanager
+    def written(self, durable: Durable = "auto", *, dry_run: bool = False) -> Iterator[Any]:
+        """Give a sink, and commit it at the end; after an exception the target is as it was.
+
+        Args:
+            durable: see `FileSink`.
+            dry_run: True only counts bytes.
+
+        Raises:
+            SourceError: the file cannot be made or written.
+        """
+        sink = self.dry() if dry_run else self.sink(durable)
+        try:
+            yield sink
+            sink.commit()
+        finally:
+            sink.abort()
 
 
 class FileSink(OpenFile, Gatherer):
