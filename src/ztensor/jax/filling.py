@@ -145,8 +145,9 @@ def _require_fit(reader: ObjectReader, own: str, name: str, leaf: Any, *, cast: 
         NotRepresentableError: JAX lacks the element type.
     """
     expected, found = _described(leaf), _described(abstract(reader, own))
-    is_other_type = expected["type"] != found["type"]
-    if cast and found["layout"] == "dense":
+    is_cut = "complex" in found["type"] and "complex" not in expected["type"]
+    is_other_type = expected["type"] != found["type"] and not is_cut
+    if cast and found["layout"] == "dense" and not is_cut:
         found["type"] = expected["type"]
     if expected != found:
         error = ArgumentValueError(

@@ -27,7 +27,10 @@ def translated(options: Mapping[str, Any], url: str) -> dict[str, Any]:
     if names is None:
         return dict(options)
     outer = {name: value for name, value in options.items() if name != "client_kwargs"}
-    inner = dict(options.get("client_kwargs") or {})
+    inner = options.get("client_kwargs") or {}
+    if not isinstance(inner, Mapping):
+        kind = describe(type(inner).__name__)
+        raise ArgumentTypeError(f"client_kwargs must be a dict, not of the type {kind}")
     found: dict[str, Any] = {}
     for name, value in {**outer, **{f"client_kwargs.{k}": v for k, v in inner.items()}}.items():
         if name not in names:
@@ -58,7 +61,11 @@ def _headers(value: object) -> dict[str, Any]:
 def _google(token: object) -> dict[str, Any]:
     """Return credentials from gcsfs's `token`: a file, a service account's dict, or a word."""
     if isinstance(token, Mapping):
-        return {"service_account_key": json.dumps(dict(token))}
+        try:
+            return {"service_account_key": json.dumps(dict(token))}
+        except (TypeError, ValueError, RecursionError) as error:
+            kind = type(error).__name__  # its text may have parts of the key
+        raise ArgumentValueError("the token cannot be written as JSON", found=kind)
     if token in ("anon", "google_default"):
         return _anonymous(token == "anon")  # noqa: S105  # a word
     if isinstance(token, str) and token.endswith(".json"):

@@ -330,7 +330,8 @@ class _Filling:
                 error.hint = "dequantize=True converts it to floats"
             raise error
         found = torch_dtype(result_dtype(entry.components["data"]))
-        if found != target.dtype and not self._cast:
+        is_cut = found.is_complex and not target.dtype.is_complex
+        if found != target.dtype and (is_cut or not self._cast):
             error = NotRepresentableError(
                 "the source has another element type than the tensor",
                 file=self._reader.name,
@@ -338,7 +339,7 @@ class _Filling:
                 expected=str(target.dtype),
                 found=str(found),
             )
-            error.hint = "cast=True converts the elements"
+            error.hint = None if is_cut else "cast=True converts the elements"
             raise error
         return entry.shape
 

@@ -223,6 +223,8 @@ def test_cast_converts_elements(sharding: Any) -> None:
     assert (found["w"].dtype, found["n"].dtype) == (jnp.bfloat16, np.float32)
     np.testing.assert_array_equal(found["w"].astype(np.float32), np.arange(6.0))
     np.testing.assert_array_equal(found["n"], np.arange(3))
+    with pytest.raises(ArgumentValueError):  # the imaginary parts would be lost
+        load_sharded(save({"w": np.ones(6, np.complex64)}), like={"w": like["w"]}, cast=True)
 
 
 def test_names_are_renamed_and_may_be_shared() -> None:

@@ -125,6 +125,10 @@ def test_options_as_fsspec_has_them(
         ("gs://b/k", {"token": "s3cret"}, ArgumentValueError, "'anon'"),
         ("s3://b/k", {"profile": "none of ours"}, ArgumentValueError, "profile"),
         ("s3://b/k", ["s3cret"], ArgumentTypeError, "a dict"),
+        ("s3://b/k", {"client_kwargs": ["s3cret"]}, ArgumentTypeError, "a dict"),
+        ("s3://b/k", {"client_kwargs": "s3cret"}, ArgumentTypeError, "a dict"),
+        ("gs://b/k", {"token": {"private_key": b"s3cret"}}, ArgumentValueError, "JSON"),
+        ("gs://b/k", {"token": {("s3cret",): 1}}, ArgumentValueError, "JSON"),
         ("m.zt", {"anon": True}, ArgumentValueError, "a URL"),
     ],
 )

@@ -78,6 +78,8 @@ def test_types_are_converted_only_if_asked(source: Path) -> None:
         load_into(source, state)
     load_into(source, state, cast=True)
     assert state["half"].tolist() == [1, 1, 1]
+    with pytest.raises(ztensor.NotRepresentableError):  # the imaginary parts would be lost
+        load_into(ztensor.numpy.save({"half": np.ones(3, "c8")}), state, cast=True)
 
 
 def test_quantized_objects_are_dequantized_if_asked(tmp_path: Path) -> None:
