@@ -380,6 +380,10 @@ FAULTS: dict[str, tuple[bytes, list[str]]] = {  # damaged files, and the kinds o
     "all.safetensors": (
         safetensors_of(f"{row('w', 1, 3)},{row('v', 4, 9)}", b"-ab-c"), ["gap", "gap", "lost"],
     ),
+    "empty.safetensors": (safetensors_of(f"{row('w', 0, 2)},{row('v', 1, 1)}", b"ab"), ["order"]),
+    "empty last.safetensors": (
+        safetensors_of(f"{row('w', 0, 2)},{row('v', 9, 9)}", b"ab"), ["order"],
+    ),
     "tail.gguf": (gguf_of({"w": 0}, A + b"junk".ljust(40)), ["tail"]),
     "gap.gguf": (gguf_of({"w": 0, "v": 64}, A + bytes(32) + B), ["gap"]),
     "order.gguf": (gguf_of({"v": 32, "w": 0}, A + B), ["order"]),
@@ -405,6 +409,7 @@ def test_a_repair_lists_and_drops_what_is_wrong(tmp_path: Path, name: str) -> No
     assert written.written == str(mended)
     found, _ = read(mended)
     expected = {"w": b"ab", "v": b"cd"} if b"cd" in data else {"w": b"ab"}
+    expected |= {"v": b""} if "empty" in name else {}
     assert {key: value.tobytes() for key, value in found.items()} == expected
     assert edit.repair_format(mended).findings == ()
     in_place = edit.repair_format(path, in_place=True, drop_lost=True)

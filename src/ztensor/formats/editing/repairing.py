@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ztensor.errors import ArgumentValueError, ManifestError, Reason
+from ztensor.errors import ArgumentValueError, FormatError, ManifestError, Reason
 from ztensor.ext import Place, Source, is_remote, path_text, source_of
 from ztensor.formats.editing.header import Header, Item, parsed
 from ztensor.formats.editing.indexes import require_whole_model
@@ -23,7 +23,8 @@ class Finding:
     Attributes:
         kind: `gap` or `tail`: bytes of no tensor, between tensors or behind the last one; `lost`: a
             tensor that ends behind the file; `order`, `alignment` or `header`: tensors are not in
-            the order of the header, a tensor is not aligned, or the data is not.
+            the order of the header or an empty one is inside another, a tensor is not aligned, or
+            the data is not.
         offset: where it is in the file.
         nbytes: the bytes that a repair drops; of a lost tensor those that are there.
         name: the tensor, or None.
@@ -114,7 +115,12 @@ def repair_format(
         header, items = parsed(source, are_checked=False)
         findings = tuple(_findings(source, header, items))
         if not findings:
-            parsed(source, are_checked=True)
+            try:
+                parsed(source, are_checked=True)
+            except FormatError:
+                findings = tuple(_misplaced(header, items))
+                if not findings:
+                    raise
         report = FormatRepair(name, source.size, header.format, len(items), findings)
         if not findings if in_place else target is None:
             return report
@@ -178,6 +184,15 @@ def _findings(source: Source, header: Header, items: Mapping[str, Item]) -> Iter
         if end > source.size:
             yield Finding("lost", place, max(0, source.size - place), name)
     yield from _unused("tail", end, source.size, header)
+
+
+def _misplaced(header: Header, items: Mapping[str, Item]) -> Iterator[Finding]:
+    """Yield the tensors without bytes that are neither before nor behind another one."""
+    stored = [(item.place, item.length) for item in items.values() if item.length]
+    places = {header.start, *(at for start, length in stored for at in (start, start + length))}
+    for name, item in items.items():
+        if not item.length and item.place not in places:
+            yield Finding("order", item.place, name=name)
 
 
 def _unused(kind: str, end: int, stop: int, header: Header) -> Iterator[Finding]:
