@@ -165,10 +165,18 @@ def _statement(fields: Any) -> Statement:
     return Statement(_field(subject, "name", str), resources, tuple(ignored))
 
 
+def is_path(name: str) -> bool:
+    """Return whether a name is a path inside the folder that a signature may have."""
+    return not _NO_PATH.search(name)
+
+
 def _resource(entry: Any) -> tuple[str, Resource]:
     name, digest = _field(entry, "name", str), _field(entry, "digest", str)
-    is_path = name == SINGLE or not _NO_PATH.search(name)
-    require(is_path, "a resource has no path inside the folder", found=describe(name))
+    require(
+        name == SINGLE or is_path(name),
+        "a resource has no path inside the folder",
+        found=describe(name),
+    )
     _same(entry, "algorithm", "sha256")
     is_digest = re.fullmatch("[0-9a-f]{64}", digest)
     require(is_digest, "malformed digest of a resource", Reason.DIGEST_MALFORMED, found=name)

@@ -24,7 +24,7 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits, caps_of
 from ztensor.options import OpenOptions, require_options, summed
-from ztensor.signing.bundle import SINGLE, Resource, Statement, emit, parse, require
+from ztensor.signing.bundle import SINGLE, Resource, Statement, emit, is_path, parse, require
 from ztensor.signing.contents import is_as_noted, notes_of, under_notes
 from ztensor.signing.keys import Key, private_key, public_key, sha256_of
 from ztensor.typing import Durable, Openable, Path, Progress, VerifyReport
@@ -116,7 +116,8 @@ def sign(
         FormatError: a zTensor file is damaged.
         SignatureError: with `update`: the old signature is not valid.
         UsageError: there is a file where the signature goes.
-        ArgumentValueError: the key cannot be used, or the folder has links or no file.
+        ArgumentValueError: the key cannot be used, or the folder has links, no file, or a name that
+            is not Unicode or has a backslash.
         SourceError: a file cannot be read, or the signature not written.
     """
     text = ext.path_text(path, local=True)
@@ -130,10 +131,14 @@ def sign(
     if is_folder := os.path.isdir(root):
         ignored = tuple(dict.fromkeys((*_NEVER_SIGNED, *_inside(root, target))))
         files = _listed(root, ignored)
-        if not files or None in files.values():
-            links = [describe(name) for name, nbytes in files.items() if nbytes is None]
-            found = f"the link {links[0]}" if links else "no file"
-            raise ArgumentValueError("a folder of files is signed", file=root, found=found)
+        wrong = [
+            f"the {'link' if nbytes is None else 'name'} {describe(name)}"
+            for name, nbytes in files.items()
+            if nbytes is None or not is_path(name)
+        ]
+        if wrong or not files:
+            message = "a folder of files is signed, whose names are Unicode without a backslash"
+            raise ArgumentValueError(message, file=root, found=(wrong or ["no file"])[0])
     elif _is_root(root):
         raise ArgumentValueError("sign the folder of a checkpoint with all of its parts", file=root)
     else:

@@ -569,6 +569,19 @@ def test_keys(model: Path, tmp_path: Path) -> None:
         signing.open(model, tmp_path / "missing.pem")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such names")
+@pytest.mark.parametrize("name", [b"a\\b", b"sub/a\\b", b"\xff"])
+def test_names_that_no_signature_may_have(folder: Path, name: bytes) -> None:
+    try:
+        with open(os.path.join(os.fsencode(folder), name), "wb"):
+            pass
+    except OSError:
+        pytest.skip("the file system has no such names")
+    with pytest.raises(ztensor.UsageError):
+        signing.sign(folder, PRIVATE, overwrite=True)
+    assert not signing.verify(folder, PUBLIC).ok
+
+
 def test_arguments(model: Path) -> None:
     with pytest.raises(ztensor.UsageError):
         signing.open(model, PUBLIC, verify=False)
