@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from ztensor.converting.rules import Groups, wrong
-from ztensor.errors import NotRepresentableError, ObjectNotFoundError
+from ztensor.errors import NotRepresentableError, ObjectNotFoundError, describe
 from ztensor.ext import Component, FileObjects, Lock, Objects, Source, result_dtype
 from ztensor.typing import Array
 
@@ -162,7 +162,7 @@ def _cut(node: Node, axis: int, start: int, stop: int) -> Node:
 def _lengths(length: int, sizes: Sequence[int]) -> list[int]:
     share, rest = divmod(length, sum(sizes))
     if rest:
-        raise wrong("an axis has another length", f"a multiple of {sum(sizes)}", length)
+        raise wrong("an axis has another length", f"a multiple of {describe(sum(sizes))}", length)
     return [share * size for size in sizes]
 
 

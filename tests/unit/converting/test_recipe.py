@@ -348,6 +348,7 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "types": (STACKED, {"a.0": GRID, "a.1": GRID.astype("f4")}, "f32"),
     "cut": (rule(from_="a", to=["b", "c"], steps=[{"split": 1}]), {"a": GRID}, "multiple of 2"),
     "sizes": (joining(concatenate=0, sizes=[1, 2]), PAIR, "multiple of 3"),
+    "huge sizes": (joining(concatenate=0, sizes=[2**20_000, 2]), PAIR, "multiple of"),
     "other sizes": (joining(concatenate=0, sizes=[1, 3]), PAIR, "(1, 3)"),
     "axis": (joining(concatenate=3), PAIR, "axis"),
     "axes": (rule(from_="a", steps=[{"transpose": [1, 0]}]), {"a": GRID}, "axes"),
