@@ -22,11 +22,8 @@ from ztensor.distributed.committing import commit, record_from_bytes, record_to_
 from ztensor.distributed.part import PartWriter
 from ztensor.distributed.place import Place
 from ztensor.distributed.root import encode_values
-from ztensor.errors import (
-    ArgumentValueError,
-    ZTensorError,
-)
-from ztensor.ext import cbor, run_jobs, thread_count
+from ztensor.errors import ArgumentValueError, UsageError, ZTensorError
+from ztensor.ext import ALGORITHMS, cbor, run_jobs, thread_count
 from ztensor.jax.exchange import Coordinator, Exchange, gathered, gathered_in_thread, together
 from ztensor.jax.values import is_on_cpu, is_value, require_readable, stored
 from ztensor.options import PartOptions, require_options
@@ -91,9 +88,9 @@ def save_sharded(
             names it.
         ArgumentTypeError: an array is traced or deleted.
         ArgumentValueError: two leaves have one name, or another argument has an unknown value.
-        UsageError: the shards leave gaps or overlap, the processes disagree about an array, or
-            there is a checkpoint and `overwrite` is False; or processes that save in the background
-            have neither a coordinator nor `exchange`.
+        UsageError: the shards leave gaps or overlap; the processes disagree about an array, or
+            about which arrays all of them have; there is a checkpoint and `overwrite` is False; or
+            processes that save in the background have neither a coordinator nor `exchange`.
         SourceError: this or another process could not write; every process raises then. The
             earlier checkpoint stays.
     """
@@ -111,9 +108,15 @@ def save_sharded(
         plain.update(_plain(leaves, values or {}))
         Place(folder, storage).make()
         names = [name for name, leaf in leaves if _is_of_one_process(leaf)]
-        return cbor.encode([secrets.token_bytes(16), *names])
+        return cbor.encode([secrets.token_bytes(16), _digest_of_all(leaves), *names])
 
     listed: list[Any] = [cbor.decode(one) for one in together(share, look)]
+    others = [process for process, one in enumerate(listed) if one[1] != listed[0][1]]
+    if others:
+        raise UsageError(
+            f"the trees of process 0 and of process {others[0]} have different arrays of all "
+            "processes"
+        )
     whole, save_id = _each_first(listed)
     chunks = _chunks((n, leaf) for n, leaf in leaves if n not in plain and whole.get(n, own) == own)
     store = Coordinator.of(save_id) if exchange is None and save_id else None
@@ -219,6 +222,18 @@ def _is_array(leaf: Any) -> bool:
 def _is_of_one_process(leaf: Any) -> bool:
     """Return whether one process has all of an array, so that others may have it as well."""
     return _is_array(leaf) and not (isinstance(leaf, jax.Array) and not leaf.is_fully_addressable)
+
+
+def _digest_of_all(leaves: list[tuple[str, Any]]) -> bytes:
+    """Return a digest of the names of arrays that are distributed over all processes."""
+    count = jax.process_count()
+    names = sorted(
+        name
+        for name, leaf in leaves
+        if isinstance(leaf, jax.Array)
+        and len({device.process_index for device in leaf.sharding.device_set}) == count
+    )
+    return ALGORITHMS["sha256"].of([cbor.encode(names)]).encode()
 
 
 def _each_first(every: list[Any]) -> tuple[dict[str, int], str | None]:

@@ -57,8 +57,8 @@ def load_sharded(
         names: a function from the name of a leaf to the name in the source.
         strict: False ignores objects that the tree lacks, and keeps the leaves that the source
             lacks as they are; a `ShapeDtypeStruct` has no elements to keep, and is an error.
-        cast: True converts the elements to the types of the leaves; otherwise a different type is
-            an error.
+        cast: True converts the elements to the types of the leaves: to floats, integers to wider
+            ones. Otherwise a different type is an error.
         threads: how many read or decompress the shards of an array.
         options: see `ztensor.typing.OpenOptions`.
 
@@ -145,7 +145,7 @@ def _require_fit(reader: ObjectReader, own: str, name: str, leaf: Any, *, cast: 
         NotRepresentableError: JAX lacks the element type.
     """
     expected, found = _described(leaf), _described(abstract(reader, own))
-    is_cut = "complex" in found["type"] and "complex" not in expected["type"]
+    is_cut = found["type"] != expected["type"] and _is_cut(found["type"], expected["type"])
     is_other_type = expected["type"] != found["type"] and not is_cut
     if cast and found["layout"] == "dense" and not is_cut:
         found["type"] = expected["type"]
@@ -166,6 +166,14 @@ def _require_fit(reader: ObjectReader, own: str, name: str, leaf: Any, *, cast: 
         with fitting(sharding, leaf.shape, own, reader.name):
             sharding.shard_shape(leaf.shape)
             sharding.addressable_devices_indices_map(leaf.shape)
+
+
+def _is_cut(found: str, wanted: str) -> bool:
+    """Return whether a cast may change values by more than rounding them."""
+    if not wanted.startswith(("int", "uint", "bool")):
+        return "complex" in found and "complex" not in wanted
+    is_integer = found.startswith(("int", "uint", "bool"))
+    return not (is_integer and np.can_cast(jnp.dtype(found), jnp.dtype(wanted)))
 
 
 def _described(value: Any) -> dict[str, str]:

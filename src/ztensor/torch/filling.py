@@ -13,6 +13,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
+import numpy as np
 import torch
 
 import ztensor
@@ -114,8 +115,8 @@ def load_into(
             `{name}` text without a dot; the first pattern that matches counts. Other names are the
             same in the source.
         strict: False leaves tensors that the source lacks as they are.
-        cast: True converts the elements to the types of the state's tensors; otherwise a different
-            type is an error.
+        cast: True converts the elements to the types of the state's tensors: to floats, integers
+            to wider ones. Otherwise a different type is an error.
         dequantize: True converts quantized objects to floats of the state's types. Each process
             then reads such an object as a whole.
         group: a process group whose ranks all call this with the same names: elements that several
@@ -180,6 +181,16 @@ class _Read(NamedTuple):
     name: str
     place: tuple[slice, ...]
     local: torch.Tensor
+
+
+def _is_cut(found: torch.dtype, wanted: torch.dtype) -> bool:
+    """Return whether a cast may change values by more than rounding them."""
+    if wanted.is_complex or wanted.is_floating_point:
+        return found.is_complex and not wanted.is_complex
+    if found.is_complex or found.is_floating_point:
+        return True
+    old, new = (str(dtype).removeprefix("torch.") for dtype in (found, wanted))
+    return not np.can_cast(old, new)
 
 
 class _Filling:
@@ -330,7 +341,7 @@ class _Filling:
                 error.hint = "dequantize=True converts it to floats"
             raise error
         found = torch_dtype(result_dtype(entry.components["data"]))
-        is_cut = found.is_complex and not target.dtype.is_complex
+        is_cut = _is_cut(found, target.dtype)
         if found != target.dtype and (is_cut or not self._cast):
             error = NotRepresentableError(
                 "the source has another element type than the tensor",

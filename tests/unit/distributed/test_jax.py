@@ -305,16 +305,16 @@ def test_only_the_process_that_commits_gets_the_records_of_others(tmp_path: Path
 # --- The protocol ------------------------------------------------------------------------------
 
 
-def gathering(*others: bytes) -> Callable[[bytes], Sequence[bytes]]:
-    """Return an exchange in which another process gives these answers, one for each step."""
+def gathering(*others: bytes | None) -> Callable[[bytes], Sequence[bytes]]:
+    """Return an exchange in which another process gives these answers, None for the same."""
     left = iter(others)
-    return lambda own: [own, next(left)]
+    return lambda own: [own, next(left) or own]
 
 
 def test_no_process_goes_on_if_another_failed(tmp_path: Path) -> None:
     save_sharded({"w": ROWS}, tmp_path)
     with pytest.raises(SourceError, match=r"process 1 failed.*disk is full"):
-        save_sharded({"w": ROWS + 1}, tmp_path, exchange=gathering(b"\1\x80", b"\0disk is full"))
+        save_sharded({"w": ROWS + 1}, tmp_path, exchange=gathering(None, b"\0disk is full"))
     np.testing.assert_array_equal(load_file(tmp_path)["w"], ROWS)
     save_sharded({"w": ROWS + 2}, tmp_path)
     np.testing.assert_array_equal(load_file(tmp_path)["w"], ROWS + 2)
@@ -333,10 +333,25 @@ def test_the_first_that_has_an_array_writes_it(tmp_path: Path) -> None:
 
     def share(own: bytes) -> Sequence[bytes]:
         said.append(own)
-        return [b"\1\x81\x61w", own] if len(said) == 1 else [own, own]
+        return [own, own]
 
     save_sharded({"w": ROWS}, tmp_path, process_index=1, exchange=share)
     assert len(record_from_bytes(said[1][1:]).table) == 0
+
+
+def test_trees_with_different_arrays_of_all_processes_are_refused(tmp_path: Path) -> None:
+    save_sharded({"w": ROWS}, tmp_path)
+    other: list[bytes] = []
+    tree = {"w": jnp.asarray(ROWS), "extra": jnp.ones(3)}
+
+    def seen(own: bytes) -> Sequence[bytes]:
+        other.append(own)
+        return [own]
+
+    save_sharded(tree, tmp_path / "other", exchange=seen)
+    with pytest.raises(UsageError, match="process 1"):
+        save_sharded({"w": jnp.asarray(ROWS)}, tmp_path, exchange=gathering(other[0]))
+    np.testing.assert_array_equal(load_file(tmp_path)["w"], ROWS)
 
 
 def test_overwrite_false_keeps_a_checkpoint(tmp_path: Path) -> None:

@@ -223,8 +223,17 @@ def test_cast_converts_elements(sharding: Any) -> None:
     assert (found["w"].dtype, found["n"].dtype) == (jnp.bfloat16, np.float32)
     np.testing.assert_array_equal(found["w"].astype(np.float32), np.arange(6.0))
     np.testing.assert_array_equal(found["n"], np.arange(3))
-    with pytest.raises(ArgumentValueError):  # the imaginary parts would be lost
-        load_sharded(save({"w": np.ones(6, np.complex64)}), like={"w": like["w"]}, cast=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted"),
+    [("c8", "f4"), ("f4", "i4"), ("i8", "i4"), ("i4", "u4"), ("u1", "?")],
+)
+def test_a_cast_loses_no_more_than_precision(found: str, wanted: str) -> None:
+    like = {"w": struct((6,), wanted, None)}
+    with pytest.raises(ArgumentValueError):
+        load_sharded(save({"w": np.ones(6, found)}), like=like, cast=True)
+    assert load_sharded(save({"w": np.ones(6, "?")}), like=like, cast=True)["w"].sum() == 6
 
 
 def test_names_are_renamed_and_may_be_shared() -> None:

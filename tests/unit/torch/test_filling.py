@@ -78,8 +78,18 @@ def test_types_are_converted_only_if_asked(source: Path) -> None:
         load_into(source, state)
     load_into(source, state, cast=True)
     assert state["half"].tolist() == [1, 1, 1]
-    with pytest.raises(ztensor.NotRepresentableError):  # the imaginary parts would be lost
-        load_into(ztensor.numpy.save({"half": np.ones(3, "c8")}), state, cast=True)
+
+
+LOSSY = [("c8", "float32"), ("f4", "int32"), ("i8", "int32"), ("i4", "uint32"), ("u1", "bool")]
+
+
+@pytest.mark.parametrize(("found", "wanted"), LOSSY)
+def test_a_cast_loses_no_more_than_precision(found: str, wanted: str) -> None:
+    state = {"w": torch.zeros(3, dtype=getattr(torch, wanted))}
+    with pytest.raises(ztensor.NotRepresentableError):
+        load_into(ztensor.numpy.save({"w": np.ones(3, found)}), state, cast=True)
+    load_into(ztensor.numpy.save({"w": np.ones(3, "?")}), state, cast=True)
+    assert state["w"].tolist() == [1, 1, 1]
 
 
 def test_quantized_objects_are_dequantized_if_asked(tmp_path: Path) -> None:
