@@ -24,7 +24,8 @@ from ztensor.ext import foreign_bytes
 from ztensor.limits import Budget, Limits
 from ztensor.signing.keys import Key, sha256_of
 
-_MEDIA = "application/vnd.dev.sigstore.bundle.v0.3+json"
+BUNDLE = b"application/vnd.dev.sigstore.bundle"  # in each, of any version
+_MEDIA = f"{BUNDLE.decode()}.v0.3+json"
 _PAYLOAD = "application/vnd.in-toto+json"
 _STATEMENT = "https://in-toto.io/Statement/v1"
 _PREDICATE = "https://model_signing/signature/v1.0"

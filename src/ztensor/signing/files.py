@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ztensor import Reader, Remote, UnsupportedError, ZTensorError, ext
 from ztensor import open as open_reader
 from ztensor.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     LimitError,
     NotZTensorError,
@@ -24,7 +25,16 @@ from ztensor.errors import (
 )
 from ztensor.limits import DEFAULT_LIMITS, Limits, caps_of
 from ztensor.options import OpenOptions, require_options, summed
-from ztensor.signing.bundle import SINGLE, Resource, Statement, emit, is_path, parse, require
+from ztensor.signing.bundle import (
+    BUNDLE,
+    SINGLE,
+    Resource,
+    Statement,
+    emit,
+    is_path,
+    parse,
+    require,
+)
 from ztensor.signing.contents import is_as_noted, notes_of, under_notes
 from ztensor.signing.keys import Key, private_key, public_key, sha256_of
 from ztensor.typing import Durable, Openable, Path, Progress, VerifyReport
@@ -107,7 +117,7 @@ def sign(
         password: the password of an encrypted private key.
         update: True replaces a signature by the same key, and keeps its digests of each zTensor
             file with the same length and manifest, if each component has a digest there.
-        overwrite: True replaces a file that is where the signature goes.
+        overwrite: True replaces a signature that is where the new one goes.
         durable: as in `SaveOptions`.
         threads: how many hash, as in `LoadOptions`.
         progress: called with the bytes of files hashed so far and of all of them.
@@ -115,7 +125,7 @@ def sign(
     Raises:
         FormatError: a zTensor file is damaged.
         SignatureError: with `update`: the old signature is not valid.
-        UsageError: there is a file where the signature goes.
+        UsageError: there is a file where the signature goes, or one that is no signature.
         ArgumentValueError: the key cannot be used, or the folder has links, no file, or a name that
             is not Unicode or has a backslash.
         SourceError: a file cannot be read, or the signature not written.
@@ -126,6 +136,7 @@ def sign(
     root = os.path.abspath(text)
     target, secret = _place(path, signature, is_new=True), private_key(key, password)
     ext.Place.of(target).require_free(overwrite=overwrite or update)
+    _require_signature(target)
     old = _statement(target, secret.public, DEFAULT_LIMITS).resources if update else {}
     ignored: tuple[str, ...] = ()
     if is_folder := os.path.isdir(root):
@@ -322,6 +333,8 @@ def _place(path: Openable, signature: Path | None, *, is_new: bool = False) -> A
     """Return the caller's signature, or the place where it belongs."""
     if signature is not None:
         return signature
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError("this source has no path: name its signature by signature=")
     text = ext.path_text(path, local=True)
     beside = f"{text}.sig"
     if isinstance(path, Remote):
@@ -331,6 +344,20 @@ def _place(path: Openable, signature: Path | None, *, is_new: bool = False) -> A
     of_folder = os.path.join(os.path.dirname(text), _OF_FOLDERS)
     is_in_folder = not is_new and not os.path.exists(beside) and os.path.isfile(of_folder)
     return of_folder if is_in_folder else beside
+
+
+def _require_signature(target: Path) -> None:
+    """Raise if there is a file that is no signature: a model or a key must not be replaced.
+
+    Raises:
+        UsageError: there is one.
+    """
+    with (
+        contextlib.suppress(SourceNotFoundError),
+        contextlib.closing(ext.source_of(target, mapped=False)) as source,
+    ):
+        if BUNDLE not in bytes(source.read(0, min(source.size, DEFAULT_LIMITS.index_bytes))):
+            raise UsageError("the file there is no signature; it is kept", file=source.name)
 
 
 def _statement(place: Any, key: Key, limits: Limits) -> Statement:
@@ -431,10 +458,17 @@ def _signed(
 
 
 def _has_manifest(source: ext.Source) -> bool:
-    """Return whether a file is a zTensor file; a data shard of 2.x has no manifest."""
-    with contextlib.suppress(NotZTensorError):
-        return source.size > 0 and ext.FileObjects.frame_in(source, DEFAULT_LIMITS)[2] > 0
-    return False
+    """Return whether a file is a zTensor file; a data shard of 2.x has no manifest.
+
+    Raises:
+        NotZTensorError: it is not, but has the suffix.
+    """
+    try:
+        return ext.FileObjects.frame_in(source, DEFAULT_LIMITS)[2] > 0
+    except NotZTensorError:
+        if source.name.endswith(".zt"):
+            raise
+        return False
 
 
 def _is_root(path: str) -> bool:

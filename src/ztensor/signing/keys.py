@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ztensor.errors import ArgumentValueError, MissingDependencyError
+from ztensor.errors import ArgumentTypeError, ArgumentValueError, MissingDependencyError
 from ztensor.ext import ALGORITHMS, source_of
 
 _MOST_PEM_BYTES = 64 << 10
@@ -86,6 +86,8 @@ def _loaded(given: Any, kind: str, *password: bytes | None) -> Any:
     except ImportError as error:
         message = "signatures need cryptography"
         raise MissingDependencyError(message, install="cryptography") from error
+    if isinstance(given, str) and "-----BEGIN" in given:  # a message would show the key
+        raise ArgumentTypeError("a key is the path of a PEM file, or its bytes, not its text")
     with contextlib.closing(source_of(given, mapped=False)) as source:
         pem = bytes(source.read(0, min(source.size, _MOST_PEM_BYTES)))
     expected = f"a {kind} key in PEM, of the curve P-256, P-384 or P-521"

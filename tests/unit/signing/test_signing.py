@@ -600,3 +600,32 @@ def test_arguments(model: Path) -> None:
     seen: list[tuple[int, int]] = []
     signing.verify(model, PUBLIC, progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (model.stat().st_size,) * 2
+
+
+@pytest.mark.parametrize("name", ["model.zt", "private.pem", "other.bin"])
+def test_only_a_signature_is_replaced_by_one(model: Path, name: str) -> None:
+    target = model.with_name(name)
+    if target != model:
+        target.write_bytes(PRIVATE)
+    before = target.read_bytes()
+    with pytest.raises(ztensor.UsageError):
+        signing.sign(model, PRIVATE, signature=target, overwrite=True)
+    assert target.read_bytes() == before
+    signing.sign(model, PRIVATE, overwrite=True)
+
+
+def test_no_message_shows_a_key_or_a_file(model: Path) -> None:
+    text: Any = PRIVATE.decode()
+    with pytest.raises(TypeError) as caught:
+        signing.sign(model, text, overwrite=True)
+    assert "BEGIN" not in str(caught.value)
+    with pytest.raises(TypeError) as caught:
+        signing.open(model.read_bytes(), PUBLIC)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("length", [0, 1, 100])
+def test_a_damaged_file_is_not_signed(model: Path, length: int) -> None:
+    model.write_bytes(bytes(length))
+    with pytest.raises(ztensor.FormatError):
+        signing.sign(model, PRIVATE, overwrite=True)
