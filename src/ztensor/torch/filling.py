@@ -138,6 +138,8 @@ def load_into(
     if isinstance(state, torch.nn.Module):
         state = state.state_dict()
     groups = tied(state) if isinstance(state, Mapping) else []
+    if not isinstance(rules, Mapping | None):
+        raise ArgumentTypeError("rules must be a mapping from patterns", found=describe(rules, 40))
     targets = targets_of(state, group)
     filling = _Filling(targets, groups, rules or {}, cast=cast, dequantize=dequantize)
     with contextlib.ExitStack() as opened:

@@ -80,6 +80,11 @@ def test_types_are_converted_only_if_asked(source: Path) -> None:
     assert state["half"].tolist() == [1, 1, 1]
 
 
+def test_rules_are_a_mapping(source: Path) -> None:
+    with pytest.raises(TypeError):
+        load_into(source, {}, rules=["up"])  # type: ignore[arg-type]
+
+
 LOSSY = [("c8", "float32"), ("f4", "int32"), ("i8", "int32"), ("i4", "uint32"), ("u1", "bool")]
 
 
