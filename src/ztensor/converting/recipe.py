@@ -276,6 +276,10 @@ class Recipe:
                 continue
             rule, index, captures = match
             value = captures.pop(rule.collected or "", "")
+            if rule.collected and not (value.isascii() and value.isdigit()):
+                with within(f"rule {rule.number}: ", name=name):
+                    message = f"{{{rule.collected}}} is joined over, and has a value beside numbers"
+                    raise wrong(message, "0, 1, 2, or a rule before it for this name", describe(value))
             values.setdefault(rule.number, set()).add(value)
             key = rule, 0 if rule.steps else index, tuple(sorted(captures.items()))
             applications.setdefault(key, {})[index, value] = name
@@ -320,7 +324,7 @@ class Recipe:
         budget: Budget,
     ) -> Iterator[_Made]:
         """Yield the objects that one application of a rule makes."""
-        columns, names = _in_order(values), []
+        columns, names = _in_order(values) if rule.collected else [""], []
         for index, pattern in enumerate(rule.sources):
             for value in columns:
                 if (index, value) not in cells:
@@ -398,8 +402,11 @@ def _renamed(
 
 
 def _in_order(values: set[str]) -> list[str]:
-    """Return the values of a capture; numbers in numeric order, from 0, with a missing one."""
-    if not all(value.isascii() and value.isdigit() for value in values):
-        return sorted(values)
-    values = values.union(map(str, range(len(values))))
+    """Return the numbers of a capture in numeric order, from 0, with a missing one."""
+    width = 1
+    if any(len(value) > 1 and value[0] == "0" for value in values):
+        width = len(min(values, key=len))
+        if width != len(longest := max(values, key=len)):
+            raise wrong("numbers with a zero before them differ in length", f"{width}", longest)
+    values = values.union(str(number).zfill(width) for number in range(len(values)))
     return sorted(values, key=lambda value: (len(value), value))

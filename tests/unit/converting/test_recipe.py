@@ -205,6 +205,14 @@ def test_joins_and_cuts_along_any_axis(axis: int, tmp_path: Path) -> None:
     assert same(made(flat, {"x": np.arange(3)}, tmp_path, reverse=True), scalars)
 
 
+def test_numbers_are_joined_in_numeric_order(tmp_path: Path) -> None:
+    for width in (1, 2, 3):
+        state = {f"x.{n:0{width}}": np.array(n) for n in sorted(range(12), key=str)}
+        steps = [{"stack": 0, "over": "n"}]
+        new = made(rule(from_="x.{n}", to="x", steps=steps), state, tmp_path)
+        assert same(new, {"x": np.arange(12)})
+
+
 def test_casts_go_with_other_options(tmp_path: Path) -> None:
     state = {"a": noise(64, 64, dtype="f4"), "b": noise(2, 3, dtype="f4"), "n": np.arange(2)}
     turned = {"from": "a", "to": "c", "steps": [{"transpose": [1, 0]}], "cast": "float16"}
@@ -341,6 +349,11 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "unmatched": (rule(keep="a.{e}"), EXPERTS, "b.0"),
     "unused": ({**KEPT, **rule(keep="c")}, EXPERTS, "'c'"),
     "missing": (STACKED, {**EXPERTS, "c.0": GRID, "c.2": GRID}, "c.1"),
+    "no number": (STACKED, {**EXPERTS, "a.shared": GRID}, "object 'a.shared'"),
+    "half": (STACKED, {"a.0": GRID, "a.½": GRID}, "beside numbers"),
+    "padded": (STACKED, {"a.0": GRID, "a.01": GRID}, "length"),
+    "two of one number": (STACKED, {"a.00": GRID, "a.0": GRID}, "'00'"),
+    "padded gap": (STACKED, {"a.00": GRID, "a.02": GRID}, "a.01"),
     "gap": (STACKED, {"a.0": GRID, "a.2": GRID}, "a.1"),
     "one name": ({**KEPT, **STACKED}, {**EXPERTS, "a": GRID}, "'a'"),
     "alone": (BESIDE, {"a.0": GRID}, "c.0"),
