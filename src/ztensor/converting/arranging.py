@@ -118,6 +118,10 @@ def joined(nodes: Sequence[Node], axis: int, sizes: Sequence[int] | None = None)
             expected, found = (f"{one.shape} of {one.kind[0]}" for one in (first, node))
             raise wrong(message, expected, found)
     lengths = [node.shape[axis] for node in nodes]
+    if sizes is None and len(set(lengths)) > 1:
+        ratio = math.gcd(*lengths)
+        message = "the objects have different lengths, so a split needs sizes"
+        raise wrong(message, f"sizes = {[length // ratio for length in lengths]}", lengths)
     if sizes is not None and _lengths(sum(lengths), sizes) != lengths:
         raise wrong("the objects have other sizes", sizes, lengths)
 

@@ -279,7 +279,8 @@ class Recipe:
             if rule.collected and not (value.isascii() and value.isdigit()):
                 with within(f"rule {rule.number}: ", name=name):
                     message = f"{{{rule.collected}}} is joined over, and has a value beside numbers"
-                    raise wrong(message, "0, 1, 2, or a rule before it for this name", describe(value))
+                    expected = "0, 1, 2, or a rule before it for this name"
+                    raise wrong(message, expected, describe(value))
             values.setdefault(rule.number, set()).add(value)
             key = rule, 0 if rule.steps else index, tuple(sorted(captures.items()))
             applications.setdefault(key, {})[index, value] = name
@@ -407,6 +408,6 @@ def _in_order(values: set[str]) -> list[str]:
     if any(len(value) > 1 and value[0] == "0" for value in values):
         width = len(min(values, key=len))
         if width != len(longest := max(values, key=len)):
-            raise wrong("numbers with a zero before them differ in length", f"{width}", longest)
+            raise wrong("numbers with leading zeros differ in length", width, describe(longest))
     values = values.union(str(number).zfill(width) for number in range(len(values)))
     return sorted(values, key=lambda value: (len(value), value))

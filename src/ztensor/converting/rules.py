@@ -250,7 +250,9 @@ def _step(table: Any, lengths: Mapping[str, int]) -> Step:
     sizes = None
     if fields.get("sizes"):
         named = (lengths.get(one, one) if isinstance(one, str) else one for one in fields["sizes"])
-        sizes = integers("sizes", list(named))
+        sizes = integers("sizes", list(named), 0)
+        if not any(sizes):
+            raise wrong("wrong sizes", "one above 0", list(sizes))
     if word in kinds:
         if sizes is not None and word in ("stack", "unstack"):
             raise wrong("wrong sizes", "concatenate or split", word)

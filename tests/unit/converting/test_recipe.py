@@ -311,6 +311,7 @@ WRONG: dict[str, Any] = {
     "name twice": rule(from_="x", steps=[{"rearrange": "a a -> a a"}]),
     "of stack": rule(from_="x.{e}", to="x", steps=[{"stack": 0, "over": "e", "sizes": [1]}]),
     "size": rule(from_=["x", "y"], to="z", steps=[{"concatenate": 0, "sizes": [1, "b"]}]),
+    "no size": rule(from_="x", to="y", steps=[{"concatenate": 0, "sizes": [0]}]),
     "count": rule(from_=["x", "y"], to="z", steps=[{"concatenate": 0, "sizes": [1]}]),
     "parts": rule(from_="x", to="x.{e}", steps=[{"split": 0, "over": "e"}]),
     "over": rule(from_="x.{e}", to="x", steps=[{"stack": 0, "over": "f"}]),
@@ -362,6 +363,7 @@ MISFITS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "cut": (rule(from_="a", to=["b", "c"], steps=[{"split": 1}]), {"a": GRID}, "multiple of 2"),
     "sizes": (joining(concatenate=0, sizes=[1, 2]), PAIR, "multiple of 3"),
     "huge sizes": (joining(concatenate=0, sizes=[2**20_000, 2]), PAIR, "multiple of"),
+    "no sizes": (joining(concatenate=0), {"a": GRID, "b": GRID[:1]}, "expected sizes = [2, 1]"),
     "other sizes": (joining(concatenate=0, sizes=[1, 3]), PAIR, "(1, 3)"),
     "axis": (joining(concatenate=3), PAIR, "axis"),
     "axes": (rule(from_="a", steps=[{"transpose": [1, 0]}]), {"a": GRID}, "axes"),
@@ -490,7 +492,8 @@ def test_captures_without_a_dot_between_them_are_refused(pattern: str) -> None:
 
 def test_joins_of_objects_without_rows(tmp_path: Path) -> None:
     state = {f"{n}.{e}": np.ones((4 * (n == "b"), 3), "f4") for n in "ab" for e in "01"}
-    steps = [{"concatenate": 0, "over": "e"}, {"transpose": [1, 0]}, {"concatenate": 1}]
+    steps: list[dict[str, Any]] = [{"concatenate": 0, "over": "e"}, {"transpose": [1, 0]}]
+    steps += [{"concatenate": 1, "sizes": [0, 1]}]
     new = made(rule(from_=["a.{e}", "b.{e}"], to="x", steps=steps), state, tmp_path)
     assert same(new, {"x": np.ones((3, 8), "f4")})
 
