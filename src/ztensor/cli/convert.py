@@ -201,7 +201,7 @@ def convert(terminal: Terminal, options: Namespace) -> None:
         "quantize": options.quantize,
         "dtype": options.dtype,
     }
-    if options.reverse and not options.recipe:
+    if options.reverse and options.recipe is None:
         raise UsageError("--reverse goes with --recipe")
     is_folder = output.endswith(("/", os.sep)) or (len(files) > 1 and os.path.isdir(output))
     if is_folder_asked(files, output):
@@ -209,7 +209,7 @@ def convert(terminal: Terminal, options: Namespace) -> None:
     elif options.pickled:
         raise UsageError("--pickled is for folders; a file that is named is read as it is")
     elif is_folder:
-        if options.recipe:
+        if options.recipe is not None:
             raise UsageError("--recipe is for one file: give OUT a suffix", file=output)
         document = {"files": convert_several(terminal, files, output, options, keywords)}
     elif len(files) == 1:

@@ -59,7 +59,7 @@ def convert_file(
     keywords = {**keywords, **converting(options), "threads": options.threads}
     rows = []
     with open_file(file) as reader, terminal.progress(output) as progress:
-        if options.recipe:
+        if options.recipe is not None:
             recipe = ztensor.converting.Recipe.of(options.recipe, reverse=options.reverse)
             keywords["recipe"] = recipe
             rows = recipe.plan(reader) if options.dry_run else []
@@ -163,7 +163,7 @@ def _require_deletable(file: str, options: Namespace) -> None:
     """Raise if the new file would not have all contents of a file that is to be deleted."""
     if options.include or options.exclude:
         raise UsageError("--delete-input cannot be combined with --include or --exclude")
-    if options.dequantize or options.quantize or options.dtype or options.recipe:
+    if options.dequantize or options.quantize or options.dtype or options.recipe is not None:
         raise UsageError(
             "--delete-input cannot be combined with --dtype, --quantize, --dequantize or --recipe"
         )

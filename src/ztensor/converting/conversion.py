@@ -18,8 +18,8 @@ from ztensor.converting.settings import (
     require_divided,
     require_fitting,
 )
-from ztensor.converting.source import Opened, part_of, require_other
-from ztensor.errors import ArgumentValueError
+from ztensor.converting.source import Opened, is_same, part_of, require_other
+from ztensor.errors import ArgumentValueError, UsageError
 from ztensor.ext import EMITTERS, Place, ShardSet, path_text
 from ztensor.options import ConvertOptions, RewriteOptions, parse_size, require_options
 from ztensor.quantization.scheme import GroupScheme
@@ -114,6 +114,8 @@ def convert_as(
     with Opened(source) as opened:
         inputs = opened.objects.paths
         require_other(inputs, target)
+        if recipe is not None and is_same(recipe.name, target):
+            raise UsageError("the recipe and the target are one file", file=target)
         reader, by_name = (opened, None) if recipe is None else recipe.over(opened)
         chosen = matching(reader, include, exclude)
         casts = Casts(

@@ -259,9 +259,10 @@ def _step(table: Any, lengths: Mapping[str, int]) -> Step:
         return Step(word, fields[word], fields.get("over"), sizes)
     if word == "rearrange":
         return Step(word, _sides(fields[word]))
-    axes = integers(word, fields[word], 0)
+    count = len(fields[word])
+    axes = [axis + count * (axis < 0) for axis in integers(word, fields[word], -count)]
     if sorted(axes) != list(range(len(axes))):
-        raise wrong(f"wrong {word}", "each axis once", list(axes))
+        raise wrong(f"wrong {word}", "each axis once", list(fields[word]))
     left = tuple((str(axis),) for axis in range(len(axes)))
     return Step("rearrange", (left, tuple(left[axis] for axis in axes)))
 

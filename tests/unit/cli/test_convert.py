@@ -137,6 +137,26 @@ def test_a_recipe_there_and_back(run: Run, tmp_path: Path) -> None:
     assert ztensor.content_hash(old) == ztensor.content_hash(back)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["new.zt", "--recipe", ""], "empty path"),
+        (["r.toml", "--to", "zt", "--recipe", "r.toml", "--force"], "one file"),
+    ],
+)
+def test_recipes_that_cannot_be_used(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], word: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.toml").write_text(RECIPE)
+    save_file({"w": WEIGHT, "v": WEIGHT + 1, "b": WEIGHT[0]}, "old.zt")
+    ended = run("convert", "old.zt", *arguments)
+    assert ended.code == 2
+    assert word in ended.err
+    assert Path("r.toml").read_text() == RECIPE
+    assert not Path("new.zt").exists()
+
+
 def test_losses_are_listed(run: Run, model: Path) -> None:
     new = model.with_suffix(".safetensors")
     ended = run("convert", model, new)

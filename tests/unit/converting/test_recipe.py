@@ -168,6 +168,7 @@ def made(recipe: Mapping[str, Any], state: Mapping[str, Any], folder: Path, **op
 GRID = np.arange(24, dtype=np.int16).reshape(2, 3, 4)
 STEPS: dict[str, tuple[list[dict[str, Any]], Any]] = {
     "transpose": ([{"transpose": [2, 0, 1]}], GRID.transpose(2, 0, 1)),
+    "from the end": ([{"transpose": [-1, 0, -2]}], GRID.transpose(2, 0, 1)),
     "rearrange": ([{"rearrange": "a (b c) d -> (d a) c b"}], None),
     "merge": ([{"rearrange": "a b d -> (a b d)"}], GRID.reshape(-1)),
     "twice": ([{"transpose": [0, 2, 1]}, {"transpose": [1, 0, 2]}], GRID.transpose(2, 0, 1)),
@@ -306,6 +307,8 @@ WRONG: dict[str, Any] = {
     "no word": rule(from_="x", steps=[{"over": "e"}]),
     "axis": rule(from_="x", steps=[{"split": True}]),
     "axes": rule(from_="x", steps=[{"transpose": [0, 2]}]),
+    "axis twice": rule(from_="x", steps=[{"transpose": [1, -1]}]),
+    "far axis": rule(from_="x", steps=[{"transpose": [-3, 1]}]),
     "sides": rule(from_="x", steps=[{"rearrange": "a b"}]),
     "names": rule(from_="x", steps=[{"rearrange": "a b -> a c"}]),
     "name twice": rule(from_="x", steps=[{"rearrange": "a a -> a a"}]),
