@@ -132,7 +132,7 @@ def rewrite(terminal: Terminal, options: Namespace, keywords: Mapping[str, Any])
     quiet_library()
     if len(options.files) != 1 or options.named_output is not None:
         raise UsageError("--in-place takes one FILE, and no OUT")
-    given = [word for word in _OF_NEW_FILES if getattr(options, word)]
+    given = [word for word in _OF_NEW_FILES if getattr(options, word) not in (None, False, [])]
     if given:
         words = ", ".join(f"--{word.replace('_', '-')}" for word in given)
         raise UsageError(f"--in-place keeps the format and all objects: leave out {words}")

@@ -198,9 +198,10 @@ class Casts:
         if floats is None:
             return None
         pieces, attributes = floats
-        target = np.dtype(np.float32) if self._dtype is None else self._dtype
+        target = self._by_name.get(name, self._dtype)
+        target = np.dtype(np.float32) if target is None else target
         parts, count = list(old.components.values()), element_count(old.shape)
-        key = file, old.format, old.shape, str(old.attributes), *map(_bytes_of, parts)
+        key = file, old.format, old.shape, target.name, str(old.attributes), *map(_bytes_of, parts)
         cast = self._cast(key, file, name, "float32", target, count, pieces, *parts)
         self._done.append((name, old.format, target.name, cast))
         component = _component(parts[0], cast)

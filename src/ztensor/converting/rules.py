@@ -112,7 +112,7 @@ class Rule:
         sources: the patterns of old names.
         targets: the patterns of new names; empty if the names are dropped.
         steps: the steps in order; if there are no steps, each pattern of `sources` is independent.
-        cast: the element type of the new floats; None keeps it.
+        cast: the element type of new floats of 16 bits and more; None keeps it.
         is_optional: whether it may match no name.
     """
 
@@ -134,16 +134,10 @@ class Rule:
         return next(iter(_extra(self.targets, self.sources)), None) if self.targets else None
 
     def dtype_after(self, component: Component) -> str:
-        """Return the new element type.
-
-        Raises:
-            ArgumentValueError: the rule casts, and these are integers or narrow floats.
-        """
+        """Return the new element type; the old one of integers and narrow floats."""
         storage = component.storage
         dtype = component.type or (component.dtype if storage is None else storage.long_name)
-        if self.cast is not None and float_of(component) is None:
-            raise ArgumentValueError("only floats of 16 bits and more are cast", found=dtype)
-        return self.cast or dtype
+        return self.cast if self.cast is not None and float_of(component) else dtype
 
 
 @contextlib.contextmanager
