@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from ztensor.converting.rules import Groups, wrong
-from ztensor.errors import NotRepresentableError, ObjectNotFoundError, describe
-from ztensor.ext import Component, FileObjects, Lock, Objects, Source, result_dtype
+from ztensor.converting.rules import Groups, Step, wrong
+from ztensor.errors import ArgumentValueError, NotRepresentableError, ObjectNotFoundError, describe
+from ztensor.ext import (
+    Component,
+    FileObjects,
+    Lock,
+    Objects,
+    Source,
+    TensorObject,
+    Unrepresented,
+    result_dtype,
+)
 from ztensor.typing import Array
 
 if TYPE_CHECKING:
@@ -24,6 +33,8 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 8 << 20  # computed at a time, if a row is not longer
 _MOST_HELD = 2  # applications of rules whose arrays are held: weights and biases may alternate
+
+AXES = "_ARRAY_DIMENSIONS"  # the attribute with the names of axes, as in Zarr
 
 _MOST_AXES = 32  # of any version of NumPy
 _MOST_PARTS = 1 << 16  # of one object
@@ -101,6 +112,43 @@ def leaf(file: FileObjects, name: str, held: Held) -> Node:
         return array if array.dtype.kind == "c" else array.view(f"u{array.dtype.itemsize}")
 
     return Node(entry.shape, data, _kept(held, elements))
+
+
+def attributes_after(
+    steps: Sequence[Step], entries: Sequence[TensorObject]
+) -> tuple[dict[str, Any] | None, bool]:
+    """Return the attributes that objects have after steps, and whether names of axes are lost.
+
+    Raises:
+        ArgumentValueError: the attributes of the objects differ.
+    """
+    every = [dict(entry.attributes or {}) for entry in entries]
+    axes = [own.pop(AXES, None) for own in every]
+    first = every[0]
+    for own in every:
+        keys = {**first, **own}
+        differing = [key for key in keys if repr(first.get(key, ...)) != repr(own.get(key, ...))]
+        if differing:
+            error = ArgumentValueError(
+                "an attribute of objects that are moved together differs",
+                expected=f"one value of {describe(differing[0])}",
+                found=", ".join(describe(one.get(differing[0]), 40) for one in (first, own)),
+            )
+            error.hint = "`ztensor set FILE KEY=VALUE --object NAME` changes the attribute"
+            raise error
+    names = axes[0] if all(one == axes[0] for one in axes) else None
+    if not isinstance(names, list) or len(names) != len(entries[0].shape):
+        names = None
+    for step in steps:
+        left, right = step.value if step.word == "rearrange" else ((), ())
+        is_moved = bool(left) and all(len(group) == 1 for group in left + right)
+        if names is None or not is_moved or len(left) != len(names):
+            names = None
+            break
+        names = [names[left.index(group)] for group in right]
+    if names is not None:
+        first[AXES] = names
+    return first or None, names is None and any(one is not None for one in axes)
 
 
 def joined(nodes: Sequence[Node], axis: int, sizes: Sequence[int] | None = None) -> Node:
@@ -317,12 +365,18 @@ class ArrangedObjects:
         base: the objects of the source.
         files: all files.
         homes: the new names, in order, and the file that has the object of that name.
+        unnamed: the new names of objects that lost the names of their axes.
     """
 
     def __init__(
-        self, base: Objects, files: Iterable[FileObjects], homes: Mapping[str, FileObjects]
+        self,
+        base: Objects,
+        files: Iterable[FileObjects],
+        homes: Mapping[str, FileObjects],
+        unnamed: Collection[str] = (),
     ) -> None:
         self._base, self._files, self._homes = base, list(files), homes
+        self._unnamed = unnamed
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the source's objects."""
@@ -332,6 +386,13 @@ class ArrangedObjects:
     def names(self) -> Collection[str]:
         """Return the new names."""
         return self._homes.keys()
+
+    @property
+    def unrepresented(self) -> tuple[Unrepresented, ...]:
+        """Return the loss report: the source's, and the lost names of axes."""
+        lost = (name for name in self._unnamed if name in self._homes)
+        names = (Unrepresented(f"{AXES}, the names of axes, of", name) for name in lost)
+        return (*self._base.unrepresented, *names)
 
     def parts(self) -> Sequence[FileObjects]:
         """Return all files."""
@@ -350,7 +411,7 @@ class ArrangedObjects:
     def select(self, names: Iterable[str]) -> Objects:
         """Return a subset of the objects."""
         homes = {name: self.part(name) for name in names}
-        return cast("Objects", ArrangedObjects(self._base, self._files, homes))
+        return cast("Objects", ArrangedObjects(self._base, self._files, homes, self._unnamed))
 
     def changed_by(self, change: Callable[..., FileObjects]) -> Objects:
         """Return the objects with a change applied to each file; see `FileObjects`."""
@@ -359,4 +420,5 @@ class ArrangedObjects:
             names[file].append(name)
         made = {file: change(file, own) for file, own in names.items()}
         homes = {name: made[file] for name, file in self._homes.items()}
-        return cast("Objects", ArrangedObjects(self._base, made.values(), homes))
+        new = ArrangedObjects(self._base, made.values(), homes, self._unnamed)
+        return cast("Objects", new)

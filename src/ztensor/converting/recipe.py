@@ -79,6 +79,8 @@ class _Made(NamedTuple):
         node: its elements; None if it is only renamed.
         number: its place among the objects of one application.
         held: the arrays of the application.
+        attributes: its attributes; None if there are none.
+        is_unnamed: whether the names of its axes are lost.
     """
 
     row: RecipeRow
@@ -87,6 +89,8 @@ class _Made(NamedTuple):
     node: Node | None
     number: int
     held: Held
+    attributes: dict[str, Any] | None = None
+    is_unnamed: bool = False
 
     def key(self) -> tuple[object, ...]:
         """Return a key of the application, equal for equal bytes: tied objects stay tied."""
@@ -223,14 +227,15 @@ class Recipe:
                 if data.length and is_summed:
                     sums.append((data.offset, data.length, lambda: None))
             parts = {"data": known[key]}
-            objects[name] = TensorObject(made.row.shape, "dense", parts, entry.attributes)
+            objects[name] = TensorObject(made.row.shape, "dense", parts, made.attributes)
         manifest = files[0].manifest._replace(objects=objects)
         new = FileObjects(
             source, manifest, format=files[0].format, sums=sums, limits=files[0].limits
         )
         changed = {file: file.changed(objects=own) for file, own in renamed.items()}
         places = {name: changed[home] if home else new for name, home in homes.items()}
-        arranged = ArrangedObjects(reader.objects, [*changed.values(), new], places)
+        unnamed = [str(made.row.name) for made in every if made.is_unnamed]
+        arranged = ArrangedObjects(reader.objects, [*changed.values(), new], places, unnamed)
         return over(reader, arranged.select(places)), casts
 
     # --- Names and shapes -------------------------------------------------------------------
@@ -336,8 +341,7 @@ class Recipe:
         files = [reader.objects.part(name) for name in names]
         sources = [(file, file.object(name)) for file, name in zip(files, names, strict=True)]
         nodes = [arranging.leaf(*pair, held) for pair in zip(files, names, strict=True)]
-        if any(entry.attributes != sources[0][1].attributes for _, entry in sources):
-            raise ArgumentValueError("the attributes of the objects differ")
+        attributes = arranging.attributes_after(rule.steps, [entry for _, entry in sources])
         count = len(columns)
         grid = [nodes[at : at + count] for at in range(0, len(nodes), count)]
         for at, step in enumerate(rule.steps):
@@ -354,7 +358,7 @@ class Recipe:
                 budget.charge_bytes(_NODE_COST + len(name))
                 dtype = rule.dtype_after(node.component)
                 made = RecipeRow(rule.number, olds, shapes, name, node.shape, dtype)
-                yield _Made(made, rule, sources, node, number, held)
+                yield _Made(made, rule, sources, node, number, held, *attributes)
                 number += 1
 
     def _after(

@@ -256,6 +256,54 @@ def test_casts_change_floats_of_16_bits_and_more_alone(tmp_path: Path) -> None:
         assert file["q"].dtype == np.float16
 
 
+AXES = "_ARRAY_DIMENSIONS"
+OTHERS = {"unit": "m", "_FillValue": float("nan")}
+
+
+@pytest.mark.parametrize(
+    ("steps", "names", "after"),
+    [
+        ([{"transpose": [1, 0]}], ["x", "y"], ["y", "x"]),
+        ([{"rearrange": "a b -> b a"}, {"transpose": [-1, 0]}], ["x", "y"], ["x", "y"]),
+        ([{"rearrange": "a b -> (b a)"}], ["x", "y"], None),
+        ([{"rearrange": "a b -> a b ()"}], ["x", "y"], None),
+        ([{"concatenate": 0}], ["x", "y"], None),
+        ([{"stack": 0}], ["x", "z"], None),
+        ([{"transpose": [1, 0]}], ["x"], None),
+    ],
+)
+def test_names_of_axes_move_with_them_or_are_lost(
+    steps: list[dict[str, Any]], names: list[str], after: list[str] | None, tmp_path: Path
+) -> None:
+    is_pair = steps[0].keys() & {"stack", "concatenate"}
+    with ztensor.Writer(tmp_path / "in.zt") as writer:
+        writer.write("a", GRID[0], attributes={AXES: names, **OTHERS})
+        if is_pair:
+            writer.write("b", GRID[1], attributes={AXES: ["x", "y"], **OTHERS})
+    recipe = rule(from_=["a", "b"] if is_pair else "a", to="c", steps=steps)
+    report = ztensor.convert(tmp_path / "in.zt", tmp_path / "out.zt", recipe=recipe)
+    with ztensor.open(tmp_path / "out.zt") as file:
+        assert file.metadata("c").attributes.get(AXES) == after
+        assert file.metadata("c").attributes["unit"] == "m"
+    assert report.is_lossless == (after is not None)
+    assert [loss for loss in report.lost if AXES in str(loss)] == list(report.lost)
+    if after is None:
+        with pytest.raises(NotRepresentableError):
+            ztensor.convert(tmp_path / "in.zt", tmp_path / "no.zt", recipe=recipe, strict=True)
+
+
+def test_other_attributes_that_differ_are_named(tmp_path: Path) -> None:
+    for number, other in enumerate(({"unit": "mm"}, None)):
+        path = tmp_path / f"{number}.zt"
+        with ztensor.Writer(path) as writer:
+            writer.write("a", GRID, attributes={"unit": "m"})
+            writer.write("b", GRID, attributes=other)
+        with pytest.raises(ArgumentValueError) as caught:
+            Recipe(joining(concatenate=0)).plan(path)
+        assert "'unit'" in str(caught.value)
+        assert "--object" in caught.value.hint
+
+
 def test_tied_objects_stay_tied(tmp_path: Path) -> None:
     table = noise(300, 200)
     save_file({"wte": table, "head": table}, tmp_path / "in.zt")
