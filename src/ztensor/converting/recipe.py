@@ -152,7 +152,8 @@ class Recipe:
         except OSError as error:
             raise SourceError.from_os(error, "cannot read the recipe", name) from error
         try:
-            content = tomllib.loads(data.decode() if len(data) <= _MOST_BYTES else "too long")
+            text = data.decode("utf-8-sig") if len(data) <= _MOST_BYTES else "too long"
+            content = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             raise ArgumentValueError(f"the recipe is not TOML: {error}", file=name) from error
         return cls(content, name=name)
@@ -257,7 +258,8 @@ class Recipe:
         for row in (one.row for one in made if one.row.name is not None):
             other = owners.setdefault(str(row.name), row)
             if other is not row:
-                message = f"rules {other.rule} and {row.rule} make two objects of one name"
+                pair = (f"rule {one.rule}" if one.rule else "unmatched" for one in (other, row))
+                message = f"{' and '.join(pair)} make two objects of one name"
                 sources = " and ".join(describe(one.sources[0]) for one in (other, row))
                 raise wrong(message, f"different names for {sources}", describe(row.name))
         return made

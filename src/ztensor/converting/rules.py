@@ -229,6 +229,11 @@ def _patterns(field: str, texts: Any) -> tuple[Pattern, ...]:
                 raise wrong("wrong pattern", "one * at most, and captures as {name}", pattern.text)
         if not patterns:
             raise wrong("wrong list", "a pattern or several", texts)
+        seen = set[str]()
+        for pattern in patterns:
+            if pattern.text in seen:
+                raise wrong("a name is in the list twice", "each once", describe(pattern.text))
+            seen.add(pattern.text)
         return patterns
 
 
@@ -243,8 +248,12 @@ def _step(table: Any, lengths: Mapping[str, int]) -> Step:
     (word,) = words
     sizes = None
     if fields.get("sizes"):
-        named = (lengths.get(one, one) if isinstance(one, str) else one for one in fields["sizes"])
-        sizes = integers("sizes", list(named), 0)
+        for one in fields["sizes"]:
+            if isinstance(one, str) and one not in lengths:
+                expected = f"a name of the table [sizes], which has {describe(list(lengths))}"
+                raise wrong("unknown name in sizes", expected, describe(one))
+        named = [lengths[one] if isinstance(one, str) else one for one in fields["sizes"]]
+        sizes = integers("sizes", named, 0)
         if not any(sizes):
             raise wrong("wrong sizes", "one above 0", list(sizes))
     if word in kinds:
