@@ -57,8 +57,8 @@ def append(terminal: Terminal, options: Namespace) -> None:
       object_count, nbytes
                       of the file, each with before and after
       rewritten_from  the version of an old file that was rewritten, or null
-      lost            a list of object, sentence: what a .safetensors or .gguf
-                      FILE cannot hold of an object
+      lost            a list of object, sentence: attributes of objects, which a
+                      .safetensors or .gguf FILE cannot hold
       unrepresented   a list of file, kind, where, count, nbytes: content of an
                       INPUT that no copy has
 
@@ -97,11 +97,10 @@ def append(terminal: Terminal, options: Namespace) -> None:
             for reader, source in zip(readers, sources, strict=True):
                 for own in filter(keep, source):
                     new = own if options.name is None else options.name
-                    added = changes.copy(
+                    changes.copy(
                         new, reader, source[own], compress=options.compress, progress=report
                     )
-                    for each in added:
-                        changes.added(each)
+                    changes.added(new)
 
 
 def _nbytes(reader: ztensor.Reader) -> int:

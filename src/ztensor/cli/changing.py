@@ -60,8 +60,8 @@ class Changes:
         compress: bool,
         progress: Callable[[int], None],
         is_replaced: bool = False,
-    ) -> list[str]:
-        """Copy an object of another file, and return the names of the new objects.
+    ) -> None:
+        """Copy an object of another file.
 
         Args:
             name: its name here.
@@ -79,14 +79,14 @@ class Changes:
             if is_replaced:
                 editor.remove(name)
             editor.copy(name, reader, source, compress=compress or None, progress=progress)
-            return [name]
+            return
         if compress:
             raise UsageError("--compress is for .zt files", found=editor.format)
 
         def lose(about: str | None, sentence: str) -> None:
             self.lost.append((about, sentence))
 
-        return editor.copy(name, reader, source, is_replaced=is_replaced, lose=lose)
+        editor.copy(name, reader, source, is_replaced=is_replaced, lose=lose)
 
     def added(self, name: str) -> None:
         """Record an object that was written."""

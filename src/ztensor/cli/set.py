@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import ztensor
@@ -103,10 +104,14 @@ def _value_of(key: str, text: str) -> Any:
     import json
 
     def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no JSON")
+        raise ValueError(f"{word} is no number of JSON")
+
+    def finite(word: str) -> float:
+        number = float(word)
+        return number if math.isfinite(number) else refuse(word)
 
     try:
-        value = json.loads(text, parse_constant=refuse)
+        value = json.loads(text, parse_constant=refuse, parse_float=finite)
     except (ValueError, RecursionError) as error:
         raise ArgumentValueError(
             f"the value of {describe(key)} is not JSON: {error}", found=describe(text)

@@ -17,6 +17,7 @@ import ztensor
 from tests.corpus.foreign.make_gguf import ARRAY, F32, STR, U8, U32, array, gguf, info, pair, text
 from ztensor import edit
 from ztensor.errors import (
+    ArgumentValueError,
     FormatError,
     NotRepresentableError,
     ObjectNotFoundError,
@@ -217,6 +218,9 @@ REFUSED: Keys = {
     "too large for its type": ({"x.scale": 1e300}, None, None),
     "a dict": ({"new": {"a": 1}}, None, None),
     "an unknown type": ({"new": 1}, {"new": "u128"}, None),
+    "an array of an unknown type": ({"new": [1]}, {"new": "[u128]"}, None),
+    "a type without a name": ({"new": 1}, {"new": ""}, None),
+    "text of a number that is too large": ({"x.scale": "1e400"}, None, None),
     "alignment 3": ({"general.alignment": 3}, None, None),
     "alignment 1": ({"general.alignment": 1}, None, None),
     "alignment 2^30": ({"general.alignment": 1 << 30}, None, None),
@@ -230,7 +234,8 @@ REFUSED: Keys = {
 def test_a_key_of_gguf_is_set_or_refused(tmp_path: Path, case: str) -> None:
     path = make(tmp_path / "m.gguf")
     (changed, types, stored), before = (SETS | REFUSED)[case], read(path)
-    how = pytest.raises(NotRepresentableError) if case in REFUSED else contextlib.nullcontext()
+    kinds = NotRepresentableError, ArgumentValueError
+    how = pytest.raises(kinds) if case in REFUSED else contextlib.nullcontext()
     with how, edit.FormatEditor(path) as editor:
         editor.set_attributes(changed, types=types)
     tensors, keys = read(path)
@@ -491,7 +496,30 @@ def test_blocks_of_another_file_are_added_as_they_are_stored(tmp_path: Path) -> 
     blocks = contents(source)[0]
     with ztensor.open(source) as reader, edit.FormatEditor(path) as editor:
         for name in blocks:
-            assert editor.copy(name, reader) == [name]
+            editor.copy(name, reader)
     found = contents(path)[0]
     assert {name: found[name] for name in blocks} == blocks
     assert same(read(path)[0], ARRAYS | read(source)[0])
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".gguf"])
+@pytest.mark.parametrize("kind", ["csr", "int4", "complex"])
+def test_what_a_format_cannot_hold_is_not_taken_apart(
+    tmp_path: Path, suffix: str, kind: str
+) -> None:
+    path = make(tmp_path / f"m{suffix}")
+    tensors = {
+        "csr": ztensor.Tensor.csr([1.0], [0], [0, 1, 1], (2, 3)),
+        "int4": ztensor.Tensor.quantize(np.ones((2, 32), np.float32), bits=4, group_size=32),
+        "complex": np.ones(3, np.complex128),
+    }
+    save_file({"x": tensors[kind]}, tmp_path / "x.zt")
+    before = path.read_bytes()
+    lost: list[str] = []
+    with (
+        ztensor.open(tmp_path / "x.zt") as reader,
+        pytest.raises(NotRepresentableError),
+        edit.FormatEditor(path) as editor,
+    ):
+        editor.copy("x", reader, lose=lambda _, sentence: lost.append(sentence))
+    assert (path.read_bytes(), lost) == (before, [])

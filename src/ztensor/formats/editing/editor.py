@@ -21,6 +21,7 @@ from ztensor.ext import FileObjects, Manifest, ObjectReader, Objects, Place, pat
 from ztensor.formats.editing.header import Item, parsed
 from ztensor.formats.editing.indexes import require_whole_model
 from ztensor.formats.editing.plan import Plan
+from ztensor.formats.parts import lose_attributes
 from ztensor.formats.saving import reader_of
 from ztensor.options import EditOptions, require_nothing_of_zt, require_options
 from ztensor.typing import Durable, Path, Progress, TensorLike
@@ -144,7 +145,7 @@ class FormatEditor:
         *,
         is_replaced: bool = False,
         lose: Lose | None = None,
-    ) -> list[str]:
+    ) -> None:
         """Add an object of another file, which stays open until `finish` reads it.
 
         Args:
@@ -152,11 +153,8 @@ class FormatEditor:
             reader: an open reader of the other file, or its `objects`.
             from_name: its name there, by default the same.
             is_replaced: True puts it in the place of the tensor with its name.
-            lose: called with the name and a sentence for each loss, such as attributes of the
-                object; by default a loss is an error.
-
-        Returns:
-            The names of the new tensors: of an object of several components, one for each.
+            lose: called with the name and a sentence if attributes of the object are lost, which by
+                default is an error, as any other loss is.
 
         Raises:
             NotRepresentableError: the format cannot hold it.
@@ -166,32 +164,30 @@ class FormatEditor:
         self._require_open()
         self._require_text(name)
         place = self._require(name).place if is_replaced else self.old_nbytes
-        lost: list[str] = []
-
-        def take(about: str | None, sentence: str) -> None:
-            lost.append(sentence)
-            if lose is not None:
-                lose(about, sentence)
-
+        lost: list[tuple[str | None, str]] = []
+        own: list[tuple[str | None, str]] = []  # of attributes
         source = name if from_name is None else from_name
         objects = reader.objects if isinstance(reader, ObjectReader) else reader
-        ObjectReader(objects).metadata(source)  # raises if it is missing
-        new = self._header.written(ObjectReader(objects.select([source])), take)
-        if not new or (is_replaced and len(new) > 1) or (lost and lose is None):
+        attributes = ObjectReader(objects).metadata(source).attributes  # raises if it is missing
+        lose_attributes(lambda *loss: own.append(loss), source, attributes)
+        written = self._header.written(
+            ObjectReader(objects.select([source])), lambda *loss: lost.append(loss)
+        )
+        grave = [loss[1] for loss in lost if lose is None or loss not in own]
+        if grave or len(written) != 1:
             raise NotRepresentableError(
-                f"a {self.format} file cannot hold this: {lost[0] if lost else 'several tensors'}",
+                f"a {self.format} file cannot hold this: {(grave or ['several tensors'])[0]}",
                 file=self._name,
                 object_name=name,
             )
-        items = {
-            name + part.name.removeprefix(source): Item(tensor, place, part) for tensor, part in new
-        }
-        for each in items:
-            self._require_name(each)
-            if each in self._items and not is_replaced:
-                raise self._taken(each)
-        self._items |= items
-        return list(items)
+        if lose is not None:
+            for loss in lost:
+                lose(*loss)
+        self._require_name(name)
+        if name in self._items and not is_replaced:
+            raise self._taken(name)
+        ((tensor, part),) = written
+        self._items[name] = Item(tensor, place, part)
 
     def remove(self, names: str | Iterable[str]) -> None:
         """Remove tensors.
@@ -247,8 +243,12 @@ class FormatEditor:
 
         Raises:
             NotRepresentableError: a value cannot be stored.
+            ArgumentValueError: no such type.
         """
         self._require_open()
+        if not isinstance(attributes, Mapping) or not isinstance(types, Mapping | None):
+            message = "attributes and types are mappings from keys"
+            raise ArgumentTypeError(message, found=describe(attributes, 40))
         if name is not None:
             raise NotRepresentableError(
                 f"tensors of a {self.format} file have no attributes",

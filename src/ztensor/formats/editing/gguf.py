@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ztensor.errors import NotRepresentableError, describe
+from ztensor.errors import ArgumentValueError, NotRepresentableError, describe
 from ztensor.ext import ObjectReader, Source, TensorObject
 from ztensor.formats.editing.header import Header, Item, is_text
 from ztensor.formats.gguf.cursor import Cursor
@@ -24,7 +24,15 @@ from ztensor.formats.gguf.exporting import (
 )
 from ztensor.formats.gguf.metadata import alignment_of
 from ztensor.formats.gguf.projecting import number_of, object_of, objects_of, read_header
-from ztensor.formats.gguf.types import ALIGNMENT, DEFAULT_ALIGNMENT, DTYPES, MAGIC, TYPES
+from ztensor.formats.gguf.types import (
+    ALIGNMENT,
+    ARRAYS,
+    DEFAULT_ALIGNMENT,
+    DTYPES,
+    MAGIC,
+    NUMBERS,
+    TYPES,
+)
 from ztensor.formats.gguf.types import HEADER as RECORD
 from ztensor.formats.parts import Part
 from ztensor.limits import Budget
@@ -69,10 +77,15 @@ class GgufHeader(Header):
             return
         if not 0 < len(key.encode("utf-8", "replace")) <= _MOST_KEY or key.startswith(_OWN_KEYS):
             raise _unfit(key, f"a key of 1 to {_MOST_KEY} bytes, not of {_OWN_KEYS}*", value)
-        kind = kind or self._kinds.get(key, "u32" if key == ALIGNMENT else None)
+        known = (*NUMBERS, *ARRAYS.values())
+        if kind is None:
+            kind = self._kinds.get(key, "u32" if key == ALIGNMENT else None)
+        elif kind not in known:
+            message = "unknown type of a GGUF key"
+            raise ArgumentValueError(message, expected=", ".join(known), found=describe(kind))
         if isinstance(value, str) and kind not in (None, "str"):
             try:
-                value = json.loads(value)
+                value = json.loads(value, parse_float=_finite)
             except (ValueError, RecursionError):
                 raise _unfit(key, f"a value of {kind}", value) from None
         kind = kind or inferred(value)
@@ -126,6 +139,18 @@ class GgufHeader(Header):
         ]
         data = b"".join((head, *pairs, *infos))
         return data + bytes(-len(data) % self.alignment)
+
+
+def _finite(text: str) -> float:
+    """Return the number of a text.
+
+    Raises:
+        ValueError: it is too large.
+    """
+    number = float(text)
+    if np.isinf(number):
+        raise ValueError(text)
+    return number
 
 
 def _coerced(value: Any, kind: object) -> Any:
