@@ -144,10 +144,14 @@ def changing(terminal: Terminal, options: Namespace) -> Iterator[Changes]:
     file, dry_run = options.file, options.dry_run
     require_one_file(file)
     keywords = {**shared.changing(options), "atomic": options.atomic}
-    checksum = getattr(options, "checksum", None) or True
+    checksum = getattr(options, "checksum", None)
     with terminal.progress(f"copy {file}") as progress:
-        editor = ztensor.edit.open_editor(file, checksum=checksum, progress=progress, **keywords)
+        editor = ztensor.edit.open_editor(
+            file, checksum=checksum or True, progress=progress, **keywords
+        )
     with editor:
+        if checksum is not None and isinstance(editor, ztensor.edit.FormatEditor):
+            raise UsageError("--checksum is for .zt files", found=editor.format)
         changes = Changes(editor)
         yield changes
         if isinstance(editor, ztensor.edit.FormatEditor):

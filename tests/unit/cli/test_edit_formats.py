@@ -50,10 +50,26 @@ def test_losses_of_an_added_object_are_listed(run: Run, tmp_path: Path, file: Pa
         assert reader["b"].tolist() == [0, 1, 2]
 
 
+LOSSY = {
+    "sparse": ztensor.Tensor.csr([1.5], [2], [0, 1], (1, 3)),
+    "int4": ztensor.Tensor.quantize(np.ones((2, 32), np.float32), bits=4, group_size=32),
+    "complex": np.ones(2, np.complex128),
+}
 REFUSED = {
     "compress": ("append", "{}", "{array}", "--compress"),
     "checksum": ("append", "{}", "{array}", "--checksum", "sha256"),
+    "a checksum that is no other": ("append", "{}", "{array}", "--checksum", "crc32c"),
+    "a sparse object": ("append", "{}", "{lossy}", "--include", "sparse"),
+    "a sparse object in place": ("replace", "{}", "b", "{lossy}", "--from", "sparse"),
+    "a quantized object": ("append", "{}", "{lossy}", "--include", "int4"),
+    "a complex one": ("append", "{}", "{lossy}", "--include", "complex"),
+    "a complex one in place": ("replace", "{}", "b", "{lossy}", "--from", "complex"),
     "object": ("set", "{}", "k=v", "--object", "b"),
+    "a type": ("set", "{}", "k=1", "--type", "foo"),
+    "a type of lists": ("set", "{}", "k=1", "--type", "[foo]"),
+    "no type": ("set", "{}", "k=1", "--type", ""),
+    "too large": ("set", "{}", "k=1e400", "--type", "f32"),
+    "too large in JSON": ("set", "{}", "k=1e400", "--type", "f32", "--json-values"),
     "no key": ("set", "{}", "--remove", "none"),
     "taken": ("mv", "{}", "b", "a.weight"),
     "no pattern": ("rm", "{}", "--include", "z*"),
@@ -68,7 +84,15 @@ REFUSED = {
 def test_wrong_arguments_leave_the_file(run: Run, tmp_path: Path, file: Path, case: str) -> None:
     np.save(tmp_path / "array.npy", np.arange(3, dtype=np.float32))
     np.save(tmp_path / "text.npy", np.array(["text"]))
-    names = {"{}": file, "{array}": tmp_path / "array.npy", "{text}": tmp_path / "text.npy"}
+    with ztensor.Writer(tmp_path / "lossy.zt") as writer:
+        for name, tensor in LOSSY.items():
+            writer.write(name, tensor, attributes={"unit": "m"})
+    names = {
+        "{}": file,
+        "{lossy}": tmp_path / "lossy.zt",
+        "{array}": tmp_path / "array.npy",
+        "{text}": tmp_path / "text.npy",
+    }
     before = file.read_bytes()
     ended = run(*(names.get(word, word) for word in REFUSED[case]))
     assert ended.code in (ExitCode.USAGE, ExitCode.UNSUPPORTED)

@@ -221,6 +221,7 @@ REFUSED: Keys = {
     "an array of an unknown type": ({"new": [1]}, {"new": "[u128]"}, None),
     "a type without a name": ({"new": 1}, {"new": ""}, None),
     "text of a number that is too large": ({"x.scale": "1e400"}, None, None),
+    "an integer beyond all floats": ({"x.scale": 10**400}, None, None),
     "alignment 3": ({"general.alignment": 3}, None, None),
     "alignment 1": ({"general.alignment": 1}, None, None),
     "alignment 2^30": ({"general.alignment": 1 << 30}, None, None),

@@ -161,8 +161,11 @@ def _coerced(value: Any, kind: object) -> Any:
         return [_coerced(item, kind.strip("[]")) for item in value]
     if type(value) not in (int, float):
         return value
-    with np.errstate(over="ignore"):
-        rounded = float(np.array(value, np.float64).astype(DTYPES[kind.strip("[]")]))
+    try:
+        with np.errstate(over="ignore"):
+            rounded = float(np.array(value, np.float64).astype(DTYPES[kind.strip("[]")]))
+    except OverflowError:  # an integer beyond all floats
+        return value
     return value if np.isinf(rounded) else rounded
 
 
