@@ -148,7 +148,7 @@ def attributes_after(
         names = [names[left.index(group)] for group in right]
     if names is not None:
         first[AXES] = names
-    return first or None, names is None and any(one is not None for one in axes)
+    return first or None, names is None and axes != [None] * len(axes)
 
 
 def joined(nodes: Sequence[Node], axis: int, sizes: Sequence[int] | None = None) -> Node:
