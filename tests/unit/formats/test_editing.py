@@ -391,11 +391,21 @@ FAULTS: dict[str, tuple[bytes, list[str]]] = {  # damaged files, and the kinds o
         safetensors_of(f"{row('w', 0, 2)},{row('v', 9, 9)}", b"ab"), ["order"],
     ),
     "tail.gguf": (gguf_of({"w": 0}, A + b"junk".ljust(40)), ["tail"]),
+    "one byte.gguf": (gguf_of({"w": 0}, A + b"x"), ["tail"]),
+    "few bytes.gguf": (gguf_of({"w": 0}, A + bytes(6) + b"x"), ["tail"]),
+    "padding with text.gguf": (gguf_of({"w": 0}, A[:9] + b"x"), ["tail"]),
     "gap.gguf": (gguf_of({"w": 0, "v": 64}, A + bytes(32) + B), ["gap"]),
     "order.gguf": (gguf_of({"v": 32, "w": 0}, A + B), ["order"]),
     "unaligned.gguf": (gguf_of({"w": 0, "v": 33}, A + b"-" + B), ["alignment"]),
     "lost.gguf": (gguf_of({"w": 0, "v": 64}, A + b"----"), ["gap", "lost"]),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("zeros", [0, 2, 30, 61])
+def test_padding_is_no_tail(tmp_path: Path, zeros: int) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf_of({"w": 0}, b"ab" + bytes(zeros)))
+    assert [each.kind for each in edit.repair_format(path).findings] == ["tail"] * (zeros == 61)
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -179,11 +179,11 @@ def _findings(source: Source, header: Header, items: Mapping[str, Item]) -> Iter
             )
         if (place - start) % step:
             yield Finding("alignment", place, name=name)
-        yield from _unused("gap", end, min(place, source.size), header)
+        yield from _gap(end, min(place, source.size), header)
         end = place + length
         if end > source.size:
             yield Finding("lost", place, max(0, source.size - place), name)
-    yield from _unused("tail", end, source.size, header)
+    yield from _tail(source, end, header)
 
 
 def _misplaced(header: Header, items: Mapping[str, Item]) -> Iterator[Finding]:
@@ -195,11 +195,21 @@ def _misplaced(header: Header, items: Mapping[str, Item]) -> Iterator[Finding]:
             yield Finding("order", item.place, name=name)
 
 
-def _unused(kind: str, end: int, stop: int, header: Header) -> Iterator[Finding]:
+def _gap(end: int, stop: int, header: Header) -> Iterator[Finding]:
     """Yield the bytes of no tensor between two places, behind padding."""
     if stop - end >= header.alignment:
         first = end + (header.start - end) % header.alignment
-        yield Finding(kind, first, stop - first)
+        yield Finding("gap", first, stop - first)
+
+
+def _tail(source: Source, end: int, header: Header) -> Iterator[Finding]:
+    """Yield the bytes behind the last tensor: behind padding, or all if that is not of zeros."""
+    length = source.size - end
+    padding = min(max(0, length), (header.start - end) % header.alignment)
+    first = end if any(source.read(end, padding)) else end + padding
+    is_zero = length < header.alignment and not any(source.read(first, max(0, source.size - first)))
+    if not is_zero:
+        yield Finding("tail", first, source.size - first)
 
 
 def _keep(source: Any, report: FormatRepair, *, dry_run: bool) -> str | None:
