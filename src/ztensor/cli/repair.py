@@ -187,7 +187,8 @@ def _repair_format(
         if report.tail_path is not None:
             terminal.line(f"{would}kept as {report.tail_path}: the bytes of no tensor")
     elif report.findings:
-        terminal.line(f"ztensor repair {report.path} --write OUT makes a file without these")
+        drop = " --drop-lost" if report.lost else ""
+        terminal.line(f"ztensor repair {report.path} --write OUT{drop} makes a file without these")
         terminal.fail(ExitCode.FAILED)
     else:
         terminal.line("nothing to repair")

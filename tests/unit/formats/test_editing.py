@@ -359,8 +359,9 @@ def row(name: str, start: int, stop: int, more: str = "") -> str:
 def test_unknown_content_of_safetensors_is_kept_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.safetensors"
     path.write_bytes(safetensors_of(row("w", 0, 1, ',"extra":5'), b"x"))
-    with pytest.raises(UnsupportedError):
+    with pytest.raises(UnsupportedError) as caught:
         edit.rename_tensors(path, {"w": "v"})
+    assert (caught.value.object_name, caught.value.found) == ("w", "'extra'")
     path.write_bytes(safetensors_of('"w":{"dtype":"Q7","shape":[5],"data_offsets":[0,3]}', b"xyz"))
     edit.rename_tensors(path, {"w": "v"})
     assert path.read_bytes().endswith(b"xyz")
@@ -399,6 +400,31 @@ FAULTS: dict[str, tuple[bytes, list[str]]] = {  # damaged files, and the kinds o
     "unaligned.gguf": (gguf_of({"w": 0, "v": 33}, A + b"-" + B), ["alignment"]),
     "lost.gguf": (gguf_of({"w": 0, "v": 64}, A + b"----"), ["gap", "lost"]),
 }  # fmt: skip
+
+
+TWICE = f"{row('w', 0, 2)},{row('w', 2, 4)}"
+UNMENDABLE = {
+    "twice.safetensors": safetensors_of(TWICE, b"abcd"),
+    "metadata.safetensors": safetensors_of('"__metadata__":{"k":1}', b""),
+    "overlap.safetensors": safetensors_of(f"{row('w', 0, 3)},{row('v', 2, 4)}", b"abcd"),
+    "cut.safetensors": safetensors_of(row("w", 0, 2), b"")[:-9],
+    "overlap.gguf": gguf_of({"w": 0, "v": 0}, A),
+}
+
+
+@pytest.mark.parametrize("name", [*FAULTS, *UNMENDABLE])
+def test_a_hint_names_repair_where_it_helps(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(UNMENDABLE[name] if name in UNMENDABLE else FAULTS[name][0])
+    hint = None
+    try:
+        edit.open_editor(path).abort()
+    except FormatError as error:
+        hint = error.hint
+    else:
+        assert name in FAULTS
+        return
+    assert ("repair" in (hint or "")) == (name in FAULTS)
 
 
 @pytest.mark.parametrize("zeros", [0, 2, 30, 61])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import abc
 import contextlib
 import importlib
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ztensor.errors import FormatError, NotZTensorError, SourceError, UsageError
+from ztensor.errors import FormatError, NotZTensorError, SourceError, UsageError, ZTensorError
 from ztensor.ext import (
     FORMATS,
     Look,
@@ -172,6 +173,18 @@ def edited_format(path: Path) -> str | None:
     return None
 
 
+def _is_mendable(source: Source, kind: type[Header]) -> bool:
+    """Return whether the header of a damaged file is sound, and no tensors overlap."""
+    try:
+        with foreign_bytes("the file", source.name):
+            header = kind(source, Budget(DEFAULT_LIMITS, source.size), are_checked=False)
+    except ZTensorError:
+        return False
+    parts = [tensor.components["data"] for tensor in header.objects.values()]
+    ranges = sorted((part.offset, part.offset + part.length) for part in parts if part.length)
+    return all(stop <= start for (_, stop), (start, _) in itertools.pairwise(ranges))
+
+
 def parsed(source: Source, *, are_checked: bool) -> tuple[Header, dict[str, Item]]:
     """Return the header of a file, and its tensors as items.
 
@@ -188,7 +201,7 @@ def parsed(source: Source, *, are_checked: bool) -> tuple[Header, dict[str, Item
             header = kind(source, budget, are_checked=are_checked)
             budget.charge_bytes(_ITEM_COST * len(header.objects))
     except FormatError as error:
-        if are_checked:
+        if are_checked and _is_mendable(source, kind):
             error.hint = "`ztensor repair` lists all faults"
         raise
     items = {

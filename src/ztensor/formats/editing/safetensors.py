@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping
 
 from ztensor.errors import (
@@ -24,6 +25,7 @@ from ztensor.limits import Budget
 # Data that moves by whole blocks can be shared with the old file, which is worth some blanks in a
 # file of this length.
 _LEAST_SHARED = 1 << 20
+_FIELDS = "dtype", "shape", "data_offsets"
 
 
 class SafetensorsHeader(Header):
@@ -36,9 +38,11 @@ class SafetensorsHeader(Header):
         self.attributes, entries, self.start, left = read_header(source, budget)
         if losses := left():
             raise UnsupportedError(
-                "the header has fields that an edit would lose",
+                "a tensor has fields that an edit would lose",
                 reason=Reason.FIELD_VALUE,
-                found=describe(str(losses[0])),
+                object_name=losses[0].where,
+                expected=", ".join(_FIELDS),
+                found=_field_of(source.read(8, self.start - 8), losses[0].where, budget),
             )
         length = source.size - self.start if are_checked else None
         self.objects = objects_of(entries, self.start, length)
@@ -100,6 +104,13 @@ class SafetensorsHeader(Header):
             for at in (offsets[name],)
         ]
         return header_of(self.attributes, rows, self._first, self._step)
+
+
+def _field_of(data: bytes | bytearray | memoryview, name: str, budget: Budget) -> str:
+    """Return the quoted name of the first unknown field of a tensor, by a parsed header."""
+    budget.charge_json(bytes(data))
+    fields = json.loads(bytes(data)).get(name, {})
+    return describe(next((field for field in fields if field not in _FIELDS), None))
 
 
 def _word(item: Item) -> str:

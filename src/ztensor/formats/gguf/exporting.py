@@ -54,9 +54,12 @@ def export(
     """
     rows = [row for name in reader if (row := row_of(reader, name, lose)) is not None]
     if reader and not rows:
+        why: list[str] = []
+        row_of(reader, next(iter(reader)), lambda _, sentence: why.append(sentence))
         raise NotRepresentableError(
             "GGUF cannot hold any of the objects; quantize or convert them first",
             expected=f"dense ones of {', '.join(PLAIN_NUMBERS)}, or blocks of GGUF",
+            found=why[0],
         )
     rows.sort(key=lambda row: row.place)
     pairs = _pairs(reader.attributes, lose)
@@ -102,13 +105,11 @@ def row_of(reader: ObjectReader, name: str, lose: Callable[[str | None, str], No
         kind = component.type or component.dtype if component is not None else "no data"
         lose(name, f"left out: GGUF has no {describe(tensor_object.format)} of {describe(kind)}")
         return None
-    is_large = len(shape) > MOST_RANK or max(shape, default=0) > MOST_DIMENSION
-    if is_large or len(name.encode()) > MOST_NAME:
-        lose(
-            name,
-            f"left out: GGUF has at most {MOST_RANK} dimensions, each below 2^63, and {MOST_NAME} "
-            "bytes of a name",
-        )
+    if len(shape) > MOST_RANK or max(shape, default=0) > MOST_DIMENSION:
+        lose(name, f"left out: GGUF has at most {MOST_RANK} dimensions, each below 2^63")
+        return None
+    if (size := len(name.encode())) > MOST_NAME:
+        lose(name, f"left out: GGUF has at most {MOST_NAME} bytes of a name, which has {size}")
         return None
     if not shape and number == PLAIN_NUMBERS["bf16"]:
         lose(name, "written with one dimension: readers of GGUF stop at a bf16 that has none")

@@ -33,10 +33,11 @@ def read_committed(source: Source) -> tuple[Frame, Manifest]:
     except FormatError as error:
         if error.reason is Reason.NOT_ZTENSOR:
             refuse_not_ours(source, error)
-        error.hint = (
-            "a damaged file is not changed: "
-            f"`ztensor repair {describe(source.name, 200)}` shows its last whole state"
-        )
+        if source.size:
+            error.hint = (
+                "a damaged file is not changed: "
+                f"`ztensor repair {describe(source.name, 200)}` shows its last whole state"
+            )
         raise
     for _, kind, value in kinds_of(manifest.attributes):
         kind.require_changeable(value, source.name)

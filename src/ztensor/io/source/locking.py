@@ -53,7 +53,7 @@ def acquire(descriptor: int, path: str, *, timeout: float = 0.0) -> None:
         while not _is_taken(descriptor):
             if time.monotonic() >= until:
                 raise SourceError(
-                    "the file is locked by another process; try again when it has finished",
+                    "the file is locked by another process or editor; try again later",
                     reason=Reason.SOURCE_LOCKED,
                     errno=errno.EWOULDBLOCK,
                     file=path,

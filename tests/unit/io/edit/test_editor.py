@@ -383,7 +383,7 @@ DAMAGED: dict[str, tuple[Callable[[bytes], bytes], type[Exception], str]] = {
         FormatError,
         "ztensor repair",
     ),
-    "empty": (lambda data: b"", FormatError, "ztensor repair"),
+    "empty": (lambda data: b"", FormatError, "is empty"),
     "npy": (lambda data: b"\x93NUMPY" + data[6:], UsageError, "ztensor convert"),
     "of no format": (lambda data: b"none" + data[4:], NotZTensorError, ""),
     "of another version": (lambda data: another_major_version(), UnsupportedVersionError, ""),
