@@ -111,12 +111,7 @@ def save_sharded(
         return cbor.encode([secrets.token_bytes(16), _digest_of_all(leaves), *names])
 
     listed: list[Any] = [cbor.decode(one) for one in together(share, look)]
-    others = [process for process, one in enumerate(listed) if one[1] != listed[0][1]]
-    if others:
-        raise UsageError(
-            f"the trees of process 0 and of process {others[0]} have different arrays of all "
-            "processes"
-        )
+    _require_same([one[1] for one in listed])
     whole, save_id = _each_first(listed)
     chunks = _chunks((n, leaf) for n, leaf in leaves if n not in plain and whole.get(n, own) == own)
     store = Coordinator.of(save_id) if exchange is None and save_id else None
@@ -234,6 +229,16 @@ def _digest_of_all(leaves: list[tuple[str, Any]]) -> bytes:
         and len({device.process_index for device in leaf.sharding.device_set}) == count
     )
     return ALGORITHMS["sha256"].of([cbor.encode(names)]).encode()
+
+
+def _require_same(digests: list[object]) -> None:
+    """Raise unless all processes have the same arrays of all processes."""
+    others = [process for process, digest in enumerate(digests) if digest != digests[0]]
+    if others:
+        raise UsageError(
+            f"the trees of process 0 and of process {others[0]} have different arrays of all "
+            "processes"
+        )
 
 
 def _each_first(every: list[Any]) -> tuple[dict[str, int], str | None]:
