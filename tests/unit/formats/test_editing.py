@@ -17,6 +17,7 @@ import ztensor
 from tests.corpus.foreign.make_gguf import ARRAY, F32, STR, U8, U32, array, gguf, info, pair, text
 from ztensor import edit
 from ztensor.errors import (
+    ArgumentTypeError,
     ArgumentValueError,
     FormatError,
     NotRepresentableError,
@@ -242,6 +243,13 @@ def test_a_key_of_gguf_is_set_or_refused(tmp_path: Path, case: str) -> None:
     tensors, keys = read(path)
     assert same(tensors, before[0])
     assert keys == before[1] | ({} if case in REFUSED else dict.fromkeys(changed, stored))
+
+
+@pytest.mark.parametrize("arguments", [{"attributes": "x"}, {"attributes": {}, "types": "u8"}])
+def test_what_is_no_mapping_is_refused(file: Path, arguments: Any) -> None:
+    with pytest.raises(ArgumentTypeError) as caught, edit.FormatEditor(file) as editor:
+        editor.set_attributes(**arguments)
+    assert caught.value.found == repr([*arguments.values()][-1])
 
 
 @pytest.mark.parametrize("version", [2, 3])

@@ -246,9 +246,10 @@ class FormatEditor:
             ArgumentValueError: no such type.
         """
         self._require_open()
-        if not isinstance(attributes, Mapping) or not isinstance(types, Mapping | None):
-            message = "attributes and types are mappings from keys"
-            raise ArgumentTypeError(message, found=describe(attributes, 40))
+        for argument in (attributes, {} if types is None else types):
+            if not isinstance(argument, Mapping):
+                message = "attributes and types are mappings from keys"
+                raise ArgumentTypeError(message, found=describe(argument, 40))
         if name is not None:
             raise NotRepresentableError(
                 f"tensors of a {self.format} file have no attributes",
