@@ -1,4 +1,4 @@
-"""BackgroundSave saves complete even if the program ends, and lost saves are reported."""
+"""Background saves complete even if the program ends, and lost saves are reported."""
 
 from __future__ import annotations
 
