@@ -24,11 +24,12 @@ from ztensor.spec.container.v2.words import GGUF_BLOCKS, SPARSE
 
 HERE = Path(__file__).parent
 CORPUS, CORPUS_2 = HERE.parent / "corpus", HERE.parent / "corpus2"
-PLANES = HERE.parent / "corpus_planes"
+PLANES, TYPES = HERE.parent / "corpus_planes", HERE.parent / "corpus_types"
 REASONS: dict[Path, dict[str, list[str]]] = {
     CORPUS: json.loads((HERE / "reasons.json").read_text("utf-8")),
     CORPUS_2: json.loads((HERE / "reasons2.json").read_text("utf-8")),
     PLANES: json.loads((HERE / "reasons_planes.json").read_text("utf-8")),
+    TYPES: json.loads((HERE / "reasons_types.json").read_text("utf-8")),
 }
 ENTRIES: dict[Path, list[dict[str, Any]]] = {
     corpus: json.loads((corpus / "corpus.json").read_text("utf-8"))["files"] for corpus in REASONS
@@ -61,7 +62,7 @@ OURS |= {f"gguf.{name}/1": f"gguf.{name}" for name in GGUF_BLOCKS}
 
 
 def case_id(case: Case) -> str:
-    prefixes = {CORPUS_2: "2.x/", PLANES: "planes/"}
+    prefixes = {CORPUS_2: "2.x/", PLANES: "planes/", TYPES: "types/"}
     return prefixes.get(case[0], "") + str(case[1]["path"])
 
 
@@ -257,8 +258,8 @@ def test_rejected(case: Case) -> None:
 
 @pytest.mark.parametrize(
     ("corpus", "count"),
-    [(CORPUS, 503), (CORPUS_2, 353), (PLANES, 85)],
-    ids=["1.x", "2.x", "planes"],
+    [(CORPUS, 503), (CORPUS_2, 353), (PLANES, 85), (TYPES, 56)],
+    ids=["1.x", "2.x", "planes", "types"],
 )
 def test_every_file_is_covered(corpus: Path, count: int) -> None:
     """Every file of the corpus has an entry, and every entry a test."""
