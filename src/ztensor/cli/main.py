@@ -95,7 +95,8 @@ _GONE = {
 }
 
 HELP = """\
-Look into any model file, check it, compare it, convert it; change .zt files.
+Look into any model file, check it, compare it, convert it; change .zt, .safetensors
+and .gguf files.
 
 Files may be .zt, .safetensors, .keras, .npz, .npy, .distcp, .pt, .pth, .bin, .ckpt, .gguf, .h5, \
 .hdf5 and .onnx, or a model in several such files. The contents decide the format, not the name, \
